@@ -1,0 +1,186 @@
+"""Every error instep raises, as a tree; each carries data, so that policy reads data and not types.
+
+    InstepError
+    ├── ConfigurationError        what the user gave cannot work: fix it, do not retry
+    ├── SourceError               the provider or the way to it
+    │   ├── UnreachableError      no connection, lost connection, dead peer        (retriable)
+    │   ├── TlsError              the peer's certificate was not accepted
+    │   ├── AuthenticationError   login refused, or the token refused after a new login
+    │   ├── DiscoveryError        the stream context is not there or not readable
+    │   ├── NoStreamError         no stream fits the selection
+    │   ├── TokenRefusedError     the provider will not resume from our token      (retriable: from the oldest)
+    │   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
+    │   ├── FrameTooBigError      a frame over the configured size
+    │   └── BaselineError         current state could not be read
+    ├── SinkError                 the store or the way to it
+    │   ├── StoreUnavailableError locked, connection lost, disk full               (retriable)
+    │   ├── StoreVersionError     written by a newer instep
+    │   ├── FencedError           another process commits for this consumer
+    │   └── JournalOffError       changes were asked for, the journal is not kept
+    └── SweepHeldError            a sweep waits for a decision (DESIGN 3, rule 6)
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AuthenticationError",
+    "BaselineError",
+    "ConfigurationError",
+    "DiscoveryError",
+    "FencedError",
+    "FrameTooBigError",
+    "InstepError",
+    "JournalOffError",
+    "NoStreamError",
+    "SinkError",
+    "SourceError",
+    "StoreUnavailableError",
+    "StoreVersionError",
+    "StreamGoneError",
+    "SweepHeldError",
+    "TlsError",
+    "TokenRefusedError",
+    "UnreachableError",
+]
+
+
+class InstepError(Exception):
+    """Base of all errors of instep.
+
+    `code` is stable for machines; `where` names the thing (URL, file, stream); `hint` says what to do;
+    `retriable` says whether trying the same again can help; `data` holds further facts. Never a secret.
+    """
+
+    code: ClassVar[str] = "error"
+    retriable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        retriable: bool | None = None,
+        **data: Any,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+        self.data = data
+        if retriable is not None:
+            self.retriable = retriable
+
+    def __str__(self) -> str:
+        parts = [f"{self.where}: {self.message}" if self.where else self.message]
+        if self.hint:
+            parts.append(self.hint)
+        return " — ".join(parts)
+
+
+class ConfigurationError(InstepError):
+    """What the user gave cannot work."""
+
+    code = "configuration"
+
+
+class SourceError(InstepError):
+    """The provider, or the way to it, failed."""
+
+    code = "source"
+
+
+class UnreachableError(SourceError):
+    """No connection, a lost connection, or a peer that no longer answers."""
+
+    code = "unreachable"
+    retriable = True
+
+
+class TlsError(SourceError):
+    """The peer's certificate was not accepted, or ours was not."""
+
+    code = "tls"
+
+
+class AuthenticationError(SourceError):
+    """The login was refused, or its token was, after one new login."""
+
+    code = "authentication"
+
+
+class DiscoveryError(SourceError):
+    """The stream context is not where it was looked for, or cannot be read."""
+
+    code = "discovery"
+
+
+class NoStreamError(SourceError):
+    """No available stream fits the selection; `data["reasons"]` says why each was passed over."""
+
+    code = "no-stream"
+
+
+class TokenRefusedError(SourceError):
+    """The provider refuses to resume from our token: the next opening is from the oldest record."""
+
+    code = "token-refused"
+    retriable = True
+
+
+class StreamGoneError(SourceError):
+    """The stream is no longer offered under this address or is TERMINATED: discovery runs anew."""
+
+    code = "stream-gone"
+    retriable = True
+
+
+class FrameTooBigError(SourceError):
+    """A frame is over the configured size; `data` has `limit_bytes`."""
+
+    code = "frame-too-big"
+
+
+class BaselineError(SourceError):
+    """Current state could not be read (TRUNCATED logs need it)."""
+
+    code = "baseline"
+
+
+class SinkError(InstepError):
+    """The store, or the way to it, failed."""
+
+    code = "sink"
+
+
+class StoreUnavailableError(SinkError):
+    """Locked, connection lost, disk full: the batch was not committed and can be tried again."""
+
+    code = "store-unavailable"
+    retriable = True
+
+
+class StoreVersionError(SinkError):
+    """The store was written by a newer instep."""
+
+    code = "store-version"
+
+
+class FencedError(SinkError):
+    """Another process has committed for this consumer; this one must stop."""
+
+    code = "fenced"
+
+
+class JournalOffError(SinkError):
+    """Changes were asked for, but this store keeps no journal."""
+
+    code = "journal-off"
+
+
+class SweepHeldError(InstepError):
+    """A sweep would remove more entities than the guard allows (DESIGN 3, rule 6)."""
+
+    code = "sweep-held"

@@ -1,0 +1,158 @@
+"""The two ports of a consumer: a source gives records, a sink commits them. Plug-ins implement these.
+
+A plug-in is found through the entry-point groups `instep.sources` and `instep.sinks`; the entry point
+names an object with the shape of `SourcePlugin` or `SinkPlugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from instep.position import Position
+from instep.records import Batch, CommitResult, Delivery, Record, StreamState
+
+__all__ = [
+    "Census",
+    "Feed",
+    "Mode",
+    "Sink",
+    "SinkPlugin",
+    "Source",
+    "SourcePlugin",
+    "Start",
+    "StreamInfo",
+]
+
+
+class Mode(StrEnum):
+    """How a stream gives current state (DESIGN 3)."""
+
+    LOG = "log"
+    """The log alone gives it, from the oldest record: COMPACTED, emulated compaction, FULL_HISTORY."""
+    BASELINE = "baseline"
+    """It is read by GET, the stream gives what changes meanwhile and after: TRUNCATED and all else."""
+
+
+class Start(StrEnum):
+    """Where to open a stream when not after a token (TR-548 5.10.1 `start_from`)."""
+
+    OLDEST = "oldest"
+    LATEST = "latest"
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One log that can be followed, as its provider declares it (TR-548 3.7)."""
+
+    id: str
+    """The stream's name in the store: its `stream-id` where that is unique, else its uuid."""
+    origin: str
+    """What identifies the log itself: another origin is another lineage."""
+    mode: Mode = Mode.LOG
+    classes: tuple[str, ...] = ()
+    """`record-content`, short names."""
+    storage_strategy: str = "COMPACTED"
+    record_strategy: str = "WHOLE_ENTITY_ON_CHANGE"
+    compaction_delay_s: float | None = None
+    tombstone_retention_s: float | None = None
+    """None: not declared; inf: FOREVER."""
+    record_retention_s: float | None = None
+    readable: frozenset[str] = frozenset()
+    """Classes whose current state a GET can show (BASELINE only)."""
+    details: dict[str, Any] = {}
+    """What the adapter wants to keep with it (addresses and so on); no secrets."""
+
+
+class Census(msgspec.Struct, frozen=True):
+    """Entities of a stream before a sweep (rule 6)."""
+
+    total: int
+    unmarked: int
+    """Not marked by the attempt: what the sweep would remove."""
+
+
+class Feed(Protocol):
+    """One open connection to one stream. Reading is bounded; not reading is back-pressure, not loss."""
+
+    clock_offset_us: int
+    """Provider's clock minus ours, as last seen; 0 where unknown."""
+
+    async def receive(self) -> Delivery:
+        """Wait for records and return all that have arrived, in order, at most the feed's own bound.
+
+        Cancelling loses nothing. Raises `SourceError`: the connection is over."""
+        ...
+
+
+class Source(Protocol):
+    """A provider of streams. Owns login, discovery and connections."""
+
+    async def discover(self) -> Sequence[StreamInfo]:
+        """Log in, discover and select (TR-548 ST-0.1, ST-0.2). Raises `SourceError`."""
+        ...
+
+    def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
+        """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on entering."""
+        ...
+
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+        """Read current state class by class, as records without token appended at `opened_at_us`.
+
+        Ends only when every readable class was read whole. Raises `BaselineError`."""
+        ...
+
+    async def state(self, stream: StreamInfo) -> StreamState:
+        """The stream's state now (asked when a stream is silent). Raises `SourceError`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Where entities and positions are kept, together."""
+
+    async def open(self, consumer: str) -> None:
+        """Make ready for this consumer. Raises `SinkError`."""
+        ...
+
+    async def position(self, stream: StreamInfo) -> Position:
+        """What is durable; a new `Position()` for a stream never seen."""
+        ...
+
+    async def commit(self, batch: Batch) -> CommitResult:
+        """All of the batch in one transaction, or nothing. Raises `SinkError`.
+
+        Cancelling does not tear the transaction: it is whole or it is not there."""
+        ...
+
+    async def census(self, stream: str, attempt: int) -> Census:
+        """Count entities, and those that no attempt from `attempt` on has marked."""
+        ...
+
+    async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
+        """Whether an entity of this lineage is stored whose record lies before this one in its partition."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SourcePlugin(Protocol):
+    """What an entry point of `instep.sources` names."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        ...
+
+    def build(self, options: Mapping[str, Any], where: str) -> Source: ...
+
+
+class SinkPlugin(Protocol):
+    """What an entry point of `instep.sinks` names."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None: ...
+
+    def build(self, options: Mapping[str, Any], where: str) -> Sink: ...

@@ -1,0 +1,135 @@
+"""What travels through instep: records in, batches out. Plain data, no behaviour beyond reading it.
+
+Times are integers in microseconds since 1970-01-01 UTC (`_us`): they compare, add and store without
+conversion. Structs are built once per record on the hot path, hence `gc=False` and positional order.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from instep.position import Position
+
+__all__ = [
+    "Batch",
+    "CommitResult",
+    "Delivery",
+    "Kind",
+    "Record",
+    "StreamState",
+    "SweepStep",
+    "Unreadable",
+]
+
+
+class Kind(IntEnum):
+    """What a record states of its entity (TR-548 3.10 `record-type`)."""
+
+    CREATE_UPDATE = 1
+    DELETE = 2
+    TOMBSTONE = 3
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One statement about one entity, as the provider appended it to its log (TR-548 3.10).
+
+    `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
+    """
+
+    stream: str
+    """The stream's id in the store."""
+    key: str
+    """The entity-key: opaque, unique in the stream, the same for every record of one entity."""
+    kind: Kind
+    token: str
+    """Where to resume after this record; opaque. Empty for a row of a baseline (it has no place in the log)."""
+    appended_at_us: int
+    """`log-append-time-stamp`; for a baseline row the time its baseline was opened."""
+    partition: str = ""
+    offset: int = -1
+    """Place within the partition, growing, gaps allowed; -1 where the provider states none."""
+    entity_class: str = ""
+    """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has none."""
+    body: bytes = b""
+    """The entity itself: the content of the class container, as stated. Empty for header-only records."""
+    envelope: bytes = b""
+    """The rest of the log-record-body (event time, parent address, unknown members) as one JSON object."""
+    ends: bool = False
+    """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR (DESIGN 3, rule 4)."""
+    uuid: str = ""
+    """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ from it)."""
+    whole: bool = True
+    """False for a CHANGE_ONLY statement, which is merged into what is stored (TR-548 3.8.2.2)."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """A record or frame that could not be read: kept with its bytes, never dropped (rule 11)."""
+
+    stream: str
+    raw: bytes
+    reason: str
+    token: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """What a feed received in one go, in order."""
+
+    records: list[Record]
+    unreadable: list[Unreadable] = []
+    deviations: dict[str, int] = {}
+    """Departures from the specification seen in these frames: kind → count (rule 10)."""
+    size_bytes: int = 0
+
+
+class SweepStep(msgspec.Struct, frozen=True):
+    """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548 ST-2.2 step 7)."""
+
+    attempt: int
+    """Entities marked with a lower attempt are swept."""
+    cursor: int = 0
+    """Where the last step stopped, in the sink's own terms; 0 at the start."""
+    limit_records: int = 2_000
+    readable: frozenset[str] | None = None
+    """Classes a baseline can prove absent; entities of other classes are kept and marked unproven. None: all."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What a sink commits in one transaction: all of it, or nothing.
+
+    `position` is where the consumer stands once the batch is durable; the store refuses the batch when
+    its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
+    """
+
+    stream: str
+    position: Position
+    expects_ordinal: int
+    records: list[Record] = []
+    unreadable: list[Unreadable] = []
+    deviations: dict[str, int] = {}
+    sweep: SweepStep | None = None
+    by_uuid: bool = False
+    """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a baseline)."""
+
+
+class CommitResult(msgspec.Struct, frozen=True):
+    """What the commit did. Counts of entities, after records of one key were folded."""
+
+    written: int = 0
+    deleted: int = 0
+    swept: int = 0
+    sweep_cursor: int = 0
+    sweep_done: bool = False
+    unresolved_keys: tuple[str, ...] = ()
+    """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due again."""
+
+
+class StreamState(StrEnum):
+    """`stream-state` of an available stream (TR-548 3.7.2, 5.3)."""
+
+    ALIGNING = "ALIGNING"
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    UNKNOWN = "UNKNOWN"
