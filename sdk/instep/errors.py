@@ -1,23 +1,23 @@
 """Every error instep raises, as a tree; each carries data, so that policy reads data and not types.
 
-    InstepError
-    ├── ConfigurationError        what the user gave cannot work: fix it, do not retry
-    ├── SourceError               the provider or the way to it
-    │   ├── UnreachableError      no connection, lost connection, dead peer        (retriable)
-    │   ├── TlsError              the peer's certificate was not accepted
-    │   ├── AuthenticationError   login refused, or the token refused after a new login
-    │   ├── DiscoveryError        the stream context is not there or not readable
-    │   ├── NoStreamError         no stream fits the selection
-    │   ├── TokenRefusedError     the provider will not resume from our token      (retriable: from the oldest)
-    │   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
-    │   ├── FrameTooBigError      a frame over the configured size
-    │   └── BaselineError         current state could not be read
-    ├── SinkError                 the store or the way to it
-    │   ├── StoreUnavailableError locked, connection lost, disk full               (retriable)
-    │   ├── StoreVersionError     written by a newer instep
-    │   ├── FencedError           another process commits for this consumer
-    │   └── JournalOffError       changes were asked for, the journal is not kept
-    └── SweepHeldError            a sweep waits for a decision (DESIGN 3, rule 6)
+InstepError
+├── ConfigurationError        what the user gave cannot work: fix it, do not retry
+├── SourceError               the provider or the way to it
+│   ├── UnreachableError      no connection, lost connection, dead peer        (retriable)
+│   ├── TlsError              the peer's certificate was not accepted
+│   ├── AuthenticationError   login refused, or the token refused after a new login
+│   ├── DiscoveryError        the stream context is not there or not readable
+│   ├── NoStreamError         no stream fits the selection
+│   ├── TokenRefusedError     the provider will not resume from our token      (retriable: from the oldest)
+│   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
+│   ├── FrameTooBigError      a frame over the configured size
+│   └── BaselineError         current state could not be read
+├── SinkError                 the store or the way to it
+│   ├── StoreUnavailableError locked, connection lost, disk full               (retriable)
+│   ├── StoreVersionError     written by a newer instep
+│   ├── FencedError           another process commits for this consumer
+│   └── JournalOffError       changes were asked for, the journal is not kept
+└── SweepHeldError            a sweep waits for a decision (DESIGN 3, rule 6)
 """
 
 from __future__ import annotations

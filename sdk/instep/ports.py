@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from instep.position import Position
+from instep.reading import StoreReader
 from instep.records import Batch, CommitResult, Delivery, Record, StreamState
 
 __all__ = [
@@ -52,6 +53,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The stream's name in the store: its `stream-id` where that is unique, else its uuid."""
     origin: str
     """What identifies the log itself: another origin is another lineage."""
+    kind: str
+    """The source plug-in that reads it, so that its quarantined bytes can be read again."""
     mode: Mode = Mode.LOG
     classes: tuple[str, ...] = ()
     """`record-content`, short names."""
@@ -95,11 +98,15 @@ class Source(Protocol):
         """Log in, discover and select (TR-548 ST-0.1, ST-0.2). Raises `SourceError`."""
         ...
 
-    def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
+    def feed(
+        self, stream: StreamInfo, start: str | Start
+    ) -> AbstractAsyncContextManager[Feed]:
         """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on entering."""
         ...
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record]]:
         """Read current state class by class, as records without token appended at `opened_at_us`.
 
         Ends only when every readable class was read whole. Raises `BaselineError`."""
@@ -149,6 +156,10 @@ class SourcePlugin(Protocol):
 
     def build(self, options: Mapping[str, Any], where: str) -> Source: ...
 
+    def decode(self, raw: bytes, stream: str) -> Delivery:
+        """Read the bytes of one frame or record again (quarantine replay)."""
+        ...
+
 
 class SinkPlugin(Protocol):
     """What an entry point of `instep.sinks` names."""
@@ -156,3 +167,11 @@ class SinkPlugin(Protocol):
     def check(self, options: Mapping[str, Any], where: str) -> None: ...
 
     def build(self, options: Mapping[str, Any], where: str) -> Sink: ...
+
+    def reads(self, url: str) -> bool:
+        """Whether a `--store URL` is of this kind."""
+        ...
+
+    def reader(self, url: str) -> StoreReader:
+        """Open the store of another process for reading. Raises `SinkError`."""
+        ...

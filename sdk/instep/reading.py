@@ -1,0 +1,120 @@
+"""What a store shows to readers: streams, entities, changes, quarantine. Used by the command line and by subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from instep.position import Position
+from instep.records import Delivery, Kind
+
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "Quarantined",
+    "StoreReader",
+    "StoredEntity",
+    "StreamStatus",
+]
+
+
+class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
+    """One entity as the store holds it; `body` is the entity's JSON as the provider stated it."""
+
+    stream: str
+    key: str
+    entity_class: str
+    token: str
+    appended_at_us: int
+    attempt: int
+    body: bytes
+    envelope: bytes = b""
+    uuid: str = ""
+    proven: bool = True
+    """False: a later alignment could neither confirm nor refute it (its class has no readable resource)."""
+    consumer: str = ""
+
+
+class ChangeKind(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    SWEPT = "swept"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One committed change, in the order of commit. `cursor` is what to pass to read on after it."""
+
+    cursor: int
+    stream: str
+    key: str
+    entity_class: str
+    change: ChangeKind
+    kind: Kind | None
+    """The kind of the record that caused it; None for a swept entity."""
+    token: str
+    appended_at_us: int
+    committed_at_us: int
+    body: bytes = b""
+    previous: bytes | None = None
+    """The body before the change, where the journal keeps it."""
+    consumer: str = ""
+
+
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that could not be read, as it was received."""
+
+    id: int
+    stream: str
+    reason: str
+    token: str | None
+    received_at_us: int
+    raw: bytes
+    consumer: str = ""
+    replayed_at_us: int | None = None
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of one consumer, as durable in the store."""
+
+    consumer: str
+    stream: str
+    position: Position
+    info: dict[str, Any]
+    """The `StreamInfo` last discovered, as plain data."""
+    entities: int
+    quarantined: int
+    deviations: dict[str, int]
+    """Departures of the provider from its specification: kind → count (rule 10)."""
+    updated_at_us: int
+
+
+class StoreReader(Protocol):
+    """Read access to a store, beside the consumer that writes it. Raises `SinkError`."""
+
+    async def streams(self) -> list[StreamStatus]: ...
+
+    def entities(
+        self, *, stream: str | None = None, entity_class: str | None = None
+    ) -> AsyncIterator[StoredEntity]:
+        """Entities in a stable order, read in pages: memory does not grow with the store."""
+        ...
+
+    def changes(
+        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+    ) -> AsyncIterator[Change]:
+        """The journal after `cursor`, in order of commit; with `follow` it waits for more."""
+        ...
+
+    def quarantine(
+        self, *, stream: str | None = None, id: int | None = None
+    ) -> AsyncIterator[Quarantined]: ...
+
+    async def replay(self, id: int, delivery: Delivery) -> int:
+        """Commit what a quarantined record turned out to say, by rule 3, and mark it replayed; returns entities changed."""
+        ...
+
+    async def close(self) -> None: ...
