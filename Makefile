@@ -1,0 +1,64 @@
+# The verbs of the project. `make` lists them; each sets up what it needs.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+# The first Python that is new enough and can make virtual environments.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types docs wheel bench fuzz fmt lock clean
+
+help: ## List the verbs
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the proof that both agree
+	$(BIN)/instep demo
+
+test: $(READY) ## Run the tests and show the coverage (ARGS="-k name" for some of them)
+	$(PYTEST) --cov --cov-report=term $(ARGS)
+
+check: lint types test docs wheel ## Prove everything that a change must keep (.ci/run)
+
+lint: $(READY) ## Check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## Check the types, strictly
+	$(BIN)/mypy
+
+docs: $(READY) ## Build the documentation, strictly, into docs/_build/html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
+
+wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
+	PYTHON=$(BIN)/python ./.ci/wheel
+
+bench: $(READY) ## Measure records/s beside the floors
+	$(BIN)/python -m bench $(ARGS)
+
+fuzz: $(READY) ## Run the property tests for long, with new random examples
+	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -m hypothesis --timeout 0 $(ARGS)
+
+fmt: $(READY) ## Format the code and mend what can be mended
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+lock: $(READY) ## Pin the newest versions in constraints.txt
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra tapi --group dev --universal --upgrade \
+		--generate-hashes --no-emit-index-url --no-header --output-file constraints.txt
+
+clean: ## Remove everything that is made, the virtual environment too
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "instep needs Python 3.11 or newer with venv (Debian: apt install\
+	 python3-venv). If it is not on the PATH: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
