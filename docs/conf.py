@@ -1,0 +1,50 @@
+"""How the documentation is built: Markdown, a reference from docstrings, drawn state machines.
+
+Nothing is fetched while building, and nothing by the pages when they are read.
+"""
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+
+from docs.diagram import draw  # noqa: E402
+
+project = "instep"
+author = "The instep authors"
+project_copyright = author
+release = version = version_of("instep")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+default_role = "code"
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "imported-members": True}
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+
+html_theme = "furo"
+html_title = f"instep {release}"
+html_show_sphinx = False
+
+
+def draw_machines(_app: Sphinx) -> None:
+    """Draw each state machine into `_build/diagrams`, where the pages take it from."""
+    from instep.alignment import TRANSITIONS  # noqa: PLC0415
+
+    folder = DOCS / "_build" / "diagrams"
+    folder.mkdir(parents=True, exist_ok=True)
+    svg = draw(TRANSITIONS, "The alignment of a stream")
+    (folder / "alignment.svg").write_text(svg, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Let the machines be drawn before the pages are read."""
+    app.connect("builder-inited", draw_machines)
