@@ -119,7 +119,19 @@ _IRREGULAR_CONTAINERS: Final = {
     "MEG_INTERMEDIATE_POINT": "mip",
     "MAINTENANCE_ENTITY_GROUP": "meg",
 }
-_IRREGULAR_CLASSES: Final = {name: cls for cls, name in _IRREGULAR_CONTAINERS.items()}
+# Members of the context tree that hold entities under another name than the record body does.
+_TREE_MEMBERS: Final = {
+    "context": "TAPI_CONTEXT",
+    "owned-node-edge-point": "NODE_EDGE_POINT",
+    "contained-holder": "HOLDER",
+    "nw-topology-service": "NETWORK_TOPOLOGY_SERVICE",
+    "path-comp-service": "PATH_COMPUTATION_SERVICE",
+    "virtual-nw-service": "VIRTUAL_NETWORK_SERVICE",
+}
+_IRREGULAR_CLASSES: Final = {
+    **{name: cls for cls, name in _IRREGULAR_CONTAINERS.items()},
+    **_TREE_MEMBERS,
+}
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +171,7 @@ def container_of(class_name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def class_of(container: str) -> str:
-    """The object class whose entities are held by this member of log-record-body."""
+    """The object class whose entities are held by this member, of log-record-body or of the context tree."""
     name = strip_module(container)
     return _IRREGULAR_CLASSES.get(name, name.upper().replace("-", "_"))
 

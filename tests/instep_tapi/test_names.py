@@ -75,6 +75,19 @@ def test_classes_without_a_container(cls: str) -> None:
     assert container_of(cls) is None
 
 
+@pytest.mark.parametrize(
+    ("member", "cls"),
+    [
+        ("tapi-common:context", "TAPI_CONTEXT"),
+        ("owned-node-edge-point", "NODE_EDGE_POINT"),
+        ("nw-topology-service", "NETWORK_TOPOLOGY_SERVICE"),
+        ("tapi-path-computation:path-comp-service", "PATH_COMPUTATION_SERVICE"),
+    ],
+)
+def test_members_of_the_context_tree_have_their_class(member: str, cls: str) -> None:
+    assert class_of(member) == cls
+
+
 def test_strip_module() -> None:
     assert strip_module("tapi-connectivity:cep-list") == "cep-list"
     assert strip_module("cep-list") == "cep-list"

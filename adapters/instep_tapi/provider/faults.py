@@ -1,0 +1,91 @@
+"""The faults a provider can be told to have: all off unless set, and changeable while it runs."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from instep.errors import ConfigurationError
+
+
+@dataclass(slots=True)
+class Faults:
+    """What goes wrong. Set a field to turn a fault on, set it back to turn it off.
+
+    Counts are per connection unless said otherwise; periods are real seconds.
+
+    Connections:
+        drop_after_records: the connection is cut after this many records.
+        drop_probability: the connection is cut with this chance at each batch (0 to 1).
+        handshake_status: the WebSocket handshake is refused with this HTTP status.
+        stall_after_records, stall_s: after so many records nothing is sent for so long, once.
+        silent: connections stay open and nothing is sent.
+    Tokens:
+        rewind_records: a client that resumes gets so many records again first (at-least-once).
+        expire_tokens: every token is taken for too old, so the stream restarts from the oldest record.
+        refuse_tokens: a handshake with a token is refused with this HTTP status.
+        forget_log: the log is lost and rebuilt at the next connection; turns itself off.
+    Frames:
+        malformed_every: each n-th record is cut short, so is no JSON.
+        duplicate_every: each n-th record is sent twice.
+        oversized_every, oversized_bytes: before each n-th record comes a frame of this size.
+        delay_per_frame_s: a pause before each frame.
+        shuffle_partitions: records of different partitions come out of the order of appending.
+    Requests:
+        unauthorized_once: the next request with a login gets 401; turns itself off.
+        restconf_status: RESTCONF reads are refused with this HTTP status.
+        restconf_spares_discovery: … but not those of the stream context.
+    Load:
+        quiet: no storm and no periodic statement, as in a network where nothing happens.
+    """
+
+    drop_after_records: int | None = None
+    drop_probability: float = 0.0
+    handshake_status: int | None = None
+    stall_after_records: int | None = None
+    stall_s: float = 0.0
+    silent: bool = False
+    rewind_records: int = 0
+    expire_tokens: bool = False
+    refuse_tokens: int | None = None
+    forget_log: bool = False
+    malformed_every: int | None = None
+    duplicate_every: int | None = None
+    oversized_every: int | None = None
+    oversized_bytes: int = 10 * 1024 * 1024
+    delay_per_frame_s: float = 0.0
+    shuffle_partitions: bool = False
+    unauthorized_once: bool = False
+    restconf_status: int | None = None
+    restconf_spares_discovery: bool = True
+    quiet: bool = False
+
+    @property
+    def on_each_record(self) -> bool:
+        """Whether a fault needs each record looked at, so batches cannot be sent as they are."""
+        return bool(
+            self.drop_after_records is not None
+            or self.stall_after_records is not None
+            or self.malformed_every
+            or self.duplicate_every
+            or self.oversized_every
+            or self.delay_per_frame_s
+        )
+
+    def set(self, **values: Any) -> None:
+        """Set several faults by name, as the control endpoint does; all or none.
+
+        Raises ConfigurationError for a name that is no fault or a value of another type.
+        """
+        known = {field.name: field for field in fields(self)}
+        for name, value in values.items():
+            if name not in known:
+                raise ConfigurationError(
+                    f"there is no fault named {name!r}", hint=f"the faults are: {', '.join(known)}"
+                )
+            default = known[name].default
+            allowed: tuple[type, ...] = (bool,) if isinstance(default, bool) else (int, float)
+            if (default is None and value is None) or isinstance(value, allowed):
+                if isinstance(value, bool) == isinstance(default, bool):
+                    continue
+            raise ConfigurationError(f"fault {name} cannot be {value!r}")
+        for name, value in values.items():
+            setattr(self, name, value)
