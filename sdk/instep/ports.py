@@ -98,15 +98,11 @@ class Source(Protocol):
         """Log in, discover and select (TR-548 ST-0.1, ST-0.2). Raises `SourceError`."""
         ...
 
-    def feed(
-        self, stream: StreamInfo, start: str | Start
-    ) -> AbstractAsyncContextManager[Feed]:
+    def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
         """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on entering."""
         ...
 
-    def baseline(
-        self, stream: StreamInfo, opened_at_us: int
-    ) -> AsyncIterator[list[Record]]:
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """Read current state class by class, as records without token appended at `opened_at_us`.
 
         Ends only when every readable class was read whole. Raises `BaselineError`."""

@@ -7,9 +7,10 @@ from hashlib import blake2b
 
 import msgspec
 
-__all__ = ["Phase", "Position", "Reference", "recent_digest"]
+__all__ = ["RECENT_RECORDS", "Phase", "Position", "Reference", "recent_digest"]
 
 RECENT_RECORDS = 256
+"""How far back a redelivery may reach and still be known for one."""
 _DIGEST_BYTES = 8
 
 

@@ -1,0 +1,357 @@
+"""Alignment with a log that has opaque tokens: the decisions, without I/O, clock or randomness.
+
+Two rules hold this file together:
+
+1. What decides about attempts, marks and sweeps is here and in the pure functions that it calls
+   (`opening`, `arrival`, `sweep_due`, `transitions`); whoever drives it (`instep.runner`, a
+   simulation, a test) only carries out what it returns.
+2. It does not know what a provider, a socket or a database is.
+
+Theory of operation. A stream has a `Phase`, kept in its `Position` and so durable.
+`transitions.TRANSITIONS` is the whole of it: what is not listed there raises and changes nothing.
+
+An *attempt* is one reading of everything that exists: the log from its oldest record (`Mode.LOG`), or
+current state by GET with the stream held meanwhile (`Mode.BASELINE`). While it is open, the commit
+itself marks what is stated with the attempt's number. When it has seen enough, what carries a lower
+number is swept, in steps that travel with ordinary batches. Marks are numbers and only grow: nothing
+is ever unmarked, and an attempt that was interrupted goes on after its own last token (rule 7).
+
+An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
+calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
+operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion costs a
+reading of the log, and can never sweep what exists.
+
+The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the batch
+that it returns, `committed`; `tick` from time to time; after each call carry out `effects`; `closed`.
+`now_us` is always the provider's clock: ours plus the feed's offset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from instep.arrival import Arrival, Arrivals
+from instep.effects import (
+    AskHoldsBefore,
+    Effect,
+    Notice,
+    NoticeKind,
+    ReadBaseline,
+    Reopen,
+    TakeCensus,
+)
+from instep.fidelity import Zone, zone
+from instep.opening import Opening, new_attempt, opening, retention_s
+from instep.ports import Census, Mode, Start, StreamInfo
+from instep.position import RECENT_RECORDS, Phase, Position
+from instep.records import Batch, CommitResult, Delivery, Record, StreamState, SweepStep
+from instep.settings import AlignmentSettings
+from instep.sweep_due import Progress
+from instep.transitions import Event, after
+
+__all__ = ["Alignment"]
+
+_US = 1_000_000
+_NOTHING = Delivery([])
+
+
+class Alignment:
+    """The alignment of one stream. The module says what it promises and how it is driven."""
+
+    def __init__(
+        self, stream: StreamInfo, position: Position, settings: AlignmentSettings | None = None
+    ) -> None:
+        self.stream = stream
+        self.position = position
+        """As committed, but for a phase or attempt that the next batch will make durable."""
+        self.settings = settings or AlignmentSettings()
+        self.read_delay_s = 0.0
+        """Provider's now minus append time of the record last read; 0 when silent at the head."""
+        self._effects: list[Effect] = []
+        self._progress = Progress(stream, self.settings)
+        self._arrivals = Arrivals()
+        self._opening = Opening("")
+        self._connected = False
+        self._asked = ""
+        """Why the next opening must be from the start; empty when it need not."""
+        self._another_log = False
+        self._known_to_us = position.known_to_us
+        self._lost_realigns = 0
+        self._census_asked = False
+        self._baseline_due_us: int | None = None
+        self._dirty = False
+        """The phase moved since the last commit, and no batch has carried it yet."""
+
+    @property
+    def zone(self) -> Zone:
+        """The fidelity zone of what was last read (rule 8)."""
+        stream = self.stream
+        return zone(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
+
+    def effects(self) -> list[Effect]:
+        """What the driver must do now; taking empties the list."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    def start(self, now_us: int) -> str | Start:
+        """Where to open the stream: after our token, or from its start when an attempt is called for."""
+        self._opening = opening(
+            self.stream,
+            self.position,
+            known_to_us=self._known_to_us,
+            now_us=now_us,
+            asked=self._asked,
+            another_log=self._another_log,
+        )
+        return self._opening.start
+
+    def opened(self, now_us: int) -> None:
+        """The stream is open where `start` said. From its start: a new attempt begins."""
+        self._connected = True
+        resumed = not isinstance(self._opening.start, Start)
+        self._arrivals.opened(self.position, resumed=resumed)
+        if resumed:
+            self._progress.opened(self.position, now_us)
+            return
+        self.position = new_attempt(
+            self.stream, self.position, another_log=self._opening.another_log, now_us=now_us
+        )
+        self._dirty = True
+        self._asked = ""
+        self._another_log = False
+        self._progress.attempt(
+            self.position, now_us, from_latest=self._opening.start is Start.LATEST
+        )
+        self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
+        if self.stream.mode is Mode.BASELINE:
+            self._effects.append(ReadBaseline())
+
+    def closed(self) -> None:
+        """The connection is gone. An open attempt goes on after the next opening (rule 7)."""
+        self._connected = False
+        self._census_asked = False
+
+    def token_refused(self) -> None:
+        """The provider will not resume from our token: the next opening is from the start."""
+        self._asked = "the provider refused our token"
+
+    def realign(self, reason: str) -> None:
+        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""
+        self._asked = reason
+        self._effects.append(Reopen(reason))
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def receive(self, delivery: Delivery, now_us: int) -> Batch | None:
+        """What to commit for a delivery; None when an effect must be carried out first.
+
+        After `AskHoldsBefore` the same delivery is given again; after `Reopen` it is dropped: the
+        provider states it again.
+        """
+        records = delivery.records
+        deviations = dict(delivery.deviations)
+        if records and not self._arrivals.settled:
+            records, found = self._arrivals.sift(records, self.position)
+            if found is not None and not self._arrived(*found):
+                return None
+        if records and (self._hole(records) or self._lost(records[0], now_us)):
+            return None
+        offsets = dict(self.position.offsets)
+        records = self._progress.follow(records, offsets, self.position, deviations, now_us)
+        position = self._advance(records, offsets)
+        if records:
+            self.read_delay_s = max(0.0, (now_us - records[-1].appended_at_us) / _US)
+            if self.zone is not Zone.LOST:
+                self._lost_realigns = 0
+        batch = self._batch(position, records, delivery, deviations)
+        self._consider_sweep(position, now_us)
+        return batch
+
+    def evidence(self, partition: str, holds_before: bool) -> None:
+        """The answer to `AskHoldsBefore`."""
+        self._arrivals.evidence(partition, holds_before)
+
+    def baseline_page(self, rows: list[Record]) -> Batch:
+        """What to commit for a page of current state."""
+        return self._batch(self._advance([], {}), rows, _NOTHING, {})
+
+    def baseline_read(self, now_us: int) -> None:
+        """Current state was read whole and committed: what was held is replayed next."""
+        self._move(Event.BASELINE_READ)
+        self._progress.silence_from(now_us)
+
+    def census(self, census: Census) -> None:
+        """Decide about the sweep that is due: begin it, or hold it (rule 6)."""
+        self._census_asked = False
+        share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
+        if census.unmarked > least and census.unmarked > census.total * share:
+            self._move(Event.SWEEP_HELD)
+            self._notice(
+                NoticeKind.SWEEP_HELD,
+                f"the sweep would remove {census.unmarked:,} of {census.total:,} entities",
+            )
+        else:
+            self._move(Event.SWEEP_BEGUN)
+
+    def release_sweep(self) -> None:
+        """Let a held sweep go on."""
+        self._move(Event.SWEEP_BEGUN)
+
+    def committed(self, batch: Batch, result: CommitResult, now_us: int) -> None:
+        """The batch is durable. A phase that moved while it was committed is kept for the next one."""
+        phase = self.position.phase
+        self.position = batch.position
+        self._dirty = False
+        if phase is not batch.position.phase:
+            self._set(phase=phase)
+        self._known_to_us = max(self._known_to_us, batch.position.known_to_us)
+        if batch.sweep is not None:
+            self._set(sweep_cursor=result.sweep_cursor)
+            if result.sweep_done:
+                self._move(Event.SWEPT)
+                self._notice(NoticeKind.ALIGNED, f"aligned by attempt {self.position.attempt}")
+        if result.unresolved_keys and self._baseline_due_us is None:
+            # A tombstone for something that only a GET has shown, by a name we cannot know.
+            self._baseline_due_us = now_us + int(self.settings.rebaseline_min_s * _US)
+
+    def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
+        """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
+        if not self._connected or self.position.phase is Phase.BASELINING:
+            return None
+        if state in (StreamState.PAUSED, StreamState.ALIGNING):
+            # A silence that the provider announces says nothing about the head of the log.
+            self._progress.silence_from(now_us)
+        elif self._progress.silent_s(now_us) >= self.settings.quiet_s:
+            quiet_us = int(self.settings.quiet_s * _US)
+            self._known_to_us = max(self._known_to_us, now_us - quiet_us)
+            self.read_delay_s = 0.0
+        aligned = self.position.phase is Phase.ALIGNED
+        if aligned and self._baseline_due_us is not None and now_us >= self._baseline_due_us:
+            self._baseline_due_us = None
+            self.realign("a tombstone named an entity that only the baseline knew")
+            return None
+        self._consider_sweep(self.position, now_us)
+        unsaved_s = (self._known_to_us - self.position.known_to_us) / _US
+        if self._dirty or self.position.phase is Phase.SWEEPING or unsaved_s > self._heartbeat_s:
+            return self._batch(self._advance([], {}), [], _NOTHING, {})
+        return None
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    @property
+    def _heartbeat_s(self) -> float:
+        keeps_s = retention_s(self.stream)
+        return min(self.settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4)
+
+    def _arrived(self, arrival: Arrival, record: Record) -> bool:
+        """What a first record told (rule 2). False: the delivery cannot be used now."""
+        if arrival is Arrival.REWOUND:
+            self._notice(NoticeKind.REWOUND, "the provider delivers recent records again")
+            return True
+        if arrival is Arrival.UNDECIDED:
+            partition = record.partition if self.position.offsets else ""
+            self._effects.append(AskHoldsBefore(record, partition))
+        else:
+            self._another_log = arrival is Arrival.ANOTHER_LOG
+            self.realign(f"the first record after the reconnect shows it: {arrival}")
+        return False
+
+    def _hole(self, records: list[Record]) -> bool:
+        """A truncated log that goes on behind a gap has lost records of ours: a baseline is due."""
+        if self.stream.mode is not Mode.BASELINE or not self._first_since_opening:
+            return False
+        first = records[0]
+        committed = self.position.offsets.get(first.partition)
+        if committed is None or first.offset <= committed + 1:
+            return False
+        self.realign(f"offsets {committed + 1}–{first.offset - 1} have left the truncated log")
+        return True
+
+    @property
+    def _first_since_opening(self) -> bool:
+        return not isinstance(self._opening.start, Start) and not self._progress.heard
+
+    def _lost(self, oldest: Record, now_us: int) -> bool:
+        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
+        keeps_s = self.stream.tombstone_retention_s
+        if self.stream.mode is Mode.BASELINE or keeps_s is None:
+            return False
+        delay_s = (now_us - oldest.appended_at_us) / _US
+        attempt_s = (now_us - self.position.attempt_started_at_us) / _US
+        # An attempt reads old records by right, as long as it is itself younger than the retention.
+        replaying = self.position.phase is Phase.ALIGNING and attempt_s <= keeps_s
+        if delay_s <= keeps_s or replaying or self._lost_realigns >= self.settings.lost_realigns:
+            return False
+        self._lost_realigns += 1
+        self.read_delay_s = delay_s
+        reason = f"read {delay_s:,.0f} s late, past the tombstone retention ({keeps_s:,.0f} s)"
+        self._notice(NoticeKind.LOST, reason)
+        self.realign(reason)
+        return True
+
+    def _advance(self, records: list[Record], offsets: dict[str, int]) -> Position:
+        """The position after these records."""
+        position = self.position
+        changes: dict[str, Any] = {
+            "ordinal": position.ordinal + 1,
+            "known_to_us": max(self._known_to_us, position.known_to_us),
+        }
+        if records:
+            newest_us = max(position.appended_at_us, self._progress.newest_us)
+            changes |= {
+                "token": records[-1].token,
+                "offsets": offsets,
+                "appended_at_us": newest_us,
+                "records": position.records + len(records),
+                "known_to_us": max(changes["known_to_us"], newest_us),
+                "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
+            }
+        return msgspec.structs.replace(position, **changes)
+
+    def _batch(
+        self,
+        position: Position,
+        records: list[Record],
+        delivery: Delivery,
+        deviations: dict[str, int],
+    ) -> Batch:
+        by_uuid = self.stream.mode is Mode.BASELINE
+        sweep = None
+        if position.phase is Phase.SWEEPING:
+            sweep = SweepStep(
+                position.attempt,
+                position.sweep_cursor,
+                self.settings.sweep_step_records,
+                self.stream.readable if by_uuid else None,
+            )
+        return Batch(
+            self.stream.id,
+            position,
+            position.ordinal - 1,
+            records,
+            delivery.unreadable,
+            deviations,
+            sweep,
+            by_uuid,
+        )
+
+    def _consider_sweep(self, position: Position, now_us: int) -> None:
+        if position.phase is not Phase.ALIGNING or self._census_asked:
+            return
+        if self._progress.sweep_due(position, now_us):
+            self._census_asked = True
+            self._effects.append(TakeCensus(position.attempt))
+
+    def _notice(self, kind: NoticeKind, text: str) -> None:
+        self._effects.append(Notice(kind, text))
+
+    def _move(self, event: Event) -> None:
+        self._set(phase=after(self.position.phase, event))
+
+    def _set(self, **changes: Any) -> None:
+        self.position = msgspec.structs.replace(self.position, **changes)
+        self._dirty = True

@@ -1,0 +1,60 @@
+"""What the alignment asks its driver to do. Plain data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from instep.records import Record
+
+__all__ = [
+    "AskHoldsBefore",
+    "Effect",
+    "Notice",
+    "NoticeKind",
+    "ReadBaseline",
+    "Reopen",
+    "TakeCensus",
+]
+
+
+class Reopen(msgspec.Struct, frozen=True):
+    """Close the connection and open again where `Alignment.start` says."""
+
+    reason: str
+
+
+class AskHoldsBefore(msgspec.Struct, frozen=True):
+    """Ask the sink whether it holds an entity from before this record, then `Alignment.evidence`."""
+
+    record: Record
+    partition: str
+
+
+class TakeCensus(msgspec.Struct, frozen=True):
+    """Count what the sweep would remove, then `Alignment.census`."""
+
+    attempt: int
+
+
+class ReadBaseline(msgspec.Struct, frozen=True):
+    """Hold the stream; read current state, committing `baseline_page`s; then `baseline_read`."""
+
+
+class NoticeKind(StrEnum):
+    ATTEMPT = "attempt"
+    REWOUND = "rewound"
+    LOST = "lost"
+    SWEEP_HELD = "sweep-held"
+    ALIGNED = "aligned"
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something worth telling; nothing to do."""
+
+    kind: NoticeKind
+    text: str
+
+
+Effect = Reopen | AskHoldsBefore | TakeCensus | ReadBaseline | Notice

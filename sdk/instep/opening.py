@@ -1,0 +1,96 @@
+"""How a stream is opened, and what an opening from its start makes of the position. Pure functions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from instep.ports import Mode, Start, StreamInfo
+from instep.position import Phase, Position, Reference
+from instep.transitions import Event, after
+
+__all__ = ["Opening", "new_attempt", "opening", "retention_s"]
+
+_US = 1_000_000
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """Where to open a stream, and why not after the token where it is not."""
+
+    start: str | Start
+    reason: str = ""
+    another_log: bool = False
+
+
+def retention_s(stream: StreamInfo) -> float | None:
+    """How long a consumer may be away before the log no longer tells it everything; None: not known."""
+    if stream.mode is Mode.BASELINE:
+        return stream.record_retention_s
+    return stream.tombstone_retention_s
+
+
+def opening(
+    stream: StreamInfo,
+    position: Position,
+    *,
+    known_to_us: int,
+    now_us: int,
+    asked: str = "",
+    another_log: bool = False,
+) -> Opening:
+    """Decide where to open: after our token, or from the start, for one of five reasons.
+
+    `asked` is a reason that is known already (a restart seen, a token refused, an operator's wish).
+    `known_to_us` is the provider's time up to which nothing can be missing.
+    """
+    keeps_s = retention_s(stream)
+    away_s = (now_us - known_to_us) / _US
+    reason = asked
+    if position.attempt == 0:
+        reason = reason or "first alignment"
+    elif position.origin != stream.origin:
+        reason = "the stream is served from elsewhere"
+        another_log = True
+    elif position.token is None or position.phase is Phase.BASELINING:
+        reason = reason or "the attempt had not come to a token"
+    elif keeps_s is not None and away_s > keeps_s:
+        # Deletes of the meantime may have left the log: no first record could show that they are absent.
+        reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
+    if not reason and position.token is not None:
+        return Opening(position.token)
+    readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
+    latest = stream.mode is Mode.BASELINE and readable
+    return Opening(Start.LATEST if latest else Start.OLDEST, reason, another_log)
+
+
+def new_attempt(
+    stream: StreamInfo, position: Position, *, another_log: bool, now_us: int
+) -> Position:
+    """The position at the opening of an attempt (TR-548 ST-2.1 step 1, ST-2.2 step 4).
+
+    Raises `IllegalTransition` in a phase that allows none.
+    """
+    baseline = stream.mode is Mode.BASELINE
+    reference = Reference(position.token, position.appended_at_us, position.offsets)
+    unfinished = position.phase in (Phase.ALIGNING, Phase.BASELINING)
+    if unfinished and position.reference.appended_at_us >= reference.appended_at_us:
+        # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
+        reference = position.reference
+    another_log = another_log or position.lineage == 0
+    if another_log:
+        # Times and offsets of another log say nothing; that the partitions existed is worth knowing.
+        reference = Reference(None, 0, dict.fromkeys(reference.offsets, 0))
+    return msgspec.structs.replace(
+        position,
+        phase=after(position.phase, Event.BASELINE_OPENED if baseline else Event.ATTEMPT_OPENED),
+        token=None,
+        offsets={},
+        appended_at_us=0,
+        attempt=position.attempt + 1,
+        attempt_started_at_us=now_us,
+        reference=reference,
+        lineage=position.lineage + another_log,
+        origin=stream.origin,
+        # Tokens of before would make this reading of the log look like a redelivery.
+        recent=b"",
+        sweep_cursor=0,
+    )

@@ -1,0 +1,132 @@
+"""Following a stream: where its partitions stand, and whether an attempt has seen enough (rule 5)."""
+
+from __future__ import annotations
+
+from instep.ports import StreamInfo
+from instep.position import Position
+from instep.records import Record
+from instep.settings import AlignmentSettings
+
+__all__ = ["Progress"]
+
+_US = 1_000_000
+
+
+class Progress:
+    """What has come by since the stream was opened, partition by partition.
+
+    Partitions are fed in no particular order (TR-548 6.1.4): one that is at its head says nothing
+    of another that is still replaying, so each must have passed the reference by itself.
+    """
+
+    def __init__(self, stream: StreamInfo, settings: AlignmentSettings) -> None:
+        self.newest_us = 0
+        self._settings = settings
+        delay_s = stream.compaction_delay_s
+        self._compaction_delay_us = int(
+            (settings.assumed_compaction_delay_s if delay_s is None else delay_s) * _US
+        )
+        self._appended_us: dict[str, int] = {}
+        """Append time of the last record, by partition, in this attempt."""
+        self._heard_us: dict[str, int] = {}
+        self._last_heard_us = 0
+        self._from_latest = False
+        self.heard = False
+        """Whether a record came since the opening."""
+
+    def silence_from(self, now_us: int) -> None:
+        """Silence counts from now: the stream was opened, or its provider holds it back."""
+        self._last_heard_us = now_us
+        self._heard_us = dict.fromkeys(self._heard_us, now_us)
+
+    def opened(self, position: Position, now_us: int) -> None:
+        """The stream is open, after the position's token."""
+        partitions = position.reference.offsets.keys() | position.offsets.keys()
+        self._heard_us = dict.fromkeys(partitions, now_us)
+        self.heard = False
+        self.silence_from(now_us)
+
+    def attempt(self, position: Position, now_us: int, *, from_latest: bool) -> None:
+        """The stream is open from its start, a new attempt begins."""
+        self.newest_us = 0
+        self._appended_us.clear()
+        self._from_latest = from_latest
+        self.opened(position, now_us)
+
+    def silent_s(self, now_us: int) -> float:
+        return (now_us - self._last_heard_us) / _US
+
+    def follow(
+        self,
+        records: list[Record],
+        offsets: dict[str, int],
+        position: Position,
+        deviations: dict[str, int],
+        now_us: int,
+    ) -> list[Record]:
+        """Note where the partitions stand now (`offsets` is brought up to date).
+
+        Returns the records without those that were just delivered before (at-least-once). What
+        goes backwards otherwise is counted as a deviation and kept: the store decides by rule 3.
+        """
+        if not records:
+            return records
+        appended_us = self._appended_us
+        repeated: list[int] = []
+        offsets_back = times_back = 0
+        heard = set()
+        for index, record in enumerate(records):
+            partition = record.partition
+            offset = record.offset
+            if offset >= 0:
+                last = offsets.get(partition, -1)
+                if offset > last:
+                    offsets[partition] = offset
+                elif offset < last:
+                    if position.recently(record.token):
+                        repeated.append(index)
+                        continue
+                    offsets_back += 1
+            at_us = record.appended_at_us
+            if at_us < appended_us.get(partition, 0):
+                times_back += 1
+            appended_us[partition] = at_us
+            heard.add(partition)
+        self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
+        self._last_heard_us = now_us
+        self.heard = True
+        for partition in heard:
+            self._heard_us[partition] = now_us
+        if offsets_back:
+            _count(deviations, "offset-backwards", offsets_back)
+        if times_back:
+            _count(deviations, "append-time-backwards", times_back)
+        if repeated:
+            gone = set(repeated)
+            return [record for index, record in enumerate(records) if index not in gone]
+        return records
+
+    def sweep_due(self, position: Position, now_us: int) -> bool:
+        """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
+        if self._from_latest:
+            return True
+        partitions = self._heard_us.keys() | self._appended_us.keys()
+        if not partitions:
+            return self.silent_s(now_us) >= self._settings.quiet_s
+        return all(self._passed(partition, position, now_us) for partition in partitions)
+
+    def _passed(self, partition: str, position: Position, now_us: int) -> bool:
+        reference = position.reference
+        at_us = self._appended_us.get(partition, 0)
+        if at_us > reference.appended_at_us and now_us - at_us < self._compaction_delay_us:
+            return True
+        silent_s = (now_us - self._heard_us.get(partition, self._last_heard_us)) / _US
+        reached = 0 < at_us >= reference.appended_at_us or (
+            position.offsets.get(partition, -1) >= reference.offsets.get(partition, 0)
+        )
+        settings = self._settings
+        return silent_s >= (settings.quiet_s if reached else settings.unreached_quiet_s)
+
+
+def _count(deviations: dict[str, int], kind: str, times: int) -> None:
+    deviations[kind] = deviations.get(kind, 0) + times
