@@ -42,9 +42,8 @@ def draw(table: Mapping[State, Mapping[Event, State]], title: str) -> str:
         for state in states
     }
     entered = [state for state in states if any(state in to.values() for to in leaves.values())]
-    box = MARGIN * 2 + CHARACTER * max(
-        len(text) for text in (*states, *(f"stays: {event}" for e in stays.values() for event in e))
-    )
+    inside = [*map(str, states), *(f"stays: {event}" for e in stays.values() for event in e)]
+    box = MARGIN * 2 + CHARACTER * max(map(len, inside))
     lanes_from = (
         MARGIN
         + box

@@ -1,4 +1,4 @@
-"""What every test runs under: asyncio's debug mode, a Hypothesis profile, and the shared data if there."""
+"""What every test runs under: asyncio's debug mode, a Hypothesis profile, the public data."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 
-# A slow machine is no defect: no deadline. CI proves the same examples each time; `make fuzz` looks for new ones.
+# A slow machine is no defect: no deadline. CI proves the same examples each time, `make fuzz` looks
+# for new ones.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
