@@ -1,4 +1,4 @@
-"""The rules of the tree: imports point down, files stay small, packages are typed, nothing leaks."""
+"""The rules of the tree: imports point down, files stay small, packages are typed."""
 
 import ast
 import re
