@@ -13,6 +13,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs.diagram import draw  # noqa: E402
+from instep.transitions import TRANSITIONS  # noqa: E402
 
 project = "instep"
 author = "The instep authors"
@@ -37,8 +38,6 @@ html_show_sphinx = False
 
 def draw_machines(_app: Sphinx) -> None:
     """Draw each state machine into `_build/diagrams`, where the pages take it from."""
-    from instep.alignment import TRANSITIONS  # noqa: PLC0415
-
     folder = DOCS / "_build" / "diagrams"
     folder.mkdir(parents=True, exist_ok=True)
     svg = draw(TRANSITIONS, "The alignment of a stream")
