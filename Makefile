@@ -3,6 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 # The first Python that is new enough and can make virtual environments.
@@ -48,7 +49,7 @@ fmt: $(READY) ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 
 lock: $(READY) ## Pin the newest versions in constraints.txt
-	$(BIN)/python -m pip install --quiet uv
+	$(PIP) uv
 	$(BIN)/uv pip compile pyproject.toml --extra tapi --group dev --universal --upgrade \
 		--generate-hashes --no-emit-index-url --no-header --output-file constraints.txt
 
@@ -58,7 +59,8 @@ clean: ## Remove everything that is made, the virtual environment too
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "instep needs Python 3.11 or newer with venv (Debian: apt install\
 	 python3-venv). If it is not on the PATH: make PYTHON=/path/to/python3" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r constraints.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
