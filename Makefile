@@ -36,7 +36,7 @@ docs: $(READY) ## Build the documentation, strictly, into docs/_build/html
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
 
 wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
-	PYTHON=$(BIN)/python ./.ci/wheel
+	./.ci/wheel $(abspath $(BIN))/python
 
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
