@@ -20,7 +20,7 @@ SOAP_PROTOCOLS = {"instep_wsrm", "instep_wsr", "instep_sdpi"}
 LONGEST_LINES = 330
 REFUSED = re.compile(
     r"pypi[.]org|pythonhosted[.]org|npmjs[.]org|deb[.]debian[.]org"  # a registry's host
-    r"|/wor[k]/(?:main|shared)|/tmp/pla[n]|/opt/pyp[i]|/root[/]"  # a path of one machine
+    r"|/wor[k]/(?:main|shared)|/tmp/pla[n]|/opt/pyp[i]"  # a path of one machine
 )
 
 
@@ -87,6 +87,11 @@ def test_nothing_names_a_registry_or_a_machine() -> None:
         for path in tracked()
     )
     assert not list(found)
+
+
+@pytest.mark.parametrize("parts", [("https://pypi", "org/simple"), ("x.pythonhosted", "org")])
+def test_a_registry_is_found(parts: tuple[str, str]) -> None:
+    assert REFUSED.search(".".join(parts))
 
 
 def test_the_pins_are_hashed_and_name_no_index() -> None:
