@@ -8,22 +8,23 @@ Two rules hold this file together:
 2. It does not know what a provider, a socket or a database is.
 
 Theory of operation. A stream has a `Phase`, kept in its `Position` and so durable.
-`transitions.TRANSITIONS` is the whole of it: what is not listed there raises and changes nothing.
+`transitions.TRANSITIONS` is the whole of it: what is not listed there raises, and changes nothing.
 
-An *attempt* is one reading of everything that exists: the log from its oldest record (`Mode.LOG`), or
-current state by GET with the stream held meanwhile (`Mode.BASELINE`). While it is open, the commit
-itself marks what is stated with the attempt's number. When it has seen enough, what carries a lower
-number is swept, in steps that travel with ordinary batches. Marks are numbers and only grow: nothing
-is ever unmarked, and an attempt that was interrupted goes on after its own last token (rule 7).
+An *attempt* is one reading of everything that exists: the log from its oldest record (`Mode.LOG`),
+or current state by GET with the stream held meanwhile (`Mode.BASELINE`). While it is open, the
+commit itself marks what is stated with the attempt's number. When it has seen enough, what carries
+a lower number is swept, in steps that travel with ordinary batches. Marks are numbers and only
+grow: nothing is ever unmarked, and an attempt that was interrupted goes on after its own last
+token (rule 7).
 
 An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
 calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
-operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion costs a
-reading of the log, and can never sweep what exists.
+operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion
+costs a reading of the log, and can never sweep what exists.
 
-The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the batch
-that it returns, `committed`; `tick` from time to time; after each call carry out `effects`; `closed`.
-`now_us` is always the provider's clock: ours plus the feed's offset.
+The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
+batch that it returns, `committed`; `tick` from time to time; after each call carry out `effects`;
+`closed`. `now_us` is always the provider's clock: ours plus the feed's offset.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Alignment:
         self.stream = stream
         self.position = position
         """As committed, but for a phase or attempt that the next batch will make durable."""
+        self._durable = position
         self.settings = settings or AlignmentSettings()
         self.read_delay_s = 0.0
         """Provider's now minus append time of the record last read; 0 when silent at the head."""
@@ -98,7 +100,9 @@ class Alignment:
     # -- opening and closing ---------------------------------------------------------------------
 
     def start(self, now_us: int) -> str | Start:
-        """Where to open the stream: after our token, or from its start when an attempt is called for."""
+        """Where to open the stream: after our token, or from its start when an attempt is called
+        for.
+        """
         self._opening = opening(
             self.stream,
             self.position,
@@ -131,9 +135,14 @@ class Alignment:
             self._effects.append(ReadBaseline())
 
     def closed(self) -> None:
-        """The connection is gone. An open attempt goes on after the next opening (rule 7)."""
+        """The connection is gone. An open attempt goes on after the next opening (rule 7).
+
+        What no commit has carried yet is forgotten: it is decided again.
+        """
         self._connected = False
         self._census_asked = False
+        self.position = self._durable
+        self._dirty = False
 
     def token_refused(self) -> None:
         """The provider will not resume from our token: the next opening is from the start."""
@@ -171,9 +180,9 @@ class Alignment:
         self._consider_sweep(position, now_us)
         return batch
 
-    def evidence(self, partition: str, holds_before: bool) -> None:
+    def evidence(self, partition: str, *, holds_before: bool) -> None:
         """The answer to `AskHoldsBefore`."""
-        self._arrivals.evidence(partition, holds_before)
+        self._arrivals.evidence(partition, holds_before=holds_before)
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
@@ -202,9 +211,11 @@ class Alignment:
         self._move(Event.SWEEP_BEGUN)
 
     def committed(self, batch: Batch, result: CommitResult, now_us: int) -> None:
-        """The batch is durable. A phase that moved while it was committed is kept for the next one."""
+        """The batch is durable. A phase that moved while it was committed is kept for the next
+        one.
+        """
         phase = self.position.phase
-        self.position = batch.position
+        self.position = self._durable = batch.position
         self._dirty = False
         if phase is not batch.position.phase:
             self._set(phase=phase)

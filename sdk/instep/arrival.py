@@ -1,20 +1,23 @@
-"""What the first record after a reconnect tells (DESIGN 3, rule 2): a pure decision over what is durable.
+"""What the first record after a reconnect tells (DESIGN 3, rule 2): a pure decision over what is
+durable.
 
-Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves it to
-the client to see it "in the first record received", ST-2.2 step 4):
+Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves
+it to the client to see it "in the first record received", ST-2.2 step 4):
 
 - **continued**: the record lies after the last committed one of its partition;
-- **rewound**: it is one of those committed a moment ago (at-least-once redelivery), and it cannot be the
+- **rewound**: it is one of those committed a moment ago (at-least-once redelivery), and it cannot
+  be the
   oldest record of the log, because an entity is stored whose record lies before it;
 - **restarted**: anything else that is not after the last committed one.
 
-A fourth is seen on the way: **another log**, where a record lies at or before the last committed offset
-of its partition and yet was appended after everything committed. No log can state that of itself: it was
-lost and rebuilt, and its append times say nothing about ours (rule 3).
+A fourth is seen on the way: **another log**, where a record lies at or before the last committed
+offset of its partition and yet was appended after everything committed. No log can state that of
+itself: it was lost and rebuilt, and its append times say nothing about ours (rule 3).
 
-Being wrong is not symmetric. "Restarted" costs a reading of the log; "rewound" taken for a restart that was
-none would sweep live entities away. So a restart is only a reason to open the stream *from the oldest
-record*: an attempt is never based on this guess, only on a stream opened without a token.
+Being wrong is not symmetric. "Restarted" costs a reading of the log; "rewound" taken for a restart
+that was none would sweep live entities away. So a restart is only a reason to open the stream
+*from the oldest record*: an attempt is never based on this guess, only on a stream opened without
+a token.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ __all__ = ["Arrival", "Arrivals", "classify"]
 
 
 class Arrival(StrEnum):
+    """What the first record of a partition tells."""
+
     CONTINUED = "continued"
     REWOUND = "rewound"
     RESTARTED = "restarted"
@@ -36,12 +41,12 @@ class Arrival(StrEnum):
     """Rewound or restarted: it depends on whether an entity is stored from before this record."""
 
 
-def classify(first: Record, position: Position, holds_before: bool | None = None) -> Arrival:
+def classify(first: Record, position: Position, *, holds_before: bool | None = None) -> Arrival:
     """Classify the first record of a partition after the stream was opened with a token.
 
-    `holds_before` answers whether an entity of this lineage is stored whose record lies before `first`
-    in its partition; it is only needed (and worth a look into the store) when the answer without it is
-    `UNDECIDED`.
+    `holds_before` answers whether an entity of this lineage is stored whose record lies before
+    `first` in its partition; it is only needed (and worth a look into the store) when the answer
+    without it is `UNDECIDED`.
     """
     committed = position.offsets.get(first.partition)
     if committed is not None and first.offset >= 0:
@@ -65,7 +70,9 @@ def classify(first: Record, position: Position, holds_before: bool | None = None
 
 
 class Arrivals:
-    """Watches for the first record of each partition after an opening, and drops what is delivered again."""
+    """Watches for the first record of each partition after an opening, and drops what is delivered
+    again.
+    """
 
     def __init__(self) -> None:
         self._unseen: set[str] = set()
@@ -74,13 +81,15 @@ class Arrivals:
         self._evidence: dict[str, bool] = {}
 
     def opened(self, position: Position, *, resumed: bool) -> None:
-        """The stream is open: after our token (`resumed`), or from its start, where nothing is to be told."""
+        """The stream is open: after our token (`resumed`), or from its start, where nothing is to
+        be told.
+        """
         self._evidence.clear()
         self._rewound.clear()
         # A log without offsets has one nameless partition to watch.
         self._unseen = (set(position.offsets) or {""}) if resumed else set()
 
-    def evidence(self, partition: str, holds_before: bool) -> None:
+    def evidence(self, partition: str, *, holds_before: bool) -> None:
         """Whether the store holds an entity from before the first record of this partition."""
         self._evidence[partition] = holds_before
 
@@ -94,15 +103,16 @@ class Arrivals:
     ) -> tuple[list[Record], tuple[Arrival, Record] | None]:
         """Split off what was committed before.
 
-        Returns the records to go on with, and what was found at the first record of a partition when it
-        is anything but `CONTINUED`. After `UNDECIDED`, `RESTARTED` or `ANOTHER_LOG` no record is to be used.
+        Returns the records to go on with, and what was found at the first record of a partition
+        when it is anything but `CONTINUED`. After `UNDECIDED`, `RESTARTED` or `ANOTHER_LOG` no
+        record is to be used.
         """
         kept: list[Record] = []
         found: tuple[Arrival, Record] | None = None
         for record in records:
             partition = record.partition if position.offsets else ""
             if partition in self._unseen:
-                arrival = classify(record, position, self._evidence.get(partition))
+                arrival = classify(record, position, holds_before=self._evidence.get(partition))
                 if arrival in (Arrival.UNDECIDED, Arrival.RESTARTED, Arrival.ANOTHER_LOG):
                     return [], (arrival, record)
                 self._unseen.discard(partition)
@@ -119,6 +129,7 @@ class Arrivals:
     @staticmethod
     def _committed(record: Record, position: Position) -> bool:
         if record.offset >= 0 and record.partition in position.offsets:
-            # The last one itself is let through: its offset may be shared by a TOMBSTONE not yet seen.
+            # The last one itself is let through: its offset may be shared by a TOMBSTONE not yet
+            # seen.
             return record.offset < position.offsets[record.partition]
         return record.token != position.token and position.recently(record.token)

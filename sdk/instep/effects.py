@@ -26,7 +26,7 @@ class Reopen(msgspec.Struct, frozen=True):
 
 
 class AskHoldsBefore(msgspec.Struct, frozen=True):
-    """Ask the sink whether it holds an entity from before this record, then `Alignment.evidence`."""
+    """Ask the sink whether it holds an entity from before this record; `Alignment.evidence`."""
 
     record: Record
     partition: str
@@ -43,6 +43,8 @@ class ReadBaseline(msgspec.Struct, frozen=True):
 
 
 class NoticeKind(StrEnum):
+    """What a notice is about."""
+
     ATTEMPT = "attempt"
     REWOUND = "rewound"
     LOST = "lost"

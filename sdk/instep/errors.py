@@ -3,17 +3,17 @@
 InstepError
 ├── ConfigurationError        what the user gave cannot work: fix it, do not retry
 ├── SourceError               the provider or the way to it
-│   ├── UnreachableError      no connection, lost connection, dead peer        (retriable)
+│   ├── UnreachableError      no connection, lost connection, dead peer (retriable)
 │   ├── TlsError              the peer's certificate was not accepted
 │   ├── AuthenticationError   login refused, or the token refused after a new login
 │   ├── DiscoveryError        the stream context is not there or not readable
 │   ├── NoStreamError         no stream fits the selection
-│   ├── TokenRefusedError     the provider will not resume from our token      (retriable: from the oldest)
+│   ├── TokenRefusedError     the provider will not resume from our token (retriable)
 │   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
 │   ├── FrameTooBigError      a frame over the configured size
 │   └── BaselineError         current state could not be read
 ├── SinkError                 the store or the way to it
-│   ├── StoreUnavailableError locked, connection lost, disk full               (retriable)
+│   ├── StoreUnavailableError locked, connection lost, disk full (retriable)
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
 │   └── JournalOffError       changes were asked for, the journal is not kept
@@ -49,8 +49,9 @@ __all__ = [
 class InstepError(Exception):
     """Base of all errors of instep.
 
-    `code` is stable for machines; `where` names the thing (URL, file, stream); `hint` says what to do;
-    `retriable` says whether trying the same again can help; `data` holds further facts. Never a secret.
+    `code` is stable for machines; `where` names the thing (URL, file, stream); `hint` says what to
+    do; `retriable` says whether trying the same again can help; `data` holds further facts. Never
+    a secret.
     """
 
     code: ClassVar[str] = "error"

@@ -1,4 +1,5 @@
-"""How much the consumer's lag costs it: the read delay against the log's two retention points (rule 8).
+"""How much the consumer's lag costs it: the read delay against the log's two retention points
+(rule 8).
 
 TR-548 3.17.3: behind by less than the compaction delay loses nothing; between it and the tombstone
 retention some changes were compacted away; beyond the tombstone retention deletes may be missing.
@@ -15,6 +16,8 @@ AT_RISK_SHARE = 0.75
 
 
 class Zone(StrEnum):
+    """From losing nothing to having lost eventual consistency."""
+
     FULL = "full fidelity"
     REDUCED = "reduced fidelity"
     AT_RISK = "at risk"

@@ -1,4 +1,6 @@
-"""How a stream is opened, and what an opening from its start makes of the position. Pure functions."""
+"""How a stream is opened, and what an opening from its start makes of the position. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 def retention_s(stream: StreamInfo) -> float | None:
-    """How long a consumer may be away before the log no longer tells it everything; None: not known."""
+    """How long a consumer may be away before the log no longer tells it everything; None: not
+    known.
+    """
     if stream.mode is Mode.BASELINE:
         return stream.record_retention_s
     return stream.tombstone_retention_s
@@ -53,7 +57,8 @@ def opening(
     elif position.token is None or position.phase is Phase.BASELINING:
         reason = reason or "the attempt had not come to a token"
     elif keeps_s is not None and away_s > keeps_s:
-        # Deletes of the meantime may have left the log: no first record could show that they are absent.
+        # Deletes of the meantime may have left the log: no first record could show that they are
+        # absent.
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
     if not reason and position.token is not None:
         return Opening(position.token)
@@ -77,7 +82,8 @@ def new_attempt(
         reference = position.reference
     another_log = another_log or position.lineage == 0
     if another_log:
-        # Times and offsets of another log say nothing; that the partitions existed is worth knowing.
+        # Times and offsets of another log say nothing; that the partitions existed is worth
+        # knowing.
         reference = Reference(None, 0, dict.fromkeys(reference.offsets, 0))
     return msgspec.structs.replace(
         position,

@@ -1,7 +1,8 @@
-"""The two ports of a consumer: a source gives records, a sink commits them. Plug-ins implement these.
+"""The two ports of a consumer: a source gives records, a sink commits them. Plug-ins implement
+these.
 
-A plug-in is found through the entry-point groups `instep.sources` and `instep.sinks`; the entry point
-names an object with the shape of `SourcePlugin` or `SinkPlugin`.
+A plug-in is found through the entry-point groups `instep.sources` and `instep.sinks`; the entry
+point names an object with the shape of `SourcePlugin` or `SinkPlugin`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ class Mode(StrEnum):
     """How a stream gives current state (DESIGN 3)."""
 
     LOG = "log"
-    """The log alone gives it, from the oldest record: COMPACTED, emulated compaction, FULL_HISTORY."""
+    """The log alone gives it, from the oldest record: COMPACTED, emulated compaction,
+    FULL_HISTORY.
+    """
     BASELINE = "baseline"
-    """It is read by GET, the stream gives what changes meanwhile and after: TRUNCATED and all else."""
+    """It is read by GET, the stream gives what changes meanwhile and after: TRUNCATED and all
+    else.
+    """
 
 
 class Start(StrEnum):
@@ -79,15 +84,19 @@ class Census(msgspec.Struct, frozen=True):
 
 
 class Feed(Protocol):
-    """One open connection to one stream. Reading is bounded; not reading is back-pressure, not loss."""
+    """One open connection to one stream. Reading is bounded; not reading is back-pressure, not
+    loss.
+    """
 
     clock_offset_us: int
     """Provider's clock minus ours, as last seen; 0 where unknown."""
 
     async def receive(self) -> Delivery:
-        """Wait for records and return all that have arrived, in order, at most the feed's own bound.
+        """Wait for records and return all that have arrived, in order, at most the feed's own
+        bound.
 
-        Cancelling loses nothing. Raises `SourceError`: the connection is over."""
+        Cancelling loses nothing. Raises `SourceError`: the connection is over.
+        """
         ...
 
 
@@ -99,13 +108,16 @@ class Source(Protocol):
         ...
 
     def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
-        """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on entering."""
+        """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on
+        entering.
+        """
         ...
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """Read current state class by class, as records without token appended at `opened_at_us`.
 
-        Ends only when every readable class was read whole. Raises `BaselineError`."""
+        Ends only when every readable class was read whole. Raises `BaselineError`.
+        """
         ...
 
     async def state(self, stream: StreamInfo) -> StreamState:
@@ -129,7 +141,8 @@ class Sink(Protocol):
     async def commit(self, batch: Batch) -> CommitResult:
         """All of the batch in one transaction, or nothing. Raises `SinkError`.
 
-        Cancelling does not tear the transaction: it is whole or it is not there."""
+        Cancelling does not tear the transaction: it is whole or it is not there.
+        """
         ...
 
     async def census(self, stream: str, attempt: int) -> Census:
@@ -137,7 +150,9 @@ class Sink(Protocol):
         ...
 
     async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
-        """Whether an entity of this lineage is stored whose record lies before this one in its partition."""
+        """Whether an entity of this lineage is stored whose record lies before this one in its
+        partition.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,6 @@
-"""Where a consumer stands in a log, and how far its alignment has come: one value that moves whole."""
+"""Where a consumer stands in a log, and how far its alignment has come: one value that moves
+whole.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Phase(StrEnum):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The last record committed before the attempt: the sweep is not due before the stream has passed it."""
+    """The last record committed before the attempt: the sweep is not due before the stream has
+    passed it.
+    """
 
     token: str | None = None
     appended_at_us: int = 0
@@ -42,8 +46,8 @@ class Reference(msgspec.Struct, frozen=True):
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The last record committed, and the state that must survive with it.
 
-    A position is stored in the transaction that stores what it covers, so it is never ahead of the data
-    (rule 1). It is replaced whole, never edited in parts.
+    A position is stored in the transaction that stores what it covers, so it is never ahead of the
+    data (rule 1). It is replaced whole, never edited in parts.
     """
 
     token: str | None = None
@@ -53,7 +57,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     appended_at_us: int = 0
     """Newest committed append time of the current attempt; 0 before the first record."""
     ordinal: int = 0
-    """Counts commits of this consumer on this stream; provider tokens cannot be compared, this can."""
+    """Counts commits of this consumer on this stream; provider tokens cannot be compared, this
+    can.
+    """
     records: int = 0
     """Records committed since the beginning."""
     phase: Phase = Phase.UNALIGNED
@@ -62,13 +68,21 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     attempt_started_at_us: int = 0
     reference: Reference = Reference()
     lineage: int = 0
-    """Counts the logs this stream was read from: append times compare only within one lineage (rule 3)."""
+    """Counts the logs this stream was read from: append times compare only within one lineage
+    (rule 3).
+    """
     origin: str = ""
-    """What identifies the log being read (endpoint and stream uuid, say); another origin is another lineage."""
+    """What identifies the log being read (endpoint and stream uuid, say); another origin is
+    another lineage.
+    """
     known_to_us: int = 0
-    """Provider time up to which nothing can be missing: newest append time, or later when connected and silent."""
+    """Provider time up to which nothing can be missing: newest append time, or later when
+    connected and silent.
+    """
     recent: bytes = b""
-    """Digests of the last committed tokens, oldest first: what a small rewind may bring again (rule 2)."""
+    """Digests of the last committed tokens, oldest first: what a small rewind may bring again
+    (rule 2).
+    """
     sweep_cursor: int = 0
 
     def recently(self, token: str) -> bool:

@@ -1,4 +1,6 @@
-"""What a store shows to readers: streams, entities, changes, quarantine. Used by the command line and by subscribers."""
+"""What a store shows to readers: streams, entities, changes, quarantine. Used by the command line
+and by subscribers.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,15 @@ class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
     envelope: bytes = b""
     uuid: str = ""
     proven: bool = True
-    """False: a later alignment could neither confirm nor refute it (its class has no readable resource)."""
+    """False: a later alignment could neither confirm nor refute it (its class has no readable
+    resource).
+    """
     consumer: str = ""
 
 
 class ChangeKind(StrEnum):
+    """What became of the entity."""
+
     CREATED = "created"
     UPDATED = "updated"
     DELETED = "deleted"
@@ -46,7 +52,7 @@ class ChangeKind(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One committed change, in the order of commit. `cursor` is what to pass to read on after it."""
+    """One committed change, in the order of commit; reading goes on after its `cursor`."""
 
     cursor: int
     stream: str
@@ -114,7 +120,9 @@ class StoreReader(Protocol):
     ) -> AsyncIterator[Quarantined]: ...
 
     async def replay(self, id: int, delivery: Delivery) -> int:
-        """Commit what a quarantined record turned out to say, by rule 3, and mark it replayed; returns entities changed."""
+        """Commit what a quarantined record turned out to say, by rule 3, and mark it replayed;
+        returns entities changed.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,7 +1,8 @@
 """What travels through instep: records in, batches out. Plain data, no behaviour beyond reading it.
 
 Times are integers in microseconds since 1970-01-01 UTC (`_us`): they compare, add and store without
-conversion. Structs are built once per record on the hot path, hence `gc=False` and positional order.
+conversion. Structs are built once per record on the hot path, hence `gc=False` and positional
+order.
 """
 
 from __future__ import annotations
@@ -44,22 +45,34 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The entity-key: opaque, unique in the stream, the same for every record of one entity."""
     kind: Kind
     token: str
-    """Where to resume after this record; opaque. Empty for a row of a baseline (it has no place in the log)."""
+    """Where to resume after this record; opaque. Empty for a row of a baseline (it has no place in
+    the log).
+    """
     appended_at_us: int
     """`log-append-time-stamp`; for a baseline row the time its baseline was opened."""
     partition: str = ""
     offset: int = -1
     """Place within the partition, growing, gaps allowed; -1 where the provider states none."""
     entity_class: str = ""
-    """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has none."""
+    """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has
+    none.
+    """
     body: bytes = b""
-    """The entity itself: the content of the class container, as stated. Empty for header-only records."""
+    """The entity itself: the content of the class container, as stated. Empty for header-only
+    records.
+    """
     envelope: bytes = b""
-    """The rest of the log-record-body (event time, parent address, unknown members) as one JSON object."""
+    """The rest of the log-record-body (event time, parent address, unknown members) as one JSON
+    object.
+    """
     ends: bool = False
-    """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR (DESIGN 3, rule 4)."""
+    """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR
+    (DESIGN 3, rule 4).
+    """
     uuid: str = ""
-    """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ from it)."""
+    """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ
+    from it).
+    """
     whole: bool = True
     """False for a CHANGE_ONLY statement, which is merged into what is stored (TR-548 3.8.2.2)."""
 
@@ -84,7 +97,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class SweepStep(msgspec.Struct, frozen=True):
-    """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548 ST-2.2 step 7)."""
+    """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548
+    ST-2.2 step 7).
+    """
 
     attempt: int
     """Entities marked with a lower attempt are swept."""
@@ -92,14 +107,16 @@ class SweepStep(msgspec.Struct, frozen=True):
     """Where the last step stopped, in the sink's own terms; 0 at the start."""
     limit_records: int = 2_000
     readable: frozenset[str] | None = None
-    """Classes a baseline can prove absent; entities of other classes are kept and marked unproven. None: all."""
+    """Classes a baseline can prove absent; entities of other classes are kept and marked unproven.
+    None: all.
+    """
 
 
 class Batch(msgspec.Struct, frozen=True):
     """What a sink commits in one transaction: all of it, or nothing.
 
-    `position` is where the consumer stands once the batch is durable; the store refuses the batch when
-    its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
+    `position` is where the consumer stands once the batch is durable; the store refuses the batch
+    when its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
     """
 
     stream: str
@@ -110,7 +127,8 @@ class Batch(msgspec.Struct, frozen=True):
     deviations: dict[str, int] = {}
     sweep: SweepStep | None = None
     by_uuid: bool = False
-    """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a baseline)."""
+    """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a baseline).
+    """
 
 
 class CommitResult(msgspec.Struct, frozen=True):
@@ -122,7 +140,9 @@ class CommitResult(msgspec.Struct, frozen=True):
     sweep_cursor: int = 0
     sweep_done: bool = False
     unresolved_keys: tuple[str, ...] = ()
-    """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due again."""
+    """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due
+    again.
+    """
 
 
 class StreamState(StrEnum):

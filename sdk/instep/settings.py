@@ -1,4 +1,6 @@
-"""The knobs of a consumer, with the reasons for their defaults. Everything that could grow is bounded here."""
+"""The knobs of a consumer, with the reasons for their defaults. Everything that could grow is
+bounded here.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     quiet_s: float = 10.0
     """A stream that is ACTIVE and silent this long has delivered what its log holds."""
     unreached_quiet_s: float = 60.0
-    """The same, where the last record committed before the attempt has not come by: it may be compacted
-    away, or the provider is merely slow, so the silence must be longer."""
+    """The same, where the last record committed before the attempt has not come by: it may be
+    compacted away, or the provider is merely slow, so the silence must be longer.
+    """
     assumed_compaction_delay_s: float = 600.0
     """Where the provider declares none (TR-548 4.3 proposes ten minutes)."""
     sweep_guard_share: float = 0.5
@@ -24,9 +27,13 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     sweep_step_records: int = 2_000
     """Entities removed with one commit, so that new records are never kept waiting for long."""
     heartbeat_s: float = 900.0
-    """A silent stream's position is renewed this often, so that a restart knows how long it was away."""
+    """A silent stream's position is renewed this often, so that a restart knows how long it was
+    away.
+    """
     lost_realigns: int = 2
-    """Realignments in a row because of the read delay alone; more would be a wrong clock, not a lag."""
+    """Realignments in a row because of the read delay alone; more would be a wrong clock, not a
+    lag.
+    """
     rebaseline_min_s: float = 60.0
     """Shortest time between baselines that are read because of unknown tombstones."""
 

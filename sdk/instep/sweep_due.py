@@ -1,4 +1,4 @@
-"""Following a stream: where its partitions stand, and whether an attempt has seen enough (rule 5)."""
+"""Following a stream: where its partitions stand, whether an attempt has seen enough (rule 5)."""
 
 from __future__ import annotations
 

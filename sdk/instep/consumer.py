@@ -1,0 +1,253 @@
+"""A consumer joins one source to one sink: the asyncio runtime that users embed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+from instep.errors import (
+    DiscoveryError,
+    InstepError,
+    NoStreamError,
+    SweepHeldError,
+)
+from instep.health import ConsumerEvent, ConsumerState, Health
+from instep.ports import Sink, Source, StreamInfo
+from instep.position import Phase
+from instep.retry import Environment, retrying
+from instep.runner import Runner
+from instep.settings import ConsumerSettings
+
+__all__ = ["Consumer"]
+
+_EVENTS_KEPT = 1_000
+
+
+class Consumer:
+    """Keeps a sink in step with the streams of a source, through everything the specification
+    names.
+
+        async with Consumer("optical-east", source, sink) as consumer:
+            await consumer.aligned()
+            ...
+
+    What is promised, per stream:
+
+    - Entities and position are one commit. After a crash at any moment the store holds exactly
+      what some
+      earlier position covers, and the consumer goes on after it.
+    - Every record delivered is applied, ignored because a newer one of its entity is stored, or
+      kept in
+      quarantine. None is dropped because of load: back-pressure stops the reading.
+    - Records of one entity are applied in the order of its partition. Applying one twice changes
+      nothing.
+    - When `aligned` returns, the store holds every entity the provider stated, and no other, as of
+      some
+      moment after the call (eventual consistency, TR-548 3.17.1).
+    - An entity is removed because the provider ended it, or because an attempt that began at the
+      start of
+      the log did not meet it. Never because of a lost connection or a guess.
+
+    What is not: no order between entities, nor between streams; a lag past the compaction delay
+    loses intermediate states (not the last one); a reader of the store may see an entity ended and
+    stated again while an attempt replays old records.
+
+    The consumer runs in tasks of the caller's loop. Cancelling it at any await loses nothing.
+    Fatal errors are raised by `wait` and `aligned`, and shown by `health`; they never look like an
+    end of the stream.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        sink: Sink,
+        settings: ConsumerSettings | None = None,
+        *,
+        environment: Environment | None = None,
+    ) -> None:
+        """`environment` gives the clock, the jitter, and decides what is retried."""
+        self.name = name
+        self._source = source
+        self._sink = sink
+        self._settings = settings or ConsumerSettings()
+        self._environment = environment or Environment()
+        self._now = self._environment.now
+        self._runners: dict[str, Runner] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+        self._listeners: set[deque[ConsumerEvent]] = set()
+        self._state = ConsumerState.STARTING
+        self._last_error = ""
+
+    def __repr__(self) -> str:
+        phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._runners.values())
+        return f"<Consumer {self.name}: {self.health().state}{' | ' + phases if phases else ''}>"
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open the sink and start. Raises `SinkError`; the provider need not be there yet."""
+        await self._sink.open(self.name)
+        self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop: a commit under way is finished, connections are closed, the position is kept."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
+        self._announce("", "stopped", "stopped")
+        try:
+            await self._source.close()
+        finally:
+            await self._sink.close()
+
+    async def wait(self) -> None:
+        """Wait until the consumer fails for good, and raise why."""
+        await self._until(lambda: False)
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
+
+        Raises the consumer's fatal error, `SweepHeldError` when a sweep waits for a decision, and
+        `TimeoutError` after `timeout_s`.
+        """
+        async with asyncio.timeout(timeout_s):
+            await self._until(self._is_aligned)
+
+    def health(self) -> Health:
+        """The consumer, now."""
+        streams = tuple(runner.health() for runner in self._runners.values())
+        state = self._state
+        if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
+            state = ConsumerState.RETRYING
+        return Health(consumer=self.name, state=state, error=self._last_error, streams=streams)
+
+    async def events(self) -> AsyncIterator[ConsumerEvent]:
+        """What happens from now on, until the consumer stops. A slow reader misses the oldest
+        events.
+        """
+        mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._listeners.add(mine)
+        try:
+            while True:
+                changed = self._changed
+                while mine:
+                    yield mine.popleft()
+                if self._state in (ConsumerState.FAILED, ConsumerState.STOPPED):
+                    return
+                await changed.wait()
+        finally:
+            self._listeners.discard(mine)
+
+    def realign(self, stream: str, reason: str = "asked for") -> None:
+        """Begin a new attempt on a stream (TR-548 ST-2.2, client-driven). Raises `KeyError`."""
+        self._runners[stream].realign(reason)
+
+    def release_sweep(self, stream: str) -> None:
+        """Let a held sweep of a stream go on (DESIGN 3, rule 6). Raises `KeyError`."""
+        self._runners[stream].release_sweep()
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            streams = await self._discovered()
+            self._runners = {stream.id: self._runner(stream) for stream in streams}
+            self._state = ConsumerState.RUNNING
+            async with asyncio.TaskGroup() as group:
+                for runner in self._runners.values():
+                    group.create_task(runner.run(), name=f"instep {self.name} {runner.stream.id}")
+        except* asyncio.CancelledError:
+            raise
+        except* Exception as errors:  # noqa: BLE001 - raised by wait() and aligned()
+            self._error = _first(errors)
+            self._last_error = str(self._error)
+            self._state = ConsumerState.FAILED
+            self._announce("", "failed", self._last_error)
+
+    async def _discovered(self) -> list[StreamInfo]:
+        async for attempt in retrying(self._settings, self._environment):
+            with attempt:
+                try:
+                    return list(await self._source.discover())
+                except InstepError as error:
+                    self._last_error = str(error)
+                    self._announce("", "disconnected", self._last_error)
+                    raise
+        raise AssertionError("retrying ends by returning or raising")
+
+    def _runner(self, stream: StreamInfo) -> Runner:
+        return Runner(
+            stream,
+            self._source,
+            self._sink,
+            self._settings,
+            self._environment,
+            tell=self._announce,
+            rediscover=self._rediscover,
+        )
+
+    async def _rediscover(self, gone: StreamInfo) -> StreamInfo:
+        """The same stream as it is offered now (its uuid may change, TR-548 ST-4.2).
+
+        What was there once may be away for a while: not finding it is retried.
+        """
+        try:
+            for stream in await self._source.discover():
+                if stream.id == gone.id:
+                    return stream
+        except (DiscoveryError, NoStreamError) as error:
+            error.retriable = True
+            raise
+        raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
+
+    def _is_aligned(self) -> bool:
+        health = self.health()
+        for stream in health.streams:
+            if stream.phase is Phase.SWEEP_HELD:
+                raise SweepHeldError(
+                    "a sweep is held: it would remove more than the guard allows",
+                    where=stream.stream,
+                    hint="compare with the provider, then call release_sweep or realign",
+                )
+        return health.aligned
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while True:
+            changed = self._changed
+            if self._error is not None:
+                raise self._error
+            if done():
+                return
+            if self._task is None or self._task.done():
+                raise RuntimeError(f"consumer {self.name} is not running")
+            await changed.wait()
+
+    def _announce(self, stream: str, kind: str, text: str) -> None:
+        event = ConsumerEvent(int(self._now() * 1_000_000), self.name, stream, kind, text)
+        for listener in self._listeners:
+            listener.append(event)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
+    """The first single error inside a group: runners fail one at a time, the others were
+    cancelled.
+    """
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

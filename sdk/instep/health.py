@@ -1,0 +1,73 @@
+"""What a consumer says of itself: its health, stream by stream, and the events worth telling."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from instep.fidelity import Zone
+from instep.position import Phase
+
+__all__ = ["ConsumerEvent", "ConsumerState", "Health", "StreamHealth"]
+
+
+class ConsumerState(StrEnum):
+    """How a consumer is."""
+
+    STARTING = "starting"
+    """Logging in and discovering."""
+    RUNNING = "running"
+    RETRYING = "retrying"
+    """At least one stream is without connection and waits to try again."""
+    FAILED = "failed"
+    """A fatal error; `Consumer.wait` and `Consumer.aligned` raise it."""
+    STOPPED = "stopped"
+
+
+class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of a running consumer."""
+
+    stream: str
+    phase: Phase
+    attempt: int
+    records: int
+    """Records committed since the consumer started."""
+    read_delay_s: float
+    zone: Zone
+    connected: bool
+    last_error: str
+    """Why the last connection ended, or what keeps the next from coming; empty when nothing does.
+    """
+    deviations: dict[str, int]
+    """Seen since the consumer started: kind → count."""
+    unreadable: int
+    """Records put into quarantine since the consumer started."""
+    compaction_delay_s: float | None
+    tombstone_retention_s: float | None
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer, now."""
+
+    consumer: str
+    state: ConsumerState
+    error: str
+    streams: tuple[StreamHealth, ...]
+
+    @property
+    def aligned(self) -> bool:
+        """Whether every stream is aligned."""
+        return bool(self.streams) and all(s.phase is Phase.ALIGNED for s in self.streams)
+
+
+class ConsumerEvent(msgspec.Struct, frozen=True):
+    """Something worth telling a person, when it happened."""
+
+    at_us: int
+    consumer: str
+    stream: str
+    """Empty when it concerns the consumer as a whole."""
+    kind: str
+    """connected, disconnected, attempt, rewound, lost, sweep-held, aligned, stopped, failed."""
+    text: str

@@ -1,0 +1,83 @@
+"""What was read and not yet committed: bounded by records and bytes, full means back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from instep.records import Delivery
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """Joins one reader to one committer, so that the next batch is read while one commits.
+
+    Cancelling `put` or `take` loses nothing. What was put before the reader failed is taken before
+    the failure is raised.
+    """
+
+    def __init__(self, limit_records: int, limit_bytes: int) -> None:
+        self._limit_records = limit_records
+        self._limit_bytes = limit_bytes
+        self._waiting: deque[Delivery] = deque()
+        self._records = 0
+        self._bytes = 0
+        self._error: BaseException | None = None
+        self._filled = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    def __repr__(self) -> str:
+        return f"<Inbox {self._records}/{self._limit_records} records, {self._bytes} bytes>"
+
+    async def put(self, delivery: Delivery) -> None:
+        """Add a delivery; waits while the inbox is full."""
+        await self._drained.wait()
+        self._waiting.append(delivery)
+        self._records += len(delivery.records)
+        self._bytes += delivery.size_bytes
+        if self._records >= self._limit_records or self._bytes >= self._limit_bytes:
+            self._drained.clear()
+        self._filled.set()
+
+    def fail(self, error: BaseException) -> None:
+        """No more will come, for this reason."""
+        self._error = error
+        self._filled.set()
+
+    async def take(self, timeout_s: float) -> Delivery | None:
+        """All that waits, as one delivery of at most about one limit; None when nothing came in
+        time.
+
+        Raises what `fail` was given, once everything before it was taken.
+        """
+        if not self._filled.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._filled.wait()
+            except TimeoutError:
+                return None
+        if not self._waiting:
+            assert self._error is not None
+            raise self._error
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._records = self._bytes = 0
+        self._drained.set()
+        if self._error is None:
+            self._filled.clear()
+        return taken[0] if len(taken) == 1 else _join(taken)
+
+
+def _join(deliveries: list[Delivery]) -> Delivery:
+    deviations: dict[str, int] = {}
+    for delivery in deliveries:
+        for kind, times in delivery.deviations.items():
+            deviations[kind] = deviations.get(kind, 0) + times
+    return Delivery(
+        [record for delivery in deliveries for record in delivery.records],
+        [bad for delivery in deliveries for bad in delivery.unreadable],
+        deviations,
+        sum(delivery.size_bytes for delivery in deliveries),
+    )

@@ -1,0 +1,268 @@
+"""The driver of one stream: opens it, reads it, commits, and carries out what the alignment asks
+for.
+
+It decides nothing about attempts and sweeps (`instep.alignment` does) and nothing about retries
+(`instep.retry` does). One task owns the alignment; a second reads the next records meanwhile; a
+third asks for the stream's state when it is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from instep.alignment import Alignment
+from instep.effects import AskHoldsBefore, Notice, ReadBaseline, Reopen, TakeCensus
+from instep.errors import InstepError, SinkError, StreamGoneError, TokenRefusedError
+from instep.fidelity import Zone
+from instep.health import StreamHealth
+from instep.inbox import Inbox
+from instep.ports import Feed, Sink, Source, StreamInfo
+from instep.position import Phase
+from instep.records import Batch, Delivery, StreamState
+from instep.retry import Environment, retrying
+from instep.settings import ConsumerSettings
+
+__all__ = ["Runner"]
+
+Tell = Callable[[str, str, str], None]
+"""Called with stream, kind and text of what happened."""
+
+
+class _ReopenStream(Exception):
+    """The alignment wants the stream opened again."""
+
+
+class Runner:
+    """Keeps one stream aligned until it is cancelled or fails for good.
+
+    Cancelling `run` at any await leaves the store as the last commit left it.
+    """
+
+    def __init__(
+        self,
+        stream: StreamInfo,
+        source: Source,
+        sink: Sink,
+        settings: ConsumerSettings,
+        environment: Environment,
+        *,
+        tell: Tell,
+        rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
+    ) -> None:
+        self.stream = stream
+        self._source = source
+        self._sink = sink
+        self._settings = settings
+        self._now = environment.now
+        self._environment = environment
+        self._tell = tell
+        self._rediscover = rediscover
+        self._core: Alignment | None = None
+        self._feed: Feed | None = None
+        self._state = StreamState.UNKNOWN
+        self._gone = False
+        self._last_error = ""
+        self._heard_s = 0.0
+        self._records = 0
+        self._unreadable = 0
+        self._deviations: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        health = self.health()
+        link = "connected" if health.connected else health.last_error or "not connected"
+        return f"<Runner {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled. Raises the error that is fatal."""
+        while True:
+            # A new round of retries begins after every connection that was healthy: the back-off
+            # resets.
+            async for attempt in retrying(self._settings, self._environment):
+                with attempt:
+                    await self._connection()
+
+    def release_sweep(self) -> None:
+        """Let a held sweep go on (rule 6). Raises `IllegalTransition` when none is held."""
+        if self._core is not None:
+            self._core.release_sweep()
+
+    def realign(self, reason: str) -> None:
+        """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
+        if self._core is not None:
+            self._core.realign(reason)
+
+    def health(self) -> StreamHealth:
+        core = self._core
+        return StreamHealth(
+            stream=self.stream.id,
+            phase=core.position.phase if core else Phase.UNALIGNED,
+            attempt=core.position.attempt if core else 0,
+            records=self._records,
+            read_delay_s=core.read_delay_s if core else 0.0,
+            zone=core.zone if core else Zone.FULL,
+            connected=self._feed is not None,
+            last_error=self._last_error,
+            deviations=dict(self._deviations),
+            unreadable=self._unreadable,
+            compaction_delay_s=self.stream.compaction_delay_s,
+            tombstone_retention_s=self.stream.tombstone_retention_s,
+        )
+
+    # -- one connection --------------------------------------------------------------------------
+
+    async def _connection(self) -> None:
+        """Open the stream and follow it. Returns when it ended after being healthy."""
+        opened_s: float | None = None
+        try:
+            core = await self._prepared()
+            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
+                opened_s = self._now()
+                await self._follow(core, feed)
+        except _ReopenStream:
+            return
+        except Exception as error:
+            self._failed(error)
+            lived_s = 0.0 if opened_s is None else self._now() - opened_s
+            if (
+                lived_s < self._settings.healthy_after_s
+                or self._environment.process_error(error) is not None
+            ):
+                raise
+        finally:
+            self._feed = None
+            if self._core is not None:
+                self._core.closed()
+
+    async def _prepared(self) -> Alignment:
+        if self._gone:
+            self.stream = await self._rediscover(self.stream)
+            self._gone = False
+            if self._core is not None:
+                self._core.stream = self.stream
+        if self._core is None:
+            position = await self._sink.position(self.stream)
+            self._core = Alignment(self.stream, position, self._settings.alignment)
+        return self._core
+
+    def _failed(self, error: Exception) -> None:
+        self._last_error = str(error) or type(error).__name__
+        if isinstance(error, TokenRefusedError) and self._core is not None:
+            self._core.token_refused()
+        elif isinstance(error, StreamGoneError):
+            self._gone = True
+        elif isinstance(error, SinkError):
+            # The batch may be durable all the same: only the store knows where we stand.
+            self._core = None
+        self._tell(self.stream.id, "disconnected", self._last_error)
+
+    async def _follow(self, core: Alignment, feed: Feed) -> None:
+        self._feed = feed
+        self._state = StreamState.UNKNOWN
+        self._heard_s = self._now()
+        core.opened(self._provider_us())
+        self._last_error = ""
+        self._tell(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
+        settings = self._settings
+        inbox = Inbox(settings.batch_records, settings.batch_bytes)
+        helpers = [
+            asyncio.create_task(self._read(feed, inbox)),
+            asyncio.create_task(self._watch_state(inbox)),
+        ]
+        try:
+            await self._carry_out(core)
+            while True:
+                sweeping = core.position.phase is Phase.SWEEPING
+                delivery = await inbox.take(0.0 if sweeping else self._tick_s)
+                await self._handle(core, delivery)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _handle(self, core: Alignment, delivery: Delivery | None) -> None:
+        again = True
+        while again:
+            if delivery is None:
+                batch = core.tick(self._provider_us(), self._state)
+            else:
+                batch = core.receive(delivery, self._provider_us())
+            if batch is not None:
+                await self._commit(core, batch)
+            again = await self._carry_out(core)
+
+    async def _commit(self, core: Alignment, batch: Batch) -> None:
+        result = await self._sink.commit(batch)
+        self._records += len(batch.records)
+        self._unreadable += len(batch.unreadable)
+        for kind, times in batch.deviations.items():
+            if kind not in self._deviations:
+                self._tell(self.stream.id, "deviation", kind)
+            self._deviations[kind] = self._deviations.get(kind, 0) + times
+        core.committed(batch, result, self._provider_us())
+
+    async def _carry_out(self, core: Alignment) -> bool:
+        """Do what the alignment asks for. True: the delivery must be given to it again."""
+        again = False
+        while effects := core.effects():
+            for effect in effects:
+                match effect:
+                    case Notice():
+                        self._tell(self.stream.id, effect.kind, effect.text)
+                    case AskHoldsBefore():
+                        held = await self._sink.holds_before(
+                            self.stream.id, effect.record, core.position.lineage
+                        )
+                        core.evidence(effect.partition, holds_before=held)
+                        again = True
+                    case TakeCensus():
+                        core.census(await self._sink.census(self.stream.id, effect.attempt))
+                    case ReadBaseline():
+                        await self._baseline(core)
+                    case Reopen():
+                        raise _ReopenStream(effect.reason)
+        return again
+
+    async def _baseline(self, core: Alignment) -> None:
+        """Read current state while the inbox holds the stream (its bound stops the socket, not
+        us).
+        """
+        async for page in self._source.baseline(self.stream, self._provider_us()):
+            await self._commit(core, core.baseline_page(page))
+        core.baseline_read(self._provider_us())
+
+    # -- beside it -------------------------------------------------------------------------------
+
+    async def _read(self, feed: Feed, inbox: Inbox) -> None:
+        try:
+            while True:
+                delivery = await feed.receive()
+                self._heard_s = self._now()
+                self._state = StreamState.UNKNOWN
+                await inbox.put(delivery)
+        except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
+            inbox.fail(error)
+
+    async def _watch_state(self, inbox: Inbox) -> None:
+        """Ask for the state of a silent stream: ALIGNING and PAUSED explain the silence (TR-548
+        5.3.1).
+        """
+        every_s = min(self._settings.poll_state_s, self._settings.alignment.quiet_s / 2)
+        while True:
+            await asyncio.sleep(every_s)
+            if self._now() - self._heard_s < every_s:
+                continue
+            with contextlib.suppress(InstepError):
+                self._state = await self._source.state(self.stream)
+            if self._state is StreamState.TERMINATED:
+                inbox.fail(StreamGoneError("the stream is TERMINATED", where=self.stream.id))
+
+    @property
+    def _tick_s(self) -> float:
+        return min(1.0, self._settings.alignment.quiet_s / 4)
+
+    def _provider_us(self) -> int:
+        """Now, by the provider's clock."""
+        offset_us = self._feed.clock_offset_us if self._feed is not None else 0
+        return int(self._now() * 1_000_000) + offset_us
