@@ -136,26 +136,6 @@ class Context:
             del node.holder[node.member]
         return removed[::-1]
 
-    def get(self, path: list[str]) -> tuple[str, Json] | None:
-        """The resource at an RFC 8040 path below the context, with its prefixed name; None where there is none."""
-        name, value, module = CONTEXT_MEMBER, self.root, "tapi-common"
-        for segment in path:
-            wanted, _, key = segment.partition("=")
-            if not isinstance(value, dict):
-                return None
-            member = _member(value, unquote(wanted))
-            if member not in value:
-                return None
-            module = member.rpartition(":")[0] or unquote(wanted).rpartition(":")[0] or module
-            name, value = f"{module}:{strip_module(member)}", value[member]
-            if key:
-                value = _item(value, unquote(key.partition(",")[0]))
-                if value is None:
-                    return None
-        if path and "=" in path[-1]:
-            return name, [value]
-        return name, value
-
 
 def _find_root(data: Json, where: str) -> Object:
     """The context object in a document, whether wrapped by its name or bare."""
@@ -180,6 +160,30 @@ def _member(value: Object, name: str) -> str:
         return name
     plain = strip_module(name)
     return next((member for member in value if strip_module(member) == plain), name)
+
+
+def resource(root: Object, path: list[str]) -> tuple[str, Json] | None:
+    """The resource at an RFC 8040 path below a context, with its prefixed name; None where there is none.
+
+    The segments are still percent-encoded. A list entry comes as a list of one (RFC 8040 4.3).
+    """
+    name, value, module = CONTEXT_MEMBER, root, "tapi-common"
+    for segment in path:
+        wanted, _, key = segment.partition("=")
+        if not isinstance(value, dict):
+            return None
+        member = _member(value, unquote(wanted))
+        if member not in value:
+            return None
+        module = member.rpartition(":")[0] or unquote(wanted).rpartition(":")[0] or module
+        name, value = f"{module}:{strip_module(member)}", value[member]
+        if key:
+            value = _item(value, unquote(key.partition(",")[0]))
+            if value is None:
+                return None
+    if path and "=" in path[-1]:
+        return name, [value]
+    return name, value
 
 
 def _item(value: Json, key: str) -> Json:

@@ -125,6 +125,11 @@ class Log:
         """The last record that states this key, if the log still has it."""
         return self._latest.get(key)
 
+    def statements(self) -> list[LogRecord]:
+        """The last record of each whole entity that the log still has."""
+        parts = {key for keys in self._subtrees.values() for key in keys}
+        return [record for key, record in self._latest.items() if key not in parts]
+
     def append(
         self, key: str, kind: RecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
     ) -> LogRecord:

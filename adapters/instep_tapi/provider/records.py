@@ -85,7 +85,7 @@ class Statement:
     """What a record says about an entity: the content of its class container, and where it belongs.
 
     `body` is encoded JSON; `event_s` None means that the source gave no time, so the append time is
-    stated with spread BEFORE (TR-548 5.3.1 step 4).
+    stated with spread BEFORE (TR-548 5.3.1 step 4). `record` is the last log record that says it.
     """
 
     key: str
@@ -94,12 +94,11 @@ class Statement:
     parent_address: tuple[str, ...] = ()
     event_s: float | None = None
     event_source: str = "RESOURCE_OPERATION"
-    token: str = ""
-    appended_s: float = 0.0
+    record: LogRecord | None = None
 
     def saying(self, body: bytes, event_s: float | None) -> "Statement":
         """The same entity in a new state."""
-        return replace(self, body=body, event_s=event_s)
+        return replace(self, body=body, event_s=event_s, record=None)
 
 
 class RecordEncoder:
@@ -179,7 +178,10 @@ class RecordEncoder:
             return log_record
         if self.style.wrapper is Wrapper.STREAM_RECORD:
             return b'{"%bstream-record":%b}' % (prefix, log_record)
-        return b'{"ietf-restconf:notification":{"eventTime":"%b","tapi-streaming:stream-record":%b}}' % (
-            rfc3339(sent_s).encode(),
-            log_record,
+        return (
+            b'{"ietf-restconf:notification":{"eventTime":"%b","tapi-streaming:stream-record":%b}}'
+            % (
+                rfc3339(sent_s).encode(),
+                log_record,
+            )
         )

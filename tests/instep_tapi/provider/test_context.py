@@ -9,7 +9,7 @@ import pytest
 
 from instep.errors import ConfigurationError
 from instep_tapi.names import class_of
-from instep_tapi.provider.context import Context
+from instep_tapi.provider.context import Context, resource
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "tapi"
 FILES = [
@@ -139,16 +139,20 @@ def test_local_objects_between_entities_are_in_the_address() -> None:
 def test_create_and_delete_keep_tree_and_index_together() -> None:
     context = a_context()
     path = "tapi-connectivity:cep-list/connection-end-point"
-    (cep,) = context.create("topology-uuid:t+node-uuid:n1+node-edge-point-uuid:p", path, {"uuid": "e"})
+    (cep,) = context.create(
+        "topology-uuid:t+node-uuid:n1+node-edge-point-uuid:p", path, {"uuid": "e"}
+    )
     assert cep.parent_address == ("topology-uuid:t", "node-uuid:n1", "node-edge-point-uuid:p")
-    found = context.get(["topology-context", "topology=t", "node=n1", "owned-node-edge-point=p"])
+    found = resource(
+        context.root, ["topology-context", "topology=t", "node=n1", "owned-node-edge-point=p"]
+    )
     assert found == (
         "tapi-topology:owned-node-edge-point",
         [{"uuid": "p", "tapi-connectivity:cep-list": {"connection-end-point": [{"uuid": "e"}]}}],
     )
     assert [node.uuid for node in context.delete("n1")] == ["e", "p", "n1"]
     assert "n1" not in context.nodes and "e" not in context.nodes
-    assert context.get(["topology-context", "topology=t", "node=n1"]) is None
+    assert resource(context.root, ["topology-context", "topology=t", "node=n1"]) is None
 
 
 def test_a_created_subtree_is_several_entities() -> None:
