@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from instep.errors import ConfigurationError
+
 
 @dataclass(slots=True)
 class ScaledClock:
@@ -23,7 +25,7 @@ class ScaledClock:
 
     def __post_init__(self) -> None:
         if not self.time_scale > 0:
-            raise ValueError(f"time_scale must be above 0, not {self.time_scale}")
+            raise ConfigurationError(f"time_scale must be above 0, not {self.time_scale}")
 
     def real_s(self, configured_s: float) -> float:
         """How many real seconds a configured period takes."""

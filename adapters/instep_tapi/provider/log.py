@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from instep.errors import ConfigurationError
 from instep_tapi.names import LogStorageStrategy, RecordType
 from instep_tapi.provider.tokens import Tokens
 
@@ -65,14 +66,14 @@ class LogSettings:
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
-            raise ValueError(f"a log has at least 1 partition, not {self.partitions}")
+            raise ConfigurationError(f"a log has at least 1 partition, not {self.partitions}")
         if self.tombstone_retention_s < self.compaction_delay_s:
-            raise ValueError(
+            raise ConfigurationError(
                 f"tombstone retention ({self.tombstone_retention_s} s) is shorter than the compaction "
                 f"delay ({self.compaction_delay_s} s); TR-548 4.3 wants it as long or longer"
             )
         if self.retention_records is not None and self.retention_records < 1:
-            raise ValueError(f"a log keeps at least 1 record, not {self.retention_records}")
+            raise ConfigurationError(f"a log keeps at least 1 record, not {self.retention_records}")
 
     @property
     def token_life_s(self) -> float:

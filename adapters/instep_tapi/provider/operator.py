@@ -43,11 +43,9 @@ class Operator:
         return [stream for stream in self._streams if cls in stream.classes]
 
     def populate(self) -> None:
-        """State every entity and alarm that there is, parents before children (ST-1.1 step 4)."""
+        """State every entity that there is, parents before children (ST-1.1 step 4)."""
         for node in self.context.nodes.values():
             self._say(node, None)
-        for alarm in self.alarms.values():
-            self._say_alarm(alarm)
 
     def _say(self, node: Node, event_s: float | None) -> None:
         for stream in self.streams_of(node.cls):

@@ -73,7 +73,8 @@ class Provider:
             self.settings, self.context, self.streams, self.faults, self.clock.now, self.rng
         )
         self._server = Server(site, control_routes(self) if self.settings.control else [])
-        self._populated = False
+        # ST-1.1: streams are ALIGNING until they state everything, then ACTIVE.
+        self.operator.populate()
         self._tasks: list[asyncio.Task[None]] = []
         self._storm: asyncio.Task[None] | None = None
 
@@ -96,7 +97,9 @@ class Provider:
 
     async def __aenter__(self) -> Self:
         await self._server.start()
-        self._populate()
+        if self.settings.active_at_start:
+            for stream in self.streams:
+                stream.state = StreamState.ACTIVE
         self._tasks = [asyncio.create_task(self._housekeep())]
         self._tasks += [
             asyncio.create_task(self._say_periodically(stream))
@@ -116,15 +119,6 @@ class Provider:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop()
-
-    def _populate(self) -> None:
-        """ST-1.1: streams are ALIGNING until they state everything, then ACTIVE."""
-        if self._populated:
-            return
-        self._populated = True
-        self.operator.populate()
-        for stream in self.streams:
-            stream.state = StreamState.ACTIVE
 
     async def _housekeep(self) -> None:
         """Compact logs where nothing is appended or read."""
@@ -166,6 +160,10 @@ class Provider:
         return self.operator.raise_alarm(
             measured_key, condition, state=state, severity=severity, detector=detector
         )
+
+    def raise_alarms(self, count: int) -> list[str]:
+        """Raise so many alarms at random entities that can have them."""
+        return self.operator.raise_alarms(count)
 
     def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None:
         """Clear an alarm; see `Operator.clear_alarm`."""

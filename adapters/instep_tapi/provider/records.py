@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from instep.errors import ConfigurationError
 from instep_tapi.names import (
     ANY_CLASS,
     STREAMING_MODULE,
@@ -62,9 +63,13 @@ class RecordStyle:
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1:
-            raise ValueError(f"records_per_frame must be at least 1, not {self.records_per_frame}")
+            raise ConfigurationError(
+                f"records_per_frame must be at least 1, not {self.records_per_frame}"
+            )
         if self.wrapper is Wrapper.BARE and self.records_per_frame > 1:
-            raise ValueError("a bare frame holds one record; choose a wrapper that holds several")
+            raise ConfigurationError(
+                "a bare frame holds one record; choose a wrapper that holds several"
+            )
 
     def identity(self, member: StrEnum) -> str:
         match self.identities:

@@ -120,6 +120,7 @@ class ProviderSettings:
     `compression`: whether permessage-deflate is accepted.
     `control`: whether the control endpoint ``/_instep/`` is there.
     `seed`: of all that is random, except the identity of a log.
+    `active_at_start`: whether streams turn ACTIVE at once, or stay ALIGNING until `Provider.activate`.
     """
 
     host: str = "127.0.0.1"
@@ -134,6 +135,7 @@ class ProviderSettings:
     compression: bool = True
     control: bool = False
     seed: int = 0
+    active_at_start: bool = True
 
     def __post_init__(self) -> None:
         if self.root and (not self.root.startswith("/") or self.root.endswith("/")):

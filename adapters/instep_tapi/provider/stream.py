@@ -63,7 +63,7 @@ class Stream:
         self.entities: dict[str, Statement] = {}
         self.counters = Counters()
         self.listeners: set[Listener] = set()
-        self.hearing = True
+        self.hearing = True  # False: an internal loss goes on, changes do not reach the log
         self._now = now
         self._log_settings = log_settings
         self._state = StreamState.ALIGNING

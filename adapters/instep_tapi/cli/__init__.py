@@ -1,0 +1,1 @@
+"""Commands of `instep` that speak TAPI, found through the entry-point group `instep.commands`."""
