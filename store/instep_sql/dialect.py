@@ -1,0 +1,71 @@
+"""What the store needs from one kind of database: everything that differs between them is behind
+this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from instep.errors import SinkError
+from instep_sql.options import SqlOptions
+
+__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow"]
+
+EntityRow = tuple[int, str, str, str, str, int, int, int, int, str, bytes, bytes]
+"""stream_no, key, class, token, partition, offset, appended_at_us, lineage, attempt, uuid,
+envelope, body."""
+
+EndRow = tuple[int, str, int, int, str, int, int]
+"""stream_no, key, lineage, offset, partition, offset again, appended_at_us."""
+
+ChangeRow = tuple[int, str, str, str, int | None, str, int, int, bytes, bytes | None]
+"""stream_no, key, class, change, kind, token, appended_at_us, committed_at_us, body, previous."""
+
+
+class Dialect(Protocol):
+    """One kind of database."""
+
+    where: str
+    """The database as errors name it; without a password."""
+    in_memory: bool
+    """The database lives in its connection: readers have to share the writer's."""
+
+    def __init__(self, options: SqlOptions) -> None: ...
+
+    def writer(self) -> Engine:
+        """An engine of one connection whose transactions may write; creates the database if need
+        be."""
+        ...
+
+    def reader(self) -> Engine:
+        """An engine of one connection that cannot write. Raises `SinkError` where there is no
+        database."""
+        ...
+
+    def translate(self, error: BaseException) -> SinkError:
+        """A driver's error in instep's terms: what, where, what to do, and whether trying again
+        can help."""
+        ...
+
+    def members(self, parameter: str) -> str:
+        """SQL for the set of strings in the JSON array bound to `:parameter`."""
+        ...
+
+    def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
+        """Write and mark entities unless a newer record is stored (DESIGN 3, rule 3); how many
+        were."""
+        ...
+
+    def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
+        """Remove entities unless a newer record is stored (rules 3 and 4); how many were."""
+        ...
+
+    def add_changes(self, connection: Connection, rows: Sequence[ChangeRow]) -> None:
+        """Append to the journal, in order."""
+        ...
+
+    def many(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run one statement (parameters as `?`) for each row; how many rows it changed in all."""
+        ...

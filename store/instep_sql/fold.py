@@ -1,0 +1,34 @@
+"""Which of two records is newer (DESIGN 3, rule 3), and one statement a key of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.records import Record
+
+__all__ = ["fold", "newer"]
+
+
+def newer(stored: Record, record: Record) -> bool:
+    """Whether `stored` lies after `record` in the log, both being of one lineage.
+
+    Offsets decide where both are known in one partition, append times else.
+    """
+    if stored.offset >= 0 and record.offset >= 0 and stored.partition == record.partition:
+        return stored.offset > record.offset
+    return stored.appended_at_us > record.appended_at_us
+
+
+def fold(records: Iterable[Record]) -> dict[str, Record]:
+    """The statement that counts for each key: the last, unless it is older than the one before it.
+
+    Committing the fold leaves the store as committing record by record would, in one write a key.
+    """
+    folded: dict[str, Record] = {}
+    get = folded.get
+    for record in records:
+        key = record.key
+        last = get(key)
+        if last is None or not newer(last, record):
+            folded[key] = record
+    return folded

@@ -1,0 +1,122 @@
+"""Deep merge of JSON and removal of sub-trees, as CHANGE_ONLY statements need them (TR-548
+3.8.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+__all__ = ["SEPARATORS", "is_under", "merge", "prefixes", "without"]
+
+SEPARATORS: Final = frozenset("/:|,;#=[]. ")
+"""What may stand between the segments of a part's key; TR-548 names none."""
+
+_IDENTITIES: Final = ("uuid", "local-id", "value-name")
+
+
+def merge(base: Any, change: Any) -> Any:
+    """`base` with what `change` states: objects by member, lists of identified objects by element.
+
+    Anything else is replaced. Neither argument is altered.
+    """
+    if isinstance(base, dict) and isinstance(change, dict):
+        merged = dict(base)
+        for name, value in change.items():
+            merged[name] = merge(base[name], value) if name in base else value
+        return merged
+    if isinstance(base, list) and isinstance(change, list):
+        return _merge_lists(base, change)
+    return change
+
+
+def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
+    known, stated = _by_identity(base), _by_identity(change)
+    if known is None or stated is None:
+        return change
+    return [
+        merge(element, stated[identity]) if identity in stated else element
+        for identity, element in known.items()
+    ] + [element for identity, element in stated.items() if identity not in known]
+
+
+def _by_identity(elements: list[Any]) -> dict[str, Any] | None:
+    """Elements by their key member; None where one has none or two share it."""
+    found: dict[str, Any] = {}
+    for element in elements:
+        identity = _identity(element)
+        if identity is None or identity in found:
+            return None
+        found[identity] = element
+    return found
+
+
+def _identity(element: Any) -> str | None:
+    if isinstance(element, dict):
+        for name in _IDENTITIES:
+            if isinstance(value := element.get(name), str):
+                return value
+    return None
+
+
+def prefixes(key: str) -> Iterator[str]:
+    """What stands before each separator in `key`, longest first: the entities it may be a part of."""
+    for at in range(len(key) - 1, 0, -1):
+        if key[at] in SEPARATORS:
+            yield key[:at]
+
+
+def is_under(key: str, parent: str) -> bool:
+    """Whether `key` names something inside what `parent` names."""
+    return key.startswith(parent) and len(key) > len(parent) and key[len(parent)] in SEPARATORS
+
+
+def without(node: Any, path: str) -> Any | None:
+    """`node` without the sub-tree that `path` names; None where there is no such sub-tree.
+
+    `path` is the rest of a part's key: member names, or the uuid, local-id or value-name of list
+    elements, in any mixture; the name of a list may be left out before the identity of its element.
+    """
+    path = _strip(path)
+    if not path:
+        return None
+    if isinstance(node, dict):
+        for name, value in node.items():
+            changed = _cut(value, path, name)
+            if changed is _GONE:
+                return {other: kept for other, kept in node.items() if other != name}
+            if changed is None and isinstance(value, list):
+                changed = without(value, path)
+            if changed is not None:
+                return {**node, name: changed}
+    elif isinstance(node, list):
+        for at, element in enumerate(node):
+            identity = _identity(element)
+            changed = None if identity is None else _cut(element, path, identity)
+            if changed is _GONE:
+                return node[:at] + node[at + 1 :]
+            if changed is not None:
+                return [*node[:at], changed, *node[at + 1 :]]
+    return None
+
+
+_GONE: Final = object()
+
+
+def _cut(value: Any, path: str, name: str) -> Any | None:
+    """`value`, called `name`, without what `path` names: `_GONE` for all of it, None for nothing
+    of it."""
+    for spelling in {name, name.rpartition(":")[2]}:
+        if path == spelling:
+            return _GONE
+        if is_under(path, spelling):
+            changed = without(value, path[len(spelling) :])
+            if changed is not None:
+                return changed
+    return None
+
+
+def _strip(path: str) -> str:
+    at = 0
+    while at < len(path) and path[at] in SEPARATORS:
+        at += 1
+    return path[at:]

@@ -1,0 +1,107 @@
+"""What a user may set for a SQL store, checked with names and places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import msgspec
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from instep.errors import ConfigurationError
+
+__all__ = ["Journal", "SqlOptions"]
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Journal(StrEnum):
+    """How much of each committed change the store tells to subscribers."""
+
+    OFF = "off"
+    CHANGES = "changes"
+    """Which entity changed, and how."""
+    BODIES = "bodies"
+    """The same with the body after the change."""
+    PREVIOUS = "previous"
+    """The same with the bodies before and after it."""
+
+
+class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a SQL store; the table `[consumers.sink]` of `instep.toml` has the same keys."""
+
+    url: str
+    """`sqlite:///file.db` (relative), `sqlite:////var/lib/file.db` (absolute) or `sqlite://`
+    (memory)."""
+    journal: Journal = Journal.OFF
+    journal_retention_records: _Positive = 1_000_000
+    """The newest changes kept; older ones are removed as new ones come."""
+    journal_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Changes older than this are removed too; None: only their number bounds them."""
+    quarantine_max_records: _Positive = 10_000
+    """Records of one stream in quarantine; when full, commits that bring more are refused."""
+    synchronous: Literal["full", "normal"] = "full"
+    """SQLite: `normal` may lose the last commits (data and position together) on power loss."""
+    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 << 20
+    """SQLite: page cache of the writing connection."""
+    busy_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    """SQLite: how long to wait for another writer of the same file."""
+
+    @property
+    def place(self) -> URL:
+        """The URL, parsed. Its password does not show in `str` or `repr`."""
+        return make_url(self.url)
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], where: str) -> SqlOptions:
+        """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
+        what fits."""
+        known = cls.__struct_fields__
+        given = {key: value for key, value in options.items() if key != "kind"}
+        for key in given:
+            if key not in known:
+                raise ConfigurationError(
+                    f"unknown key {key!r}",
+                    where=where,
+                    hint=f"known keys: {', '.join(known)}",
+                    key=key,
+                    known=list(known),
+                )
+        if "url" not in given:
+            raise ConfigurationError(
+                "the key 'url' is missing",
+                where=where,
+                hint='for example url = "sqlite:///network.db"',
+            )
+        try:
+            read = msgspec.convert(given, cls)
+        except msgspec.ValidationError as error:
+            text, _, at = str(error).partition(" - at `$.")
+            key = at.rstrip("`")
+            raise ConfigurationError(
+                f"the key {key!r} is not usable: {text}", where=where, key=key
+            ) from None
+        check_url(read.url, where)
+        return read
+
+
+def check_url(url: str, where: str) -> None:
+    """Raise `ConfigurationError` for a URL that no dialect of this package serves."""
+    try:
+        backend = make_url(url).get_backend_name()
+    except ArgumentError:
+        raise ConfigurationError(
+            "the key 'url' is not a database URL",
+            where=where,
+            hint='for example url = "sqlite:///network.db"',
+            key="url",
+        ) from None
+    if backend != "sqlite":
+        raise ConfigurationError(
+            f"databases of kind {backend!r} are not supported",
+            where=where,
+            hint='use a URL such as "sqlite:///network.db"',
+            key="url",
+        )

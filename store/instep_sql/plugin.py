@@ -1,0 +1,38 @@
+"""The plug-in `sql` of the entry-point group `instep.sinks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from instep.reading import StoreReader
+from instep_sql.options import SqlOptions
+from instep_sql.reader import SqlReader
+from instep_sql.store import SqlStore, now_us
+
+__all__ = ["SqlPlugin", "sink"]
+
+
+class SqlPlugin:
+    """Implements `instep.ports.SinkPlugin`."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        SqlOptions.read(options, where)
+
+    def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
+        """A store of these options, not yet open. Raises `ConfigurationError`."""
+        return SqlStore(**msgspec.to_builtins(SqlOptions.read(options, where)))
+
+    def reads(self, url: str) -> bool:
+        """Whether a `--store URL` is of this kind."""
+        return url.startswith("sqlite:")
+
+    def reader(self, url: str) -> StoreReader:
+        """Open the store of another process for reading. Raises `SinkError` when it is read."""
+        return SqlReader(SqlOptions.read({"url": url}, url), clock_us=now_us)
+
+
+sink: Final = SqlPlugin()

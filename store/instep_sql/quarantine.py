@@ -1,0 +1,84 @@
+"""Records that could not be read, kept with their bytes (DESIGN 3, rule 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from instep.errors import StoreUnavailableError
+from instep.records import Unreadable
+
+__all__ = ["keep", "mark_replayed"]
+
+_DIGEST_BYTES: Final = 16
+_KEEP: Final = text("""
+    INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, digest, raw)
+    VALUES (:no, :reason, :token, :now_us, :digest, :raw)
+    ON CONFLICT (stream_no, digest) DO NOTHING
+""")
+_COUNT: Final = text("SELECT count(*) FROM instep_quarantine WHERE stream_no = :no")
+_FORGET_REPLAYED: Final = text("""
+    DELETE FROM instep_quarantine WHERE id IN (
+        SELECT id FROM instep_quarantine
+        WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id LIMIT :excess)
+""")
+_REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
+
+
+def keep(
+    connection: Connection,
+    no: int,
+    unreadable: Sequence[Unreadable],
+    *,
+    limit_records: int,
+    now_us: int,
+    where: str,
+) -> None:
+    """Add records to the quarantine; the same record received again is kept once.
+
+    Over the limit, those already replayed make room, oldest first. Nothing else is ever dropped: a
+    full quarantine raises `StoreUnavailableError`, and the batch is not committed.
+    """
+    connection.execute(
+        _KEEP,
+        [
+            {
+                "no": no,
+                "reason": one.reason,
+                "token": one.token,
+                "now_us": now_us,
+                "digest": _digest(one),
+                "raw": one.raw,
+            }
+            for one in unreadable
+        ],
+    )
+    excess = connection.execute(_COUNT, {"no": no}).scalar_one() - limit_records
+    if excess <= 0:
+        return
+    excess -= connection.execute(_FORGET_REPLAYED, {"no": no, "excess": excess}).rowcount
+    if excess > 0:
+        raise StoreUnavailableError(
+            f"the quarantine of the stream is full ({limit_records:,} records)",
+            where=where,
+            hint="look at it with `instep quarantine list` and replay what can be read, "
+            "or raise quarantine_max_records",
+            limit_records=limit_records,
+        )
+
+
+def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
+    connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
+
+
+def _digest(unreadable: Unreadable) -> bytes | None:
+    """What tells a record received again; without a token two records may be alike and still be
+    two."""
+    if unreadable.token is None:
+        return None
+    return blake2b(
+        unreadable.raw, key=unreadable.token.encode()[-64:], digest_size=_DIGEST_BYTES
+    ).digest()

@@ -1,0 +1,260 @@
+"""Read access to a store: streams, entities, changes and quarantine, in pages of bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Row, text
+
+from instep.errors import JournalOffError, SinkError
+from instep.position import Position
+from instep.reading import (
+    Change,
+    ChangeKind,
+    Quarantined,
+    StoredEntity,
+    StreamStatus,
+)
+from instep.records import Delivery, Kind
+from instep_sql import quarantine, schema, streams, writer
+from instep_sql.database import Database
+from instep_sql.dialect import Dialect
+from instep_sql.options import SqlOptions
+from instep_sql.sqlite import Sqlite
+
+__all__ = ["SqlReader"]
+
+T = TypeVar("T")
+
+_PAGE_RECORDS: Final = 500
+_FOLLOW_POLL_S: Final = 0.2
+
+_STREAMS: Final = text("""
+    SELECT s.*,
+      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
+      (SELECT count(*) FROM instep_quarantine AS q
+       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
+    FROM instep_stream AS s ORDER BY s.consumer, s.stream
+""")
+_PAGE: Final = """
+    SELECT t.*, s.consumer, s.stream FROM {table} AS t JOIN instep_stream AS s ON s.id = t.stream_no
+    WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
+"""
+_KEPT: Final = text("""
+    SELECT (SELECT min(cursor) FROM instep_change) AS oldest,
+           (SELECT count(*) FROM instep_stream WHERE journal <> 'off') AS telling
+""")
+_QUARANTINED: Final = text("""
+    SELECT s.consumer, s.stream FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
+    WHERE q.id = :id
+""")
+
+
+class SqlReader:
+    """Reads beside the consumer that writes. Implements `instep.reading.StoreReader`; raises `SinkError`.
+
+    Reading is by pages in the order of arrival: an entity that is there all the time is shown once,
+    one that comes or goes meanwhile may be shown or not. No page holds a transaction open.
+    """
+
+    def __init__(
+        self,
+        options: SqlOptions,
+        *,
+        clock_us: Callable[[], int],
+        database: Database | None = None,
+    ) -> None:
+        self._options = options
+        self._dialect: Dialect = Sqlite(options)
+        self._clock_us = clock_us
+        self._shared = database is not None
+        self.database = database or Database(self._dialect.reader, self._dialect, "reader")
+        self._checked = False
+
+    async def streams(self) -> list[StreamStatus]:
+        """All streams of all consumers, as durable in the store."""
+        rows = await self._fetch(lambda connection: connection.execute(_STREAMS).all())
+        return [
+            StreamStatus(
+                consumer=row.consumer,
+                stream=row.stream,
+                position=msgspec.json.decode(row.position, type=Position),
+                info=json.loads(row.info),
+                entities=row.entities,
+                quarantined=row.quarantined,
+                deviations=json.loads(row.deviations),
+                updated_at_us=row.updated_at_us,
+            )
+            for row in rows
+        ]
+
+    async def entities(
+        self, *, stream: str | None = None, entity_class: str | None = None
+    ) -> AsyncIterator[StoredEntity]:
+        """Entities in the order in which they first came."""
+        wanted = {"stream": ("s.stream", stream), "class": ("t.class", entity_class)}
+        async for row in self._pages("instep_entity", "id", 0, wanted):
+            yield StoredEntity(
+                stream=row.stream,
+                key=row.key,
+                entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
+                token=row.token,
+                appended_at_us=row.appended_at_us,
+                attempt=row.attempt,
+                body=row.body,
+                envelope=row.envelope,
+                uuid=row.uuid,
+                proven=bool(row.proven),
+                consumer=row.consumer,
+            )
+
+    async def changes(
+        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+    ) -> AsyncIterator[Change]:
+        """The journal after `cursor` in order of commit; 0 begins with the oldest change kept.
+
+        With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
+        stream keeps a journal, `SinkError` (`data["oldest"]`) where changes after `cursor` are no
+        longer kept: read the entities anew and go on from a cursor taken before that.
+        """
+        wanted = {"stream": ("s.stream", stream)}
+        while True:
+            await self._check_kept(cursor)
+            async for row in self._pages("instep_change", "cursor", cursor, wanted):
+                cursor = row.cursor
+                yield _change(row)
+            if not follow:
+                return
+            await asyncio.sleep(_FOLLOW_POLL_S)
+
+    async def _check_kept(self, cursor: int) -> None:
+        kept = await self._fetch(lambda connection: connection.execute(_KEPT).one())
+        if kept.oldest is None and not kept.telling:
+            raise JournalOffError(
+                "the store keeps no journal of changes",
+                where=self._dialect.where,
+                hint='set journal = "changes" (or "bodies", "previous") in the sink\'s options',
+            )
+        if cursor and kept.oldest is not None and kept.oldest > cursor + 1:
+            raise SinkError(
+                f"changes {cursor + 1} to {kept.oldest - 1} are no longer kept",
+                where=self._dialect.where,
+                hint="read the entities anew, or raise journal_retention_records",
+                oldest=kept.oldest,
+            )
+
+    async def quarantine(
+        self,
+        *,
+        stream: str | None = None,
+        id: int | None = None,
+    ) -> AsyncIterator[Quarantined]:
+        """Records in quarantine, oldest first; one by its id."""
+        wanted = {"stream": ("s.stream", stream), "id": ("t.id", id)}
+        async for row in self._pages("instep_quarantine", "id", 0, wanted):
+            yield Quarantined(
+                id=row.id,
+                stream=row.stream,
+                reason=row.reason,
+                token=row.token,
+                received_at_us=row.received_at_us,
+                raw=row.raw,
+                consumer=row.consumer,
+                replayed_at_us=row.replayed_at_us,
+            )
+
+    async def replay(self, id: int, delivery: Delivery) -> int:
+        """Commit what a quarantined record turned out to say, by rule 3; returns entities changed.
+
+        The consumer's position and fence stay as they are, so it may be running. Raises `SinkError`
+        where there is no such record, or where it still cannot be read.
+        """
+        if delivery.unreadable:
+            raise SinkError(
+                f"record {id} still cannot be read: {delivery.unreadable[0].reason}",
+                where=self._dialect.where,
+            )
+
+        def work(connection: Connection) -> int:
+            schema.migrate(connection, self._dialect.where)
+            found = connection.execute(_QUARANTINED, {"id": id}).one_or_none()
+            if found is None:
+                raise SinkError(
+                    f"there is no record {id} in quarantine",
+                    where=self._dialect.where,
+                    hint="see `instep quarantine list`",
+                )
+            row = streams.find(connection, found.consumer, found.stream)
+            assert row is not None
+            now_us = self._clock_us()
+            done = writer.write_records(
+                connection,
+                self._dialect,
+                msgspec.structs.replace(self._options, journal=row.journal),
+                row,
+                row.position,
+                delivery.records,
+                by_uuid=row.baseline,
+                now_us=now_us,
+            )
+            quarantine.mark_replayed(connection, id, now_us)
+            return done.written + done.deleted
+
+        if self._shared:
+            return await self.database.run(work)
+        await self._fetch(lambda _: None)
+        writing = Database(self._dialect.writer, self._dialect, "replay")
+        try:
+            return await writing.run(work)
+        finally:
+            await writing.close()
+
+    async def _pages(
+        self, table: str, order: str, after: int, wanted: dict[str, tuple[str, Any]]
+    ) -> AsyncIterator[Row[Any]]:
+        given = {name: value for name, (_, value) in wanted.items() if value is not None}
+        conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given])
+        query = text(_PAGE.format(table=table, id=order, conditions=conditions))
+        while True:
+            values = {"after": after, "size": _PAGE_RECORDS, **given}
+            rows = await self._fetch(lambda connection: connection.execute(query, values).all())  # noqa: B023
+            for row in rows:
+                yield row
+            if len(rows) < _PAGE_RECORDS:
+                return
+            after = getattr(rows[-1], order)
+
+    async def _fetch(self, work: Callable[[Connection], T]) -> T:
+        def checked(connection: Connection) -> T:
+            if not self._checked:
+                schema.check_version(connection, self._dialect.where)
+                self._checked = True
+            return work(connection)
+
+        return await self.database.run(checked)
+
+    async def close(self) -> None:
+        """Disconnect; a store in memory goes on living with its writer."""
+        if not self._shared:
+            await self.database.close()
+
+
+def _change(row: Row[Any]) -> Change:
+    return Change(
+        cursor=row.cursor,
+        stream=row.stream,
+        key=row.key,
+        entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
+        change=ChangeKind(row.change),
+        kind=None if row.kind is None else Kind(row.kind),
+        token=row.token,
+        appended_at_us=row.appended_at_us,
+        committed_at_us=row.committed_at_us,
+        body=row.body,
+        previous=row.previous,
+        consumer=row.consumer,
+    )

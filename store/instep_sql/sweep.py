@@ -1,0 +1,82 @@
+"""Mark and sweep in the store (TR-548 ST-2.2 step 7; DESIGN 3, rules 5 to 7)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from instep.ports import Census
+from instep.records import SweepStep
+from instep_sql import ended, journal, parts
+from instep_sql.dialect import Dialect
+from instep_sql.options import Journal
+from instep_sql.streams import StreamRow
+
+__all__ = ["Swept", "census", "sweep"]
+
+_WINDOW: Final = text("""
+    SELECT max(id) AS upto, count(*) AS size
+    FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
+""")
+_UNMARKED: Final = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt < :attempt"
+_KEEP: Final = text(f"""
+    UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}
+""")  # noqa: S608 — constants only
+_CENSUS: Final = text("""
+    SELECT count(*) AS total, coalesce(sum(CASE WHEN attempt < :attempt THEN 1 ELSE 0 END), 0) AS unmarked
+    FROM instep_entity WHERE stream_no = :no
+""")
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What one step did."""
+
+    swept: int
+    cursor: int
+    done: bool
+
+
+def sweep(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    step: SweepStep,
+    *,
+    mode: Journal,
+    now_us: int,
+) -> Swept:
+    """Remove the unmarked among the next rows of the table; all steps together pass it once.
+
+    A step looks at `limit_records` rows of whatever stream, so its work is bounded in a shared file
+    too. New rows are marked and get ids behind the cursor: they are passed, never removed.
+    """
+    window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
+    values: dict[str, Any] = {
+        "no": stream.no,
+        "cursor": step.cursor,
+        "upto": step.cursor if window.upto is None else window.upto,
+        "attempt": step.attempt,
+    }
+    doomed = _UNMARKED
+    if step.readable is not None:
+        doomed += f" AND class IN {dialect.members('readable')}"
+        values["readable"] = msgspec.json.encode(sorted(step.readable)).decode()
+    if mode is not Journal.OFF:
+        journal.tell_swept(connection, doomed, values, mode, now_us)
+    removal = text(f"DELETE FROM instep_entity WHERE {doomed} RETURNING key")  # noqa: S608
+    keys = connection.execute(removal, values).scalars().all()
+    if step.readable is not None:
+        connection.execute(_KEEP, values)
+    if stream.by_change:
+        parts.sweep(connection, dialect, stream.no, keys, values)
+    done = window.size < step.limit_records
+    if done:
+        ended.purge(connection, stream.no, step.attempt)
+    return Swept(len(keys), values["upto"], done)
+
+
+def census(connection: Connection, no: int, attempt: int) -> Census:
+    row = connection.execute(_CENSUS, {"no": no, "attempt": attempt}).one()
+    return Census(total=row.total, unmarked=row.unmarked)
