@@ -66,8 +66,9 @@ class Alignment:
     ) -> None:
         self.stream = stream
         self.position = position
-        """As committed, but for a phase or attempt that the next batch will make durable."""
-        self._durable = position
+        """As committed, but for a phase or attempt that the next batch will carry."""
+        self.durable = position
+        """As committed."""
         self.settings = settings or AlignmentSettings()
         self.read_delay_s = 0.0
         """Provider's now minus append time of the record last read; 0 when silent at the head."""
@@ -82,6 +83,8 @@ class Alignment:
         self._known_to_us = position.known_to_us
         self._lost_realigns = 0
         self._census_asked = False
+        self._held = ""
+        """What a held sweep would remove."""
         self._baseline_due_us: int | None = None
         self._dirty = False
         """The phase moved since the last commit, and no batch has carried it yet."""
@@ -91,6 +94,11 @@ class Alignment:
         """The fidelity zone of what was last read (rule 8)."""
         stream = self.stream
         return zone(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
+
+    @property
+    def restless(self) -> bool:
+        """Whether a `tick` would have something to commit at once."""
+        return self._dirty or self.position.phase is Phase.SWEEPING
 
     def effects(self) -> list[Effect]:
         """What the driver must do now; taking empties the list."""
@@ -141,7 +149,7 @@ class Alignment:
         """
         self._connected = False
         self._census_asked = False
-        self.position = self._durable
+        self.position = self.durable
         self._dirty = False
 
     def token_refused(self) -> None:
@@ -199,10 +207,7 @@ class Alignment:
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         if census.unmarked > least and census.unmarked > census.total * share:
             self._move(Event.SWEEP_HELD)
-            self._notice(
-                NoticeKind.SWEEP_HELD,
-                f"the sweep would remove {census.unmarked:,} of {census.total:,} entities",
-            )
+            self._held = f"{census.unmarked:,} of {census.total:,} entities"
         else:
             self._move(Event.SWEEP_BEGUN)
 
@@ -215,7 +220,9 @@ class Alignment:
         one.
         """
         phase = self.position.phase
-        self.position = self._durable = batch.position
+        if batch.position.phase is not self.durable.phase:
+            self._tell_phase(batch.position)
+        self.position = self.durable = batch.position
         self._dirty = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
@@ -224,7 +231,6 @@ class Alignment:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
                 self._move(Event.SWEPT)
-                self._notice(NoticeKind.ALIGNED, f"aligned by attempt {self.position.attempt}")
         if result.unresolved_keys and self._baseline_due_us is None:
             # A tombstone for something that only a GET has shown, by a name we cannot know.
             self._baseline_due_us = now_us + int(self.settings.rebaseline_min_s * _US)
@@ -247,7 +253,7 @@ class Alignment:
             return None
         self._consider_sweep(self.position, now_us)
         unsaved_s = (self._known_to_us - self.position.known_to_us) / _US
-        if self._dirty or self.position.phase is Phase.SWEEPING or unsaved_s > self._heartbeat_s:
+        if self.restless or unsaved_s > self._heartbeat_s:
             return self._batch(self._advance([], {}), [], _NOTHING, {})
         return None
 
@@ -356,6 +362,13 @@ class Alignment:
         if self._progress.sweep_due(position, now_us):
             self._census_asked = True
             self._effects.append(TakeCensus(position.attempt))
+
+    def _tell_phase(self, position: Position) -> None:
+        """Tell of a phase when it is durable, so that whoever hears it finds it."""
+        if position.phase is Phase.ALIGNED:
+            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
+        elif position.phase is Phase.SWEEP_HELD:
+            self._notice(NoticeKind.SWEEP_HELD, f"the sweep would remove {self._held}")
 
     def _notice(self, kind: NoticeKind, text: str) -> None:
         self._effects.append(Notice(kind, text))

@@ -80,7 +80,7 @@ class Consumer:
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
-        self._listeners: set[deque[ConsumerEvent]] = set()
+        self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
         self._last_error = ""
 
@@ -139,7 +139,7 @@ class Consumer:
         events.
         """
         mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
-        self._listeners.add(mine)
+        self._listeners.append(mine)
         try:
             while True:
                 changed = self._changed
@@ -149,7 +149,7 @@ class Consumer:
                     return
                 await changed.wait()
         finally:
-            self._listeners.discard(mine)
+            self._listeners = [kept for kept in self._listeners if kept is not mine]
 
     def realign(self, stream: str, reason: str = "asked for") -> None:
         """Begin a new attempt on a stream (TR-548 ST-2.2, client-driven). Raises `KeyError`."""

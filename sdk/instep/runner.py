@@ -97,8 +97,8 @@ class Runner:
         core = self._core
         return StreamHealth(
             stream=self.stream.id,
-            phase=core.position.phase if core else Phase.UNALIGNED,
-            attempt=core.position.attempt if core else 0,
+            phase=core.durable.phase if core else Phase.UNALIGNED,
+            attempt=core.durable.attempt if core else 0,
             records=self._records,
             read_delay_s=core.read_delay_s if core else 0.0,
             zone=core.zone if core else Zone.FULL,
@@ -173,8 +173,7 @@ class Runner:
         try:
             await self._carry_out(core)
             while True:
-                sweeping = core.position.phase is Phase.SWEEPING
-                delivery = await inbox.take(0.0 if sweeping else self._tick_s)
+                delivery = await inbox.take(0.0 if core.restless else self._tick_s)
                 await self._handle(core, delivery)
         finally:
             for helper in helpers:
