@@ -16,7 +16,6 @@ from instep.errors import (
 )
 from instep.health import ConsumerEvent, ConsumerState, Health
 from instep.ports import Sink, Source, StreamInfo
-from instep.position import Phase
 from instep.retry import Environment, retrying
 from instep.runner import Runner
 from instep.settings import ConsumerSettings
@@ -214,15 +213,14 @@ class Consumer:
         raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
 
     def _is_aligned(self) -> bool:
-        health = self.health()
-        for stream in health.streams:
-            if stream.phase is Phase.SWEEP_HELD:
+        for runner in self._runners.values():
+            if runner.sweep_held:
                 raise SweepHeldError(
                     "a sweep is held: it would remove more than the guard allows",
-                    where=stream.stream,
+                    where=runner.stream.id,
                     hint="compare with the provider, then call release_sweep or realign",
                 )
-        return health.aligned
+        return self.health().aligned
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while True:

@@ -88,6 +88,13 @@ class Runner:
         if self._core is not None:
             self._core.release_sweep()
 
+    @property
+    def sweep_held(self) -> bool:
+        """Whether a sweep waits for a decision, and none was made."""
+        core = self._core
+        held = Phase.SWEEP_HELD
+        return core is not None and core.position.phase is held and core.durable.phase is held
+
     def realign(self, reason: str) -> None:
         """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
         if self._core is not None:

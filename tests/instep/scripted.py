@@ -76,6 +76,8 @@ class ScriptedSource:
 
     def __init__(self, *connections: Sequence[Step], stream: StreamInfo | None = None) -> None:
         self.stream = stream or info()
+        self.moved: StreamInfo | None = None
+        """What the stream is from the second discovery on."""
         self.starts: list[str | Start] = []
         """Where each connection was opened."""
         self.pages: list[list[Record]] = []
@@ -87,6 +89,8 @@ class ScriptedSource:
 
     async def discover(self) -> Sequence[StreamInfo]:
         self.discoveries += 1
+        if self.discoveries > 1 and self.moved is not None:
+            self.stream = self.moved
         return [self.stream]
 
     @asynccontextmanager

@@ -158,9 +158,8 @@ async def test_a_refused_token_leads_to_the_oldest_record(store: SqlStore) -> No
 
 async def test_a_stream_that_is_gone_is_discovered_again(store: SqlStore) -> None:
     source = ScriptedSource([records(0), StreamGoneError("404")], [records(0, 1), SILENT])
+    source.moved = info(origin="a/2")
     async with consumer(source, store) as started:
-        await drained(started, 1)
-        source.stream = info(origin="a/2")
         await drained(started, 3)
         await started.aligned(5)
         assert started.health().streams[0].attempt == 2
