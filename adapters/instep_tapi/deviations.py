@@ -1,0 +1,25 @@
+"""Names the departures from TR-548 that are understood all the same, for the conformance report."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["DEVIATIONS"]
+
+DEVIATIONS: Final[dict[str, str]] = {
+    "needless-prefix": "a member carries the module prefix of its parent (RFC 7951 4)",
+    "identity-spelling": "an identity is not written as the YANG names it (TR-548 3.10)",
+    "identity-blanks": "an identity has blanks around it (RFC 7951 6.8)",
+    "event-time-nested": "event-time-stamp wraps approx-date-and-time (TR-548 3.10)",
+    "event-time-missing": "no event-time-stamp in a record body: mandatory (TR-548 3.10)",
+    "time-without-zone": "a time names no zone; it is taken as UTC (RFC 3339 5.6)",
+    "number-for-text": "a number stands where the YANG has a string (TR-548 3.10)",
+    "offset-missing": "full-log-record-offset-id states no offset (TR-548 3.10, min-elements 1)",
+    "offset-unreadable": "the stated offset is not a whole number (TR-548 3.10)",
+    "record-type-unknown": "an unknown record-type, read as CREATE_UPDATE (TR-548 3.10)",
+    "record-content-missing": "no record-content in a record body: mandatory (TR-548 3.10)",
+    "class-unknown": "a class that TAPI 2.1.3 does not know; it is kept (TR-548 3.10)",
+    "container-other": "the entity is not under the member of its class (TR-548 3.10)",
+    "container-missing": "a class without container is stated without content (TR-548 3.10)",
+}
+"""Kind → what it means and the clause it departs from."""

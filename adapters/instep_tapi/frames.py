@@ -1,0 +1,132 @@
+"""Takes WebSocket messages apart into log-records: TR-548 leaves the framing open.
+
+Accepted: one bare log-record, a list of them, ``{"log-record": […]}``, ``{"stream-record": {…}}``
+as the YANG notification is, and that in ``{"ietf-restconf:notification": {…}}``; every name with or
+without its module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from instep_tapi.names import strip_module
+
+__all__ = [
+    "HEADER_MARK",
+    "BadRecord",
+    "Fields",
+    "Header",
+    "LogRecord",
+    "NameValue",
+    "decode_fields",
+    "split_fast",
+    "split_liberal",
+]
+
+Fields = dict[str, msgspec.Raw]
+"""Members of a JSON object, values undecoded."""
+
+HEADER_MARK: Final = b'log-record-header"'
+"""Occurs once for each record of a frame: counts records before anything is decoded."""
+_WRAPPER_DEPTH = 5
+
+
+class BadRecord(Exception):
+    """A frame or record that cannot be read; the text is the reason, fit for the quarantine."""
+
+
+class NameValue(msgspec.Struct, rename="kebab", gc=False):
+    """An entry of full-log-record-offset-id; a number is let in and counted (TR-548 3.10)."""
+
+    value_name: str
+    value: str | int
+
+
+class Header(msgspec.Struct, rename="kebab", gc=False):
+    """log-record-header as the YANG and the published examples have it (TR-548 3.10)."""
+
+    token: str
+    log_append_time_stamp: str
+    entity_key: str
+    record_type: str
+    full_log_record_offset_id: list[NameValue] = []
+
+
+class LogRecord(msgspec.Struct, rename="kebab", gc=False):
+    """One log-record, its body not looked into (TR-548 3.10)."""
+
+    log_record_header: Header
+    log_record_body: Fields | None = None
+
+
+class _PrefixedLogRecord(msgspec.Struct, gc=False):
+    log_record_header: Header = msgspec.field(name="tapi-streaming:log-record-header")
+    log_record_body: Fields | None = msgspec.field(
+        name="tapi-streaming:log-record-body", default=None
+    )
+
+
+_plain = msgspec.json.Decoder(LogRecord)
+_plain_list = msgspec.json.Decoder(list[LogRecord])
+_prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+decode_fields = msgspec.json.Decoder(Fields).decode
+
+_BARE = b'{"log-record-header"'
+_LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
+_STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
+_NOTIFICATION = rb'\{\s*"ietf-restconf:notification"\s*:\s*\{\s*"eventTime"\s*:\s*"[^"\\]*"\s*,\s*'
+_OPENING = re.compile(
+    rb"\s*(?:(%b)|(%b)|(%b))?(?=\[)"
+    % (_NOTIFICATION + _STREAM.removeprefix(rb"\{\s*") + _LOG, _STREAM + _LOG, _LOG)
+)
+_CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
+_BLANKS = b" \t\r\n"
+
+
+def split_fast(frame: bytes) -> list[LogRecord] | list[_PrefixedLogRecord]:
+    """The records of a frame in one of the usual shapes, headers decoded and bodies not.
+
+    Raises `BadRecord`, or what msgspec raises, for another shape: then `split_liberal` reads it.
+    """
+    opening = None if frame.startswith(_BARE) else _OPENING.match(frame)
+    if opening is None:
+        return [_plain.decode(frame)]
+    if opening.lastindex:
+        end = frame.rfind(b"]") + 1
+        if frame[end:].translate(None, _BLANKS) != _CLOSING[opening.lastindex]:
+            raise BadRecord("members after the log-record list")
+        frame = frame[opening.end() : end]
+    try:
+        return _plain_list.decode(frame)
+    except msgspec.ValidationError:
+        return _prefixed_list.decode(frame)
+
+
+def split_liberal(frame: bytes) -> list[bytes]:
+    """Each record of a frame as its own bytes, in order. Raises `BadRecord`."""
+    try:
+        return _split(frame, _WRAPPER_DEPTH)
+    except RecursionError:
+        raise BadRecord("JSON nested too deeply") from None
+    except ValueError as error:  # malformed JSON, or text that is not UTF-8
+        raise BadRecord(f"not JSON: {error}") from None
+
+
+def _split(value: bytes, depth: int) -> list[bytes]:
+    if depth == 0:
+        raise BadRecord("no log-record within the wrappers")
+    opening = value.lstrip(_BLANKS)[:1]
+    if opening == b"[":
+        return [bytes(item) for item in _items.decode(value)]
+    if opening != b"{":
+        msgspec.json.decode(value, type=msgspec.Raw)
+        raise BadRecord("a JSON value that is neither an object nor a list")
+    members = {strip_module(name): raw for name, raw in decode_fields(value).items()}
+    for name in ("log-record", "stream-record", "notification"):
+        if name in members:
+            return _split(bytes(members[name]), depth - 1)
+    return [value]

@@ -1,0 +1,135 @@
+"""Reads log-record-headers: kind, place in the log, and the mandatory texts (TR-548 3.10)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from instep.records import Kind
+from instep_tapi.frames import BadRecord, Fields, Header, NameValue, decode_fields
+from instep_tapi.names import short_identity, strip_module
+from instep_tapi.times import read_time
+
+__all__ = ["check_text", "place_of", "plain_members", "read_header", "record_kind", "text_of"]
+
+MAX_TEXT_CHARS = 4_096
+"""Longest token or entity-key: it becomes a key of the store and a part of a URL."""
+_MAX_IDENTITY_CHARS = 128
+_MAX_OFFSET = 2**63 - 1
+_OFFSET_NAMES = ("offset", "partition-offset", "sequence-number")
+_YANG_NAME = re.compile(r"(?:tapi-[a-z-]+:)?RECORD_TYPE_[A-Z_]+")
+_KINDS = {
+    "CREATE_UPDATE": Kind.CREATE_UPDATE,
+    "DELETE": Kind.DELETE,
+    "TOMBSTONE": Kind.TOMBSTONE,
+    # TAPI 2.4 and later split the first one up.
+    "CREATE": Kind.CREATE_UPDATE,
+    "UPDATE": Kind.CREATE_UPDATE,
+    "CHANGE": Kind.CREATE_UPDATE,
+}
+_text = msgspec.json.Decoder(str)
+
+
+@lru_cache(maxsize=256)
+def record_kind(text: str) -> tuple[Kind, bool, tuple[str, ...]]:
+    """Kind, whether the statement is a whole entity, and the deviations of a record-type."""
+    if len(text) > _MAX_IDENTITY_CHARS:
+        raise BadRecord("a record-type that is too long to be one")
+    name = short_identity(text)
+    if name not in _KINDS:
+        return Kind.CREATE_UPDATE, True, ("record-type-unknown",)
+    odd = ("identity-blanks",) if text != text.strip() else ()
+    if not _YANG_NAME.fullmatch(text.strip()):
+        odd = (*odd, "identity-spelling")
+    return _KINDS[name], name != "CHANGE", odd
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse what cannot be a key of a store. Raises `BadRecord`."""
+    if not text:
+        raise BadRecord(f"an empty {name} (mandatory, TR-548 3.10)")
+    if len(text) > MAX_TEXT_CHARS:
+        raise BadRecord(f"a {name} of {len(text)} characters; at most {MAX_TEXT_CHARS} are taken")
+    if "\0" in text:
+        raise BadRecord(f"a {name} with a NUL character")
+
+
+def place_of(ids: list[NameValue], odd: list[str]) -> tuple[str, int]:
+    """Partition and offset of a full-log-record-offset-id; -1 where no offset is stated.
+
+    The names are the YANG's examples; their order and other entries do not matter.
+    """
+    if len(ids) == 2 and ids[0].value_name == "partition" and ids[1].value_name == "offset":
+        return _place(ids[0].value, ids[1].value, odd)
+    named = {item.value_name.strip().lower().replace(" ", "-"): item.value for item in ids}
+    for name in _OFFSET_NAMES:
+        if name in named:
+            return _place(named.get("partition", ""), named[name], odd)
+    odd.append("offset-missing")
+    return str(named.get("partition", "")), -1
+
+
+def _place(partition: str | int, offset: str | int, odd: list[str]) -> tuple[str, int]:
+    if not isinstance(partition, str) or not isinstance(offset, str):
+        odd.append("number-for-text")
+        partition = str(partition)
+    try:
+        number = int(offset)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= _MAX_OFFSET:
+        odd.append("offset-unreadable")
+        number = -1
+    return partition, number
+
+
+def read_header(raw: bytes | msgspec.Raw, odd: list[str]) -> tuple[Header, int]:
+    """A header in any spelling, and its append time. Raises `BadRecord`, or what msgspec raises."""
+    members = plain_members(raw, odd)
+    stamp = text_of(members, "log-append-time-stamp", odd)
+    try:
+        appended_at_us, deviation = read_time(stamp)
+    except (ValueError, OverflowError):
+        reason = f"log-append-time-stamp {stamp[:64]!r} is no time (TR-548 3.10)"
+        raise BadRecord(reason) from None
+    if deviation:
+        odd.append(deviation)
+    header = Header(
+        token=text_of(members, "token", odd),
+        log_append_time_stamp=stamp,
+        entity_key=text_of(members, "entity-key", odd),
+        record_type=text_of(members, "record-type", odd),
+    )
+    if "full-log-record-offset-id" in members:
+        try:
+            header.full_log_record_offset_id = msgspec.json.decode(
+                members["full-log-record-offset-id"], type=list[NameValue]
+            )
+        except msgspec.MsgspecError:
+            odd.append("offset-unreadable")
+    return header, appended_at_us
+
+
+def plain_members(raw: bytes | msgspec.Raw, odd: list[str]) -> Fields:
+    """The members of an object of tapi-streaming by their names without module."""
+    members: Fields = {}
+    for name, value in decode_fields(raw).items():
+        if name.startswith("tapi-streaming:"):
+            odd.append("needless-prefix")
+        members[strip_module(name)] = value
+    return members
+
+
+def text_of(members: Fields, name: str, odd: list[str]) -> str:
+    """A mandatory text; a number is taken by its digits, as written. Raises `BadRecord`."""
+    raw = bytes(members[name]) if name in members else b"null"
+    if raw == b"null":
+        raise BadRecord(f"no {name} in the log-record-header (mandatory, TR-548 3.10)")
+    if raw[:1] == b'"':
+        return _text.decode(raw)
+    if raw[:1] in b"{[tf":
+        raise BadRecord(f"the {name} is neither text nor number (TR-548 3.10)")
+    odd.append("number-for-text")
+    return raw.decode()

@@ -1,0 +1,181 @@
+"""Reads frames into records: fast where a frame has a usual shape, liberal where it has not.
+
+Both ways meet in `Reader._record`: what a record means is decided once. The fast way decodes the
+header into a struct and leaves the body undecoded; at the first surprise it gives up, and the frame
+is read again record by record, so that one bad record does not take its neighbours with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from instep.records import Delivery, Kind, Record, Unreadable
+from instep_tapi.alarms import states_clear
+from instep_tapi.bodies import open_body
+from instep_tapi.frames import (
+    BadRecord,
+    Fields,
+    Header,
+    decode_fields,
+    split_fast,
+    split_liberal,
+)
+from instep_tapi.headers import (
+    MAX_TEXT_CHARS,
+    check_text,
+    place_of,
+    plain_members,
+    read_header,
+    record_kind,
+    text_of,
+)
+from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
+
+__all__ = ["Reader"]
+
+_MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
+
+
+class _Uuid(msgspec.Struct, gc=False):
+    uuid: str = ""
+
+
+_uuid = msgspec.json.Decoder(_Uuid)
+
+
+class Reader:
+    """Reads the frames of one stream (TR-548 3.10, 5.10).
+
+    Args:
+        stream: The stream's id, put into each record.
+        with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
+        whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
+    """
+
+    def __init__(self, stream: str, *, with_uuid: bool = False, whole: bool = True) -> None:
+        self._stream = stream
+        self._with_uuid = with_uuid
+        self._whole = whole
+
+    def read(self, frames: Iterable[bytes]) -> Delivery:
+        """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
+        records: list[Record] = []
+        unreadable: list[Unreadable] = []
+        deviations: dict[str, int] = {}
+        size_bytes = 0
+        for frame in frames:
+            size_bytes += len(frame)
+            odd: list[str] = []
+            try:
+                records += self._fast(frame, odd)
+            except (ValueError, RecursionError, BadRecord):
+                odd.clear()
+                self._liberal(frame, odd, records, unreadable)
+            for kind in odd:
+                deviations[kind] = deviations.get(kind, 0) + 1
+        return Delivery(records, unreadable, deviations, size_bytes)
+
+    def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
+        if not frame.isascii():
+            frame.decode()  # bodies stay bytes, and msgspec does not look into their texts
+        records: list[Record] = []
+        for item in split_fast(frame):
+            header = item.log_record_header
+            moment = datetime.fromisoformat(header.log_append_time_stamp)
+            if moment.tzinfo is None:
+                raise BadRecord("a time without zone is counted by the liberal way")
+            appended_at_us = round(moment.timestamp() * 1_000_000)
+            records.append(self._record(header, appended_at_us, item.log_record_body, odd))
+        return records
+
+    def _liberal(
+        self, frame: bytes, odd: list[str], records: list[Record], unreadable: list[Unreadable]
+    ) -> None:
+        try:
+            items = split_liberal(frame)
+        except BadRecord as bad:
+            unreadable.append(Unreadable(self._stream, frame, str(bad)))
+            return
+        for raw in items:
+            noticed: list[str] = []
+            try:
+                records.append(self._one(raw, noticed))
+            except BadRecord as bad:
+                reason = str(bad)
+            except RecursionError:
+                reason = "JSON nested too deeply"
+            except ValueError as error:
+                reason = f"malformed: {error}"
+            else:
+                odd += noticed
+                continue
+            unreadable.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
+
+    def _one(self, raw: bytes, odd: list[str]) -> Record:
+        raw.decode()
+        members = plain_members(raw, odd)
+        if "log-record-header" not in members:
+            raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
+        header, appended_at_us = read_header(members["log-record-header"], odd)
+        body = bytes(members.get("log-record-body", b"null"))
+        fields = None if body == b"null" else decode_fields(body)
+        return self._record(header, appended_at_us, fields, odd)
+
+    def _record(
+        self, header: Header, appended_at_us: int, body: Fields | None, odd: list[str]
+    ) -> Record:
+        token, key = header.token, header.entity_key
+        if not 0 < len(token) <= MAX_TEXT_CHARS or "\0" in token:
+            check_text("token", token)
+        if not 0 < len(key) <= MAX_TEXT_CHARS or "\0" in key:
+            check_text("entity-key", key)
+        kind, whole, spelling = record_kind(header.record_type)
+        if spelling:
+            odd += spelling
+        partition, offset = place_of(header.full_log_record_offset_id, odd)
+        entity_class, content, envelope = open_body(body, odd) if body else ("", b"", b"")
+        ends = kind is not Kind.CREATE_UPDATE
+        if not ends:
+            if not content:
+                if entity_class not in _MAY_BE_EMPTY:
+                    stated = header.record_type.strip()
+                    raise BadRecord(f"{stated} without the entity that it states (TR-548 3.10)")
+                odd.append("container-missing")
+                content = b"{}"
+            elif entity_class == CONDITION_DETECTOR:
+                ends = states_clear(content)
+        return Record(
+            self._stream,
+            key,
+            kind,
+            token,
+            appended_at_us,
+            partition,
+            offset,
+            entity_class,
+            content,
+            envelope,
+            ends,
+            _uuid_of(content) if self._with_uuid and content else "",
+            whole and self._whole,
+        )
+
+
+def _uuid_of(content: bytes) -> str:
+    try:
+        return _uuid.decode(content).uuid
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _token_of(raw: bytes) -> str | None:
+    """The token of a record that could not be read, if that much of it can."""
+    try:
+        token = text_of(plain_members(plain_members(raw, [])["log-record-header"], []), "token", [])
+        check_text("token", token)
+    except (ValueError, KeyError, RecursionError, BadRecord):
+        return None
+    return token

@@ -1,0 +1,65 @@
+"""Reads the times and durations of TAPI, in both formats of the field (TR-548 3.7.1, 3.10)."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+__all__ = ["duration_s", "epoch_us", "read_time"]
+
+# tapi-common:date-and-time as its YANG describes it: yyyyMMddhhmmss.s[Z|{+|-}HHMm]
+_YANG_TIME = re.compile(r"(\d{14})(?:[.,](\d{1,12}))?\s*(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]*)", re.ASCII)
+_MINUTE_S = 60.0
+_UNITS_S = {
+    **dict.fromkeys(("", "m", "min", "mins", "minute", "minutes"), _MINUTE_S),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3_600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+}
+
+
+def epoch_us(moment: datetime) -> int:
+    """Microseconds since 1970-01-01 UTC; a time that names no zone is taken as UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)
+
+
+def read_time(text: str) -> tuple[int, str | None]:
+    """Microseconds since the epoch, and the kind of deviation if the spelling is one.
+
+    RFC 3339 is what TR-548 shows (6.3), ``20211102223713.0-0500`` what the YANG describes. Raises
+    `ValueError` for anything else.
+    """
+    text = text.strip()
+    if len(text) > 64:
+        raise ValueError("a time of more than 64 characters")
+    if match := _YANG_TIME.fullmatch(text):
+        digits, fraction, utc, sign, hours, minutes = match.groups()
+        moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        moment += timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
+        if sign:
+            offset = timedelta(hours=int(hours), minutes=int(minutes))
+            moment = moment.replace(tzinfo=timezone(offset if sign == "+" else -offset))
+        return epoch_us(moment), None if utc or sign else "time-without-zone"
+    moment = datetime.fromisoformat(text)
+    return epoch_us(moment), "time-without-zone" if moment.tzinfo is None else None
+
+
+def duration_s(value: object) -> float | None:
+    """A retention or delay in seconds (TR-548 3.7.1): inf for FOREVER, None for no time.
+
+    "Time in minutes" comes as ``10``, ``"10"``, ``"10 minutes"``, ``"0.05"``; bytes are no time.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value) * _MINUTE_S if 0 <= value < 1e12 and math.isfinite(value) else None
+    text = value.strip().lower()
+    if text == "forever":
+        return math.inf
+    match = _DURATION.fullmatch(text)
+    unit_s = _UNITS_S.get(match[2]) if match else None
+    return float(match[1]) * unit_s if match and unit_s else None
