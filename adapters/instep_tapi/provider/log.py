@@ -232,7 +232,7 @@ class Log:
         place = self.tokens.decode(token)
         if place is None or place.in_snapshot or place.ordinal >= self.next_ordinal:
             return first, Start.RESTARTED
-        if place.appended_ms / 1000 < self._now() - self.settings.token_life_s:
+        if place.appended_ms / 1000 <= self._now() - self.settings.token_life_s:
             return first, Start.RESTARTED
         if self.settings.strategy is LogStorageStrategy.TRUNCATED and first > place.ordinal + 1:
             return first, Start.RESTARTED
@@ -272,23 +272,24 @@ class Log:
         A reader that began at the oldest record is granted the tombstone retention to pass the old
         part of the log (5.2.3 step 6); but not past a tombstone removed ahead of it.
         """
+        self.clean()
+        settings = self.settings
+        now = self._now()
+        from_oldest = start in (Start.OLDEST, Start.RESTARTED)
+        expired = self.last_expired_tombstone
+        if expired is not None and expired.ordinal >= ordinal:
+            # What had been compacted away before the reader began, it cannot have read.
+            visible_since = started_s - settings.compaction_delay_s
+            if not from_oldest or expired.appended_s >= visible_since:
+                return True
         unread = self.read(ordinal, max_records=1)
         if not unread:
             return False
-        settings = self.settings
-        if settings.strategy is LogStorageStrategy.TRUNCATED:
-            return unread[0].ordinal > ordinal
-        if settings.strategy is not LogStorageStrategy.COMPACTED:
-            return False
-        now = self._now()
-        granted = start in (Start.OLDEST, Start.RESTARTED) and (
-            now - started_s < settings.tombstone_retention_s
-        )
-        if not granted and unread[0].appended_s < now - settings.tombstone_retention_s:
-            return True
-        expired = self.last_expired_tombstone
-        return (
-            expired is not None
-            and expired.ordinal >= ordinal
-            and expired.appended_s > started_s - settings.compaction_delay_s
-        )
+        match settings.strategy:
+            case LogStorageStrategy.COMPACTED:
+                granted = from_oldest and now - started_s < settings.tombstone_retention_s
+                oldest_allowed = now - settings.tombstone_retention_s
+                return not granted and unread[0].appended_s < oldest_allowed
+            case LogStorageStrategy.TRUNCATED:
+                return unread[0].ordinal > ordinal
+        return False
