@@ -1,9 +1,11 @@
 """An entity composed of a base and the changes stated after it (TR-548 3.8.2.2), without any SQL.
 
-The specification has not developed CHANGE_ONLY fully; what is assumed here: the first statement of a key in
-an alignment attempt is whole for that key, later ones are merged into it; a part's key begins with the
-entity's key or its body names the entity's uuid; the composed body is the base with all parts merged into it
-in log order; the end of a part's key takes the part and all under it.
+The specification has not developed CHANGE_ONLY fully. What is assumed here:
+
+- the first statement of a key in an alignment attempt is whole for that key, later ones are merged;
+- a part's key begins with the entity's key, or its body names the entity's uuid;
+- the composed body is the base with all parts merged into it in log order;
+- the end of a part's key takes the part and all under it.
 """
 
 from __future__ import annotations
@@ -42,18 +44,23 @@ class Composition:
         self.parts = {part.record.key: part for part in parts}
 
     def state(self, record: Record, position: Position) -> Record | None:
-        """Apply a statement; the whole record it amounts to, or None where a newer one is known
-        (rule 3)."""
+        """Apply a statement; returns the whole record it amounts to.
+
+        None where a newer one is known (rule 3). Raises `UnresolvedError`; `RecursionError` for a
+        body too deep to merge; the entity is then as before.
+        """
+        if record.whole:
+            record = replace(record, key=self.key)
         stored = self.parts.get(record.key)
         if stored is not None and _is_newer(stored, record, position):
             return None
         decode_object(record.body)
+        before = dict(self.parts)
         if record.whole:
             # It states everything: changes before it are in it already.
             self.parts = {
                 key: part for key, part in self.parts.items() if _is_newer(part, record, position)
             }
-            record = replace(record, key=self.key)
         elif (
             stored is not None
             and stored.lineage == position.lineage
@@ -62,7 +69,11 @@ class Composition:
             merged = merge(decode_object(stored.record.body), decode_object(record.body))
             record = replace(record, body=msgspec.json.encode(merged))
         self.parts[record.key] = Part(record, position.lineage, position.attempt)
-        return self.composed(record, position)
+        try:
+            return self.composed(record, position)
+        except RecursionError:
+            self.parts = before
+            raise
 
     def end(self, record: Record, position: Position) -> Record | None:
         """Apply the end of the entity."""
@@ -73,7 +84,8 @@ class Composition:
 
     def end_part(self, record: Record, position: Position, *, ended_before: bool) -> Record | None:
         """Apply the end of a part or sub-tree. Raises `UnresolvedError` where the key names
-        neither."""
+        neither.
+        """
         stored = self.parts.get(record.key)
         if stored is not None and _is_newer(stored, record, position):
             return None

@@ -1,5 +1,6 @@
 """One engine and the one thread that uses it: the border between asyncio and the synchronous
-driver."""
+driver.
+"""
 
 from __future__ import annotations
 

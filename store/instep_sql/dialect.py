@@ -1,5 +1,6 @@
 """What the store needs from one kind of database: everything that differs between them is behind
-this."""
+this.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +37,20 @@ class Dialect(Protocol):
 
     def writer(self) -> Engine:
         """An engine of one connection whose transactions may write; creates the database if need
-        be."""
+        be.
+        """
         ...
 
     def reader(self) -> Engine:
         """An engine of one connection that cannot write. Raises `SinkError` where there is no
-        database."""
+        database.
+        """
         ...
 
     def translate(self, error: BaseException) -> SinkError:
         """A driver's error in instep's terms: what, where, what to do, and whether trying again
-        can help."""
+        can help.
+        """
         ...
 
     def members(self, parameter: str) -> str:
@@ -55,7 +59,8 @@ class Dialect(Protocol):
 
     def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
         """Write and mark entities unless a newer record is stored (DESIGN 3, rule 3); how many
-        were."""
+        were.
+        """
         ...
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:

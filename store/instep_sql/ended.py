@@ -23,7 +23,8 @@ _ADD: Final = """
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (stream_no, key) DO UPDATE SET
       uuid = CASE WHEN excluded.uuid = '' THEN instep_ended.uuid ELSE excluded.uuid END,
-      lineage = excluded.lineage, attempt = excluded.attempt, appended_at_us = excluded.appended_at_us
+      lineage = excluded.lineage, attempt = excluded.attempt,
+      appended_at_us = excluded.appended_at_us
 """
 _KEPT_RECORDS: Final = 100_000
 _BOUND: Final = text(
@@ -55,6 +56,7 @@ def find(connection: Connection, dialect: Dialect, no: int, names: Collection[st
 
 
 def add(connection: Connection, dialect: Dialect, no: int, entries: Iterable[Ended]) -> None:
+    """Remember these; the oldest are forgotten over the bound."""
     rows = [(no, *msgspec.structs.astuple(entry)) for entry in entries]
     if rows:
         dialect.many(connection, _ADD, rows)

@@ -1,5 +1,6 @@
 """The journal: every committed change, in order, for subscribers that read it with a cursor of
-their own."""
+their own.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _TRIM_AGE: Final = text(
 
 class Told(msgspec.Struct):
     """What is known of a key while a batch is told: the last record that counted, and whether it
-    lives."""
+    lives.
+    """
 
     record: Record
     lineage: int
@@ -53,7 +55,7 @@ def tell(
     mode: Journal,
     now_us: int,
 ) -> int:
-    """Write a row for each change that the records make, also for those that one write a key folds away.
+    """Write a row for each change that the records make, also for those that folding takes away.
 
     Follows rule 3 record by record from what is stored before the batch: an older record is no
     change, neither is the end of what is not there, nor a statement of the same body. Returns the
@@ -105,7 +107,8 @@ def tell_swept(
     connection: Connection, doomed: str, values: dict[str, Any], mode: Journal, now_us: int
 ) -> None:
     """Write a row for each entity that is about to be swept; `doomed` is the condition that names
-    them."""
+    them.
+    """
     previous = "body" if mode is Journal.PREVIOUS else "NULL"
     connection.execute(
         text(f"""

@@ -1,9 +1,11 @@
 """Deep merge of JSON and removal of sub-trees, as CHANGE_ONLY statements need them (TR-548
-3.8.2.2)."""
+3.8.2.2).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 __all__ = ["SEPARATORS", "is_under", "merge", "prefixes", "without"]
@@ -11,6 +13,7 @@ __all__ = ["SEPARATORS", "is_under", "merge", "prefixes", "without"]
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
 """What may stand between the segments of a part's key; TR-548 names none."""
 
+_MOST_SEGMENTS: Final = 64
 _IDENTITIES: Final = ("uuid", "local-id", "value-name")
 
 
@@ -59,10 +62,13 @@ def _identity(element: Any) -> str | None:
 
 
 def prefixes(key: str) -> Iterator[str]:
-    """What stands before each separator in `key`, longest first: the entities it may be a part of."""
-    for at in range(len(key) - 1, 0, -1):
-        if key[at] in SEPARATORS:
-            yield key[:at]
+    """What stands before the separators in `key`, longest first: entities it may be a part of.
+
+    Only the first separators count, so that a hostile key costs no more than others.
+    """
+    places = (at for at, character in enumerate(key) if at and character in SEPARATORS)
+    for at in reversed(list(islice(places, _MOST_SEGMENTS))):
+        yield key[:at]
 
 
 def is_under(key: str, parent: str) -> bool:
@@ -104,7 +110,8 @@ _GONE: Final = object()
 
 def _cut(value: Any, path: str, name: str) -> Any | None:
     """`value`, called `name`, without what `path` names: `_GONE` for all of it, None for nothing
-    of it."""
+    of it.
+    """
     for spelling in {name, name.rpartition(":")[2]}:
         if path == spelling:
             return _GONE

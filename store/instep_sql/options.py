@@ -30,7 +30,7 @@ class Journal(StrEnum):
 
 
 class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a SQL store; the table `[consumers.sink]` of `instep.toml` has the same keys."""
+    """The options of a SQL store, and the keys of `[consumers.sink]` in `instep.toml`."""
 
     url: str
     """`sqlite:///file.db` (relative), `sqlite:////var/lib/file.db` (absolute) or `sqlite://`
@@ -57,7 +57,8 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @classmethod
     def read(cls, options: Mapping[str, Any], where: str) -> SqlOptions:
         """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
-        what fits."""
+        what fits.
+        """
         known = cls.__struct_fields__
         given = {key: value for key, value in options.items() if key != "kind"}
         for key in given:

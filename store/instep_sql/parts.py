@@ -59,9 +59,10 @@ def compose(
     for record in records:
         try:
             whole = work.apply(record)
-        except UnresolvedError as error:
+        except (UnresolvedError, RecursionError) as error:
+            body = record.body.decode(errors="replace")
             raw = msgspec.json.encode(
-                {"entity-key": record.key, "kind": record.kind.name, "body": record.body.decode()}
+                {"entity-key": record.key, "kind": record.kind.name, "body": body}
             )
             unresolved.append(Unreadable(record.stream, raw, str(error), record.token))
         else:
@@ -238,7 +239,8 @@ def sweep(
     window: dict[str, Any],
 ) -> None:
     """Drop the parts of swept entities, and the unmarked changes of those that stay in this
-    window."""
+    window.
+    """
     if swept_keys:
         _forget(connection, dialect, no, swept_keys)
     stale = {row.key: row.id for row in connection.execute(_STALE, window)}

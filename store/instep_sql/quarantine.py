@@ -71,12 +71,14 @@ def keep(
 
 
 def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
+    """The record was read after all; it stays until its place is needed."""
     connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
 
 
 def _digest(unreadable: Unreadable) -> bytes | None:
     """What tells a record received again; without a token two records may be alike and still be
-    two."""
+    two.
+    """
     if unreadable.token is None:
         return None
     return blake2b(

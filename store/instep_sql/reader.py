@@ -41,7 +41,8 @@ _STREAMS: Final = text("""
     FROM instep_stream AS s ORDER BY s.consumer, s.stream
 """)
 _PAGE: Final = """
-    SELECT t.*, s.consumer, s.stream FROM {table} AS t JOIN instep_stream AS s ON s.id = t.stream_no
+    SELECT t.*, s.consumer, s.stream
+    FROM {table} AS t JOIN instep_stream AS s ON s.id = t.stream_no
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
 _KEPT: Final = text("""
@@ -49,13 +50,14 @@ _KEPT: Final = text("""
            (SELECT count(*) FROM instep_stream WHERE journal <> 'off') AS telling
 """)
 _QUARANTINED: Final = text("""
-    SELECT s.consumer, s.stream FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
+    SELECT s.consumer, s.stream
+    FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
     WHERE q.id = :id
 """)
 
 
 class SqlReader:
-    """Reads beside the consumer that writes. Implements `instep.reading.StoreReader`; raises `SinkError`.
+    """Reads beside the consumer that writes. Implements `StoreReader`; raises `SinkError`.
 
     Reading is by pages in the order of arrival: an entity that is there all the time is shown once,
     one that comes or goes meanwhile may be shown or not. No page holds a transaction open.

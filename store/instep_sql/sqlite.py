@@ -170,7 +170,7 @@ class Sqlite:
         return SinkError(f"the database refused: {orig}", where=self.where, **facts)
 
     def members(self, parameter: str) -> str:
-        return f"(SELECT value FROM json_each(:{parameter}))"
+        return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 
     def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
         return self.many(connection, _UPSERT, rows)

@@ -34,16 +34,19 @@ _HOLDS_BEFORE: Final = text("""
 
 
 def now_us() -> int:
+    """The wall clock."""
     return time.time_ns() // 1_000
 
 
 class SqlStore:
     """A sink over SQLAlchemy. Implements `instep.ports.Sink`.
 
-    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never ahead
-    of the entities (DESIGN 3, rule 1); rule 3 holds entity by entity; of two processes that commit on one
-    stream of one consumer, one gets `FencedError`. Several consumers and streams may share a
-    database. Not promised: order between streams; that readers see a whole store in one snapshot.
+    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
+    ahead of the entities (DESIGN 3, rule 1); rule 3 holds entity by entity; of two processes that
+    commit on one stream of one consumer, one gets `FencedError`. Several consumers, streams and
+    processes may share a database.
+
+    Not promised: order between streams; that a reader sees the whole store in one snapshot.
 
     Keyword arguments are those of `SqlOptions`. Raises `ConfigurationError` for what does not fit.
     """
@@ -60,7 +63,8 @@ class SqlStore:
     @property
     def reader(self) -> SqlReader:
         """Read access beside the commits: a connection of its own, or the only one of a store in
-        memory."""
+        memory.
+        """
         if self._reader is None:
             shared = self._database if self._dialect.in_memory else None
             self._reader = SqlReader(self.options, clock_us=self._clock_us, database=shared)
@@ -74,7 +78,8 @@ class SqlStore:
 
     async def open(self, consumer: str) -> None:
         """Connect, create or upgrade the schema. Raises `SinkError` (`StoreVersionError` for a
-        newer one)."""
+        newer one).
+        """
         self._consumer = consumer
         await self._database.run(lambda connection: schema.migrate(connection, self._dialect.where))
 
@@ -129,7 +134,8 @@ class SqlStore:
 
     async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
         """Whether an entity of this lineage is stored whose record lies before this one in its
-        partition."""
+        partition.
+        """
 
         def ask(connection: Connection) -> bool:
             row = streams.find(connection, self._name, stream)

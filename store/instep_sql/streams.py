@@ -1,4 +1,4 @@
-"""The rows of `instep_stream`: where each consumer stands in each stream, and the fence around it."""
+"""The rows of `instep_stream`: where each consumer stands in each stream, and the fence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from instep_sql.options import Journal
 __all__ = ["StreamRow", "count_deviations", "dump_info", "find", "insert", "move", "tell"]
 
 _FIND: Final = text("""
-    SELECT id, position, info, journal, EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
+    SELECT id, position, info, journal,
+           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _INSERT: Final = text("""
@@ -26,7 +27,8 @@ _INSERT: Final = text("""
     VALUES (:consumer, :stream, :position, NULL, 0, :phase, 0, 0, 0, :info, '{}', :journal, :now_us)
 """)
 _TELL: Final = text("""
-    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us WHERE id = :no
+    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
+    WHERE id = :no
 """)
 _MOVE: Final = """
     UPDATE instep_stream SET position = ?, token = ?, appended_at_us = ?, phase = ?, attempt = ?,
@@ -50,6 +52,7 @@ class StreamRow(msgspec.Struct):
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
+    """The stream of this consumer; None for one never seen."""
     row = connection.execute(_FIND, {"consumer": consumer, "stream": stream}).one_or_none()
     if row is None:
         return None
@@ -96,11 +99,12 @@ def dump_info(info: StreamInfo) -> str:
 
 def move(connection: Connection, no: int, batch: Batch, now_us: int, where: str) -> None:
     """Take the position that the batch leads to, if nobody has moved it meanwhile. Raises
-    `FencedError`."""
+    `FencedError`.
+    """
     position = batch.position
     if position.ordinal <= batch.expects_ordinal:
         raise ValueError(
-            f"a commit has to lead beyond ordinal {batch.expects_ordinal}, not to {position.ordinal}"
+            f"a commit leads beyond ordinal {batch.expects_ordinal}, not to {position.ordinal}"
         )
     moved = connection.exec_driver_sql(
         _MOVE,

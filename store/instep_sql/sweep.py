@@ -25,7 +25,8 @@ _KEEP: Final = text(f"""
     UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}
 """)  # noqa: S608 — constants only
 _CENSUS: Final = text("""
-    SELECT count(*) AS total, coalesce(sum(CASE WHEN attempt < :attempt THEN 1 ELSE 0 END), 0) AS unmarked
+    SELECT count(*) AS total,
+           coalesce(sum(CASE WHEN attempt < :attempt THEN 1 ELSE 0 END), 0) AS unmarked
     FROM instep_entity WHERE stream_no = :no
 """)
 
@@ -78,5 +79,6 @@ def sweep(
 
 
 def census(connection: Connection, no: int, attempt: int) -> Census:
+    """Count the entities of a stream, and those that no attempt from `attempt` on has marked."""
     row = connection.execute(_CENSUS, {"no": no, "attempt": attempt}).one()
     return Census(total=row.total, unmarked=row.unmarked)

@@ -6,7 +6,7 @@ key is the row's key as soon as it is known, because a TOMBSTONE may have nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -53,9 +53,9 @@ class _Rows:
                 self.key_of[one.record.uuid] = one.record.key
 
     def rename(self, old: str, new: str) -> tuple[bool, str | None]:
-        """Give the row `old` the key `new`: whether it moves, and the key of the row to remove, if any.
+        """Give the row `old` the key `new`: whether it moves, and which row is to be removed.
 
-        Where both exist the newer stays.
+        Where both exist only the newer stays.
         """
         moving, there = self.by_key.pop(old, None), self.by_key.get(new)
         if moving is None:
@@ -121,8 +121,9 @@ def join(
 
 
 def _settle(stored: dict[str, str], records: Sequence[Record]) -> dict[str, str]:
-    """uuid → the key its row has after the batch: the stream's last, else the stored, else the
-    baseline's."""
+    """The key by uuid, as its row has after the batch: the stream's last, else the stored, else the
+    baseline's.
+    """
     keys = dict(stored)
     for record in records:
         if record.uuid:
@@ -154,17 +155,14 @@ def _rename(connection: Connection, stream: StreamRow, rows: _Rows, old: str, ne
 
 
 def prove(
-    connection: Connection, dialect: Dialect, no: int, attempt: int, records: Sequence[Record]
+    connection: Connection, dialect: Dialect, no: int, attempt: int, keys: Collection[str]
 ) -> None:
-    """Mark what the baseline shows to exist, also where a newer record of the stream keeps its
-    content."""
-    shown = {record.key for record in records if not record.token and not record.ends}
-    if shown:
-        connection.execute(
-            text(
-                "UPDATE instep_entity SET attempt = :attempt, proven = 1 "  # noqa: S608
-                "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
-                f"AND key IN {dialect.members('keys')}"
-            ),
-            {"no": no, "attempt": attempt, "keys": as_json(shown)},
-        )
+    """Mark what the baseline shows to exist, also where a newer record keeps its content."""
+    connection.execute(
+        text(
+            "UPDATE instep_entity SET attempt = :attempt, proven = 1 "  # noqa: S608 — constants
+            "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
+            f"AND key IN {dialect.members('keys')}"
+        ),
+        {"no": no, "attempt": attempt, "keys": as_json(keys)},
+    )

@@ -1,5 +1,6 @@
 """The transaction of a commit: what is done, in which order (TR-548 ST-2.2; DESIGN 3, rules 1 and
-3 to 7)."""
+3 to 7).
+"""
 
 from __future__ import annotations
 
@@ -98,9 +99,11 @@ def write_records(
     stream needs that; others pay nothing for it.
     """
     unresolved: tuple[str, ...] = ()
+    shown: set[str] = set()
     if by_uuid:
         joined = uuids.join(connection, dialect, stream, position, records)
         records, unresolved = joined.records, joined.unresolved_keys
+        shown = {record.key for record in records if not record.token and not record.ends}
     if stream.by_change or not all(record.whole for record in records):
         composed = parts.compose(connection, dialect, stream.no, position, records)
         stream.by_change = True
@@ -155,6 +158,6 @@ def write_records(
             if not r.ends
         ],
     )
-    if by_uuid:
-        uuids.prove(connection, dialect, no, attempt, records)
+    if shown:
+        uuids.prove(connection, dialect, no, attempt, shown)
     return Written(written, deleted, unresolved)

@@ -1,0 +1,162 @@
+"""The transaction of a commit, rule by rule (DESIGN 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from instep.errors import FencedError
+from instep.position import Phase, Position
+from instep.records import Kind, SweepStep, Unreadable
+from tests.instep_sql.made import Stage, ended, info, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+
+
+async def test_rule_1_position_moves_with_what_it_covers(url: str) -> None:
+    async with stage(url) as at:
+        position = Position(
+            token="t:5==", ordinal=1, attempt=2, phase=Phase.ALIGNING, recent=b"12345678"
+        )
+        await at.commit(said("a", 5), position=position)
+        assert await at.store.position(info()) == position
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_rule_1_nothing_of_a_refused_batch_is_stored(url: str) -> None:
+    async with stage(url, quarantine_max_records=1) as at:
+        with pytest.raises(Exception, match="quarantine of the stream is full"):
+            await at.commit(
+                said("a", 1),
+                unreadable=[Unreadable("s1", b"x", "?"), Unreadable("s1", b"y", "?")],
+            )
+        assert (await at.store.position(info())).ordinal == 0
+        assert await at.entities() == {}
+        await at.commit(said("a", 1))
+
+
+async def test_the_fence_refuses_a_second_writer(url: str) -> None:
+    async with stage(url) as at:
+        stale = Stage(at.store, at.position)
+        await at.commit(said("a", 1))
+        with pytest.raises(FencedError, match="another process has committed on stream 's1'"):
+            await stale.commit(said("a", 2), said("b", 3))
+        assert await at.bodies() == {"a": b'{"at":1}'}
+
+
+async def test_a_commit_that_leads_nowhere_is_a_mistake_of_the_caller() -> None:
+    async with stage() as at:
+        with pytest.raises(ValueError, match="leads beyond ordinal 0, not to 0"):
+            await at.commit(said("a", 1), position=Position())
+
+
+async def test_rule_3_newer_stored_is_ignored_and_not_marked() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 9))
+        at.attempt = 2
+        result = await at.commit(said("a", 5))
+        (entity,) = (await at.entities()).values()
+        assert (entity.body, entity.attempt, result.written) == (b'{"at":9}', 1, 0)
+
+
+@pytest.mark.parametrize("at_us", [9, 12])
+async def test_rule_3_same_or_older_stored_is_written_and_marked(at_us: int) -> None:
+    async with stage() as at:
+        await at.commit(said("a", 9))
+        at.attempt = 2
+        result = await at.commit(said("a", at_us))
+        (entity,) = (await at.entities()).values()
+        assert (entity.appended_at_us, entity.attempt, result.written) == (at_us, 2, 1)
+
+
+async def test_rule_3_another_lineage_does_not_compare() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 900), said("b", 900))
+        at.lineage, at.attempt = 2, 2
+        await at.commit(said("a", 5), ended("b", 5))
+        (entity,) = (await at.entities()).values()
+        assert (entity.key, entity.appended_at_us, entity.attempt) == ("a", 5, 2)
+
+
+async def test_rule_3_offsets_decide_before_append_times_within_a_partition() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 50, offset=7, partition="0"), said("b", 50, offset=7))
+        await at.commit(said("a", 40, offset=8, partition="0"), said("b", 60, offset=6))
+        times = {key: entity.appended_at_us for key, entity in (await at.entities()).items()}
+        assert times == {"a": 40, "b": 50}
+
+
+async def test_rule_3_append_times_decide_across_partitions_and_without_offsets() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 50, offset=7, partition="0"), said("b", 50, offset=-1))
+        await at.commit(said("a", 40, offset=8, partition="1"), said("b", 40, offset=99))
+        assert {entity.appended_at_us for entity in (await at.entities()).values()} == {50}
+
+
+async def test_rule_3_an_older_end_does_not_end() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 9))
+        assert (await at.commit(ended("a", 5))).deleted == 0
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_rule_4_delete_and_tombstone_end_an_entity_once() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 1))
+        assert (await at.commit(ended("a", 2), ended("a", 3, Kind.TOMBSTONE))).deleted == 1
+        assert (await at.commit(ended("a", 3, Kind.TOMBSTONE))).deleted == 0
+        assert await at.told() == [("a", "created"), ("a", "deleted")]
+
+
+async def test_rule_4_a_statement_after_an_end_lives() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 1), ended("a", 2), said("a", 3))
+        await at.commit(ended("a", 4), said("a", 5))
+        assert await at.bodies() == {"a": b'{"at":5}'}
+
+
+async def test_rule_9_an_older_statement_in_the_same_batch_is_ignored() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 9), said("a", 5), said("b", 9), ended("b", 5))
+        assert await at.bodies() == {"a": b'{"at":9}', "b": b'{"at":9}'}
+
+
+async def test_rule_10_deviations_are_counted() -> None:
+    async with stage() as at:
+        await at.commit(deviations={"flat-time": 2})
+        await at.commit(deviations={"flat-time": 1, "no-offset": 4})
+        (status,) = await at.store.reader.streams()
+        assert status.deviations == {"flat-time": 3, "no-offset": 4}
+
+
+async def test_a_batch_tells_first_and_sweeps_then() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 1), said("b", 1), said("c", 1))
+        at.attempt = 2
+        result = await at.commit(said("b", 2), sweep=SweepStep(2, limit_records=100))
+        assert (result.swept, result.sweep_done) == (2, True)
+        assert list(await at.entities()) == ["b"]
+
+
+async def test_everything_of_a_record_is_kept() -> None:
+    async with stage() as at:
+        await at.commit(said("k", 7, b'{"x": 1}', envelope=b'{"e":1}', uuid="u", partition="3"))
+        (entity,) = (await at.entities()).values()
+        assert (entity.stream, entity.consumer, entity.entity_class) == ("s1", "east", "NODE")
+        assert (entity.token, entity.appended_at_us, entity.uuid) == ("t7", 7, "u")
+        assert (entity.body, entity.envelope, entity.proven) == (b'{"x": 1}', b'{"e":1}', True)
+
+
+async def test_strange_keys_and_tokens_are_data() -> None:
+    keys = ["'; DROP TABLE instep_entity; --", "-4611686018427387904", "ключ\n", "%s ? :x", " "]
+    async with stage(journal="bodies") as at:
+        await at.commit(*[said(key, n) for n, key in enumerate(keys)])
+        assert list(await at.entities()) == keys
+        await at.commit(*[ended(key, 10 + n) for n, key in enumerate(keys)])
+        assert await at.entities() == {}
