@@ -1,0 +1,160 @@
+"""CHANGE_ONLY: entities composed of changes (TR-548 3.8.2.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from instep.records import Kind, Record, SweepStep
+from tests.instep_sql.made import BY_CHANGE, Stage, ended, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+NODE = {
+    "uuid": "u1",
+    "name": [{"value-name": "label", "value": "Bern"}],
+    "state": {"admin": "UNLOCKED", "oper": "ENABLED"},
+    "port": [{"local-id": "1", "speed": 10}, {"local-id": "2", "speed": 10}],
+    "tags": ["a", "b"],
+}
+
+
+def part(key: str, at: int, body: Any) -> Record:
+    return said(key, at, msgspec.json.encode(body), whole=False)
+
+
+async def only(at: Stage) -> Any:
+    (entity,) = (await at.entities()).values()
+    return msgspec.json.decode(entity.body)
+
+
+async def test_the_first_statement_is_whole_and_stays_verbatim() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(said("u1", 1, b'{ "uuid": "u1" }', whole=False))
+        assert await at.bodies() == {"u1": b'{ "uuid": "u1" }'}
+
+
+@pytest.mark.parametrize("key", ["u1/port/1", "u1:port:1", "u1|1", "other-key"])
+async def test_a_change_goes_into_its_entity(key: str) -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE))
+        change = {"uuid": "u1", "port": [{"local-id": "1", "speed": 40}]}
+        result = await at.commit(part(key, 2, change))
+        expected = NODE | {
+            "port": [{"local-id": "1", "speed": 40}, {"local-id": "2", "speed": 10}]
+        }
+        assert (await only(at), result.written) == (expected, 1)
+        (entity,) = (await at.entities()).values()
+        assert (entity.key, entity.token, entity.appended_at_us) == ("u1", "t2", 2)
+
+
+async def test_statements_of_one_key_are_merged_deep() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1", 2, {"state": {"oper": "DISABLED"}}))
+        await at.commit(part("u1", 3, {"tags": ["c"], "new": {"x": 1}}))
+        assert await only(at) == NODE | {
+            "state": {"admin": "UNLOCKED", "oper": "DISABLED"},
+            "tags": ["c"],
+            "new": {"x": 1},
+        }
+
+
+async def test_parts_are_merged_in_the_order_of_the_log_not_of_arrival() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/b", 9, {"v": 9}), part("u1/a", 5, {"v": 5}))
+        assert (await only(at))["v"] == 9
+
+
+async def test_rule_3_an_older_change_of_a_key_is_ignored() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 9, {"v": 9}))
+        await at.commit(part("u1/a", 5, {"v": 5}))
+        assert (await only(at))["v"] == 9
+
+
+async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/port/1", 2, {"port": [{"local-id": "3"}]}))
+        await at.commit(ended("u1/port/1", 3))
+        assert await only(at) == NODE
+        await at.commit(ended("u1/port/1", 4, Kind.TOMBSTONE))
+        assert await only(at) == NODE
+
+
+@pytest.mark.parametrize(
+    ("key", "gone"),
+    [
+        ("u1/state/oper", {"state": {"admin": "UNLOCKED"}}),
+        ("u1/port/2", {"port": [{"local-id": "1", "speed": 10}]}),
+        ("u1/2", {"port": [{"local-id": "1", "speed": 10}]}),
+        ("u1/port=1/speed", {"port": [{"local-id": "1"}, {"local-id": "2", "speed": 10}]}),
+        ("u1:name:label", {"name": []}),
+    ],
+)
+async def test_a_tombstone_removes_a_sub_tree_of_the_base(key: str, gone: dict[str, Any]) -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(ended(key, 2), ended(key, 3, Kind.TOMBSTONE))
+        assert await only(at) == NODE | gone
+        assert [q async for q in at.store.reader.quarantine()] == []
+
+
+async def test_a_tombstone_that_names_nothing_is_quarantined() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(ended("u1/nothing/here", 2))
+        assert await only(at) == NODE
+        (kept,) = [q async for q in at.store.reader.quarantine()]
+        assert "names nothing in entity 'u1'" in kept.reason
+        assert b"u1/nothing/here" in kept.raw
+
+
+async def test_a_change_that_is_no_object_is_quarantined() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), said("u1/a", 2, b"[1]", whole=False))
+        assert await only(at) == NODE
+        assert [q.token async for q in at.store.reader.quarantine()] == ["t2"]
+
+
+async def test_the_end_of_the_entity_takes_all_its_parts() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"v": 1}))
+        assert (await at.commit(ended("u1", 3))).deleted == 1
+        await at.commit(part("u1", 4, {"uuid": "u1"}))
+        assert await only(at) == {"uuid": "u1"}
+
+
+async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(
+            part("u1", 1, NODE | {"old": 1}),
+            part("u1/a", 2, {"a": 1}),
+            part("u1/b", 3, {"b": 1}),
+            part("u2", 4, {"uuid": "u2"}),
+            part("u2/a", 5, {"a": 1}),
+        )
+        at.attempt = 2
+        await at.commit(part("u1", 6, NODE), part("u1/b", 3, {"b": 1}))
+        await at.commit(sweep=SweepStep(2))
+        assert await only(at) == NODE | {"b": 1}
+        await at.commit(part("u2/a", 7, {"fresh": 1}))
+        assert (await at.bodies())["u2/a"] == b'{"fresh":1}'
+
+
+async def test_the_journal_tells_composed_bodies() -> None:
+    async with stage(stream=BY_CHANGE, journal="bodies") as at:
+        await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}), ended("u1/a", 3))
+        assert [(c.key, c.body) for c in await at.changes()] == [
+            ("u1", b'{"x":1}'),
+            ("u1", b'{"x":1,"y":2}'),
+            ("u1", b'{"x":1}'),
+        ]
+
+
+async def test_a_whole_statement_holds_the_changes_before_it() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"a": 1}), part("u1/b", 9, {"b": 1}))
+        await at.commit(said("u1", 5, msgspec.json.encode({"uuid": "u1"})))
+        assert await only(at) == {"uuid": "u1", "b": 1}
