@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from instep.ports import Mode, Start, StreamInfo
-from instep.position import Phase, Position, Reference
+from instep.position import UNREACHABLE_OFFSET, Phase, Position, Reference
 from instep.transitions import Event, after
 
 __all__ = ["Opening", "new_attempt", "opening", "retention_s"]
@@ -84,7 +84,7 @@ def new_attempt(
     if another_log:
         # Times and offsets of another log say nothing; that the partitions existed is worth
         # knowing.
-        reference = Reference(None, 0, dict.fromkeys(reference.offsets, 0))
+        reference = Reference(None, 0, dict.fromkeys(reference.offsets, UNREACHABLE_OFFSET))
     return msgspec.structs.replace(
         position,
         phase=after(position.phase, Event.BASELINE_OPENED if baseline else Event.ATTEMPT_OPENED),

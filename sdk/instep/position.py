@@ -9,10 +9,19 @@ from hashlib import blake2b
 
 import msgspec
 
-__all__ = ["RECENT_RECORDS", "Phase", "Position", "Reference", "recent_digest"]
+__all__ = [
+    "RECENT_RECORDS",
+    "UNREACHABLE_OFFSET",
+    "Phase",
+    "Position",
+    "Reference",
+    "recent_digest",
+]
 
 RECENT_RECORDS = 256
 """How far back a redelivery may reach and still be known for one."""
+UNREACHABLE_OFFSET = 1 << 62
+"""Stands for the offset of a partition whose last record is not known."""
 _DIGEST_BYTES = 8
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep.ports import StreamInfo
-from instep.position import Position
+from instep.position import UNREACHABLE_OFFSET, Position
 from instep.records import Record
 from instep.settings import AlignmentSettings
 
@@ -118,13 +118,18 @@ class Progress:
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
         reference = position.reference
         at_us = self._appended_us.get(partition, 0)
-        if at_us > reference.appended_at_us and now_us - at_us < self._compaction_delay_us:
+        # Newer than the reference is what a safe sweep needs. Newer than the attempt itself is what
+        # makes "aligned" true: all of a young log is younger than its compaction delay.
+        goal_us = max(reference.appended_at_us, position.attempt_started_at_us)
+        if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
             return True
         silent_s = (now_us - self._heard_us.get(partition, self._last_heard_us)) / _US
-        reached = 0 < at_us >= reference.appended_at_us or (
-            position.offsets.get(partition, -1) >= reference.offsets.get(partition, 0)
-        )
         settings = self._settings
+        reached = position.attempt == 1 or (
+            0 < reference.appended_at_us <= at_us
+            or position.offsets.get(partition, -1)
+            >= reference.offsets.get(partition, UNREACHABLE_OFFSET)
+        )
         return silent_s >= (settings.quiet_s if reached else settings.unreached_quiet_s)
 
 
