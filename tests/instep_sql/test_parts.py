@@ -42,9 +42,7 @@ async def test_a_change_goes_into_its_entity(key: str) -> None:
         await at.commit(part("u1", 1, NODE))
         change = {"uuid": "u1", "port": [{"local-id": "1", "speed": 40}]}
         result = await at.commit(part(key, 2, change))
-        expected = NODE | {
-            "port": [{"local-id": "1", "speed": 40}, {"local-id": "2", "speed": 10}]
-        }
+        expected = NODE | {"port": [{"local-id": "1", "speed": 40}, {"local-id": "2", "speed": 10}]}
         assert (await only(at), result.written) == (expected, 1)
         (entity,) = (await at.entities()).values()
         assert (entity.key, entity.token, entity.appended_at_us) == ("u1", "t2", 2)

@@ -1,0 +1,163 @@
+"""The journal of committed changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from instep.errors import JournalOffError, SinkError
+from instep.reading import Change, ChangeKind
+from instep.records import Kind, SweepStep
+from tests.instep_sql.made import Stage, ended, info, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_each_change_is_told_in_order_also_those_folded_away() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 1), said("b", 2), said("a", 3), ended("a", 4))
+        assert await at.told() == [
+            ("a", "created"),
+            ("b", "created"),
+            ("a", "updated"),
+            ("a", "deleted"),
+        ]
+        assert list(await at.entities()) == ["b"]
+
+
+async def test_an_unchanged_statement_is_no_change() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 1, b"{}"), said("a", 2, b"{}"))
+        at.lineage = at.attempt = 2
+        await at.commit(said("a", 1, b"{}"))
+        assert await at.told() == [("a", "created")]
+        assert (await at.entities())["a"].attempt == 2
+
+
+async def test_what_rule_3_ignores_is_no_change() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 9))
+        await at.commit(said("a", 5), ended("a", 6), said("a", 7), ended("b", 8))
+        assert await at.told() == [("a", "created")]
+
+
+async def test_a_change_says_what_who_and_when() -> None:
+    async with stage(journal="previous", clock_us=lambda: 77) as at:
+        await at.commit(said("a", 1, b"1", entity_class="LINK"))
+        await at.commit(said("a", 2, b"2", entity_class="LINK"), ended("a", 3, Kind.TOMBSTONE))
+        created, updated, deleted = await at.changes()
+        assert created == Change(
+            cursor=1,
+            stream="s1",
+            key="a",
+            entity_class="LINK",
+            change=ChangeKind.CREATED,
+            kind=Kind.CREATE_UPDATE,
+            token="t1",
+            appended_at_us=1,
+            committed_at_us=77,
+            body=b"1",
+            consumer="east",
+        )
+        assert (updated.body, updated.previous) == (b"2", b"1")
+        assert (deleted.kind, deleted.entity_class) == (Kind.TOMBSTONE, "LINK")
+        assert (deleted.body, deleted.previous) == (b"", b"2")
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("changes", [(b"", None), (b"", None), (b"", None)]),
+        ("bodies", [(b"1", None), (b"2", None), (b"", None)]),
+        ("previous", [(b"1", None), (b"2", b"1"), (b"", b"2")]),
+    ],
+)
+async def test_bodies_are_kept_as_asked(mode: str, expected: list[Any]) -> None:
+    async with stage(journal=mode) as at:
+        await at.commit(said("a", 1, b"1"), said("a", 2, b"2"))
+        at.attempt = 2
+        await at.commit(sweep=SweepStep(2))
+        changes = await at.changes()
+        assert [(change.body, change.previous) for change in changes] == expected
+        assert (changes[-1].change, changes[-1].kind) == (ChangeKind.SWEPT, None)
+
+
+async def test_a_subscriber_goes_on_from_its_cursor() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(1200)])
+        first = await at.changes()
+        assert [change.cursor for change in first] == list(range(1, 1201))
+        await at.commit(said("late", 2000))
+        assert [change.key for change in await at.changes(first[-1].cursor)] == ["late"]
+
+
+async def test_a_subscriber_that_follows_gets_what_comes(tmp_path: Any) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db", journal="changes") as at:
+        got: list[str] = []
+
+        async def follow() -> None:
+            async for change in at.store.changes(follow=True):
+                got.append(change.key)
+                if change.key == "end":
+                    return
+
+        task = asyncio.create_task(follow())
+        await at.commit(said("a", 1))
+        while not got:
+            await asyncio.sleep(0.01)
+        await at.commit(said("end", 2))
+        await asyncio.wait_for(task, 10)
+        assert got == ["a", "end"]
+
+
+async def test_changes_of_one_stream() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 1))
+        await at.store.position(info("other"))
+        assert [c.key async for c in at.store.changes(stream="other")] == []
+        assert [c.key async for c in at.store.changes(stream="s1")] == ["a"]
+
+
+async def test_without_a_journal_changes_are_refused() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 1))
+        with pytest.raises(JournalOffError, match='set journal = "changes"'):
+            await at.changes()
+
+
+async def test_retention_by_number_and_the_subscriber_that_was_away_too_long() -> None:
+    async with stage(journal="changes", journal_retention_records=10) as at:
+        for n in range(40):
+            await at.commit(said(f"k{n}", n))
+        assert [change.cursor for change in await at.changes()] == list(range(31, 41))
+        assert len(await at.changes(30)) == 10
+        with pytest.raises(SinkError, match="changes 30 to 30 are no longer kept") as caught:
+            await at.changes(29)
+        assert caught.value.data["oldest"] == 31
+
+
+async def test_retention_by_age_and_cursors_are_never_given_twice() -> None:
+    now = [0]
+    async with stage(journal="changes", journal_retention_s=10, clock_us=lambda: now[0]) as at:
+        await at.commit(said("a", 1))
+        now[0] = 11_000_000
+        await at.commit(said("b", 2))
+        assert [(c.cursor, c.key) for c in await at.changes()] == [(2, "b")]
+        now[0] = 30_000_000
+        await at.commit()
+        assert await at.changes() == []
+        await at.commit(said("c", 3))
+        assert [c.cursor for c in await at.changes()] == [3]
+
+
+async def test_a_long_journal_is_trimmed_in_pieces() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(5_000)])
+        stage_two = Stage(at.store, at.position)
+        at.store.options = type(at.store.options)(
+            url="sqlite://", journal=at.store.options.journal, journal_retention_records=1
+        )
+        await stage_two.commit(said("x", 9_000))
+        assert 3_000 < len(await at.changes()) < 4_001

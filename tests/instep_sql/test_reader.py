@@ -1,0 +1,158 @@
+"""Read access beside the consumer: streams, entities, quarantine, replay."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from instep.errors import SinkError, StoreUnavailableError
+from instep.position import Position
+from instep.records import Batch, Delivery, Record, Unreadable
+from instep_sql import SqlStore
+from instep_sql.plugin import sink
+from tests.instep_sql.made import Stage, ended, info, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+
+def unreadable(raw: bytes, token: str | None = None) -> Unreadable:
+    return Unreadable("s1", raw, "no entity-key", token)
+
+
+async def test_streams_show_position_counts_and_description() -> None:
+    described = info(tombstone_retention_s=float("inf"), readable=frozenset({"NODE"}))
+    async with stage(stream=described, clock_us=lambda: 5) as at:
+        await at.commit(said("a", 1), said("b", 1), unreadable=[unreadable(b"x")])
+        (status,) = await at.store.reader.streams()
+        assert (status.consumer, status.stream, status.updated_at_us) == ("east", "s1", 5)
+        assert (status.entities, status.quarantined) == (2, 1)
+        assert status.position == at.position
+        assert status.info["tombstone_retention_s"] == float("inf")
+        assert (status.info["kind"], status.info["readable"]) == ("tapi", ["NODE"])
+
+
+async def test_entities_come_in_pages_and_in_the_order_of_arrival(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        keys = [f"k{n * 7919 % 1301}" for n in range(1301)]
+        await at.commit(*[said(key, n) for n, key in enumerate(keys)])
+        await at.commit(said(keys[0], 5000, entity_class="LINK"))
+        reader = sink.reader(f"sqlite:///{tmp_path}/s.db")
+        assert [entity.key async for entity in reader.entities()] == keys
+        assert [e.key async for e in reader.entities(entity_class="LINK")] == [keys[0]]
+        assert [e.key async for e in reader.entities(stream="none")] == []
+        await reader.close()
+
+
+async def test_reading_goes_on_while_the_writer_commits(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(1200)])
+        seen = []
+        async for entity in at.store.reader.entities():
+            seen.append(entity.key)
+            if len(seen) == 10:
+                await at.commit(ended("k700", 2000), said("k5", 2001), said("late", 2002))
+        assert seen == [f"k{n}" for n in range(1200) if n != 700] + ["late"]
+
+
+async def test_plain_sql_sees_names_times_and_json(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        at_us = 1_667_562_629_000_123
+        await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"))
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        query = "SELECT consumer, stream, key, uuid, appended_at, body ->> '$.x[1]' FROM instep_entities"
+        assert connection.execute(query).fetchall() == [
+            ("east", "s1", "a", "u", "2022-11-04T11:50:29.000123Z", 2)
+        ]
+
+
+async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason() -> None:
+    async with stage(clock_us=lambda: 9) as at:
+        await at.commit(unreadable=[unreadable(b"\xff{", "t1"), unreadable(b"\xff{")])
+        kept = [one async for one in at.store.reader.quarantine()]
+        assert [(q.id, q.raw, q.token) for q in kept] == [(1, b"\xff{", "t1"), (2, b"\xff{", None)]
+        assert (kept[0].reason, kept[0].received_at_us) == ("no entity-key", 9)
+        assert [one.id async for one in at.store.reader.quarantine(id=2)] == [2]
+        assert [one.id async for one in at.store.reader.quarantine(stream="none")] == []
+
+
+async def test_rule_11_a_log_read_again_does_not_fill_the_quarantine() -> None:
+    async with stage() as at:
+        for _ in range(3):
+            await at.commit(unreadable=[unreadable(b"{", "t1"), unreadable(b"{", "t2")])
+        assert [one.token async for one in at.store.reader.quarantine()] == ["t1", "t2"]
+
+
+async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room() -> None:
+    async with stage(quarantine_max_records=2, journal="changes") as at:
+        await at.commit(said("a", 9), unreadable=[unreadable(b"1", "t1"), unreadable(b"2", "t2")])
+        with pytest.raises(StoreUnavailableError, match="instep quarantine"):
+            await at.commit(unreadable=[unreadable(b"3", "t3")])
+        reader = at.store.reader
+        assert await reader.replay(1, Delivery([said("a", 5), said("b", 5)])) == 1
+        assert (await at.bodies())["a"] == b'{"at":9}'
+        assert await at.told() == [("a", "created"), ("b", "created")]
+        assert (await reader.streams())[0].quarantined == 1
+        await at.commit(unreadable=[unreadable(b"3", "t3")])
+        assert [one.token async for one in reader.quarantine()] == ["t2", "t3"]
+
+
+async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with stage(url) as at:
+        await at.commit(unreadable=[unreadable(b"1")])
+        reader = sink.reader(url)
+        assert await reader.replay(1, Delivery([said("a", 5)])) == 1
+        await reader.close()
+        await at.commit(said("b", 6))
+        assert sorted(await at.entities()) == ["a", "b"]
+        (one,) = [one async for one in at.store.reader.quarantine()]
+        assert one.replayed_at_us is not None
+
+
+async def test_what_still_cannot_be_read_stays() -> None:
+    async with stage() as at:
+        await at.commit(unreadable=[unreadable(b"1")])
+        with pytest.raises(SinkError, match="record 1 still cannot be read: no entity-key"):
+            await at.store.reader.replay(1, Delivery([], [unreadable(b"1")]))
+        with pytest.raises(SinkError, match="there is no record 7 in quarantine"):
+            await at.store.reader.replay(7, Delivery([]))
+        assert (await at.store.reader.streams())[0].quarantined == 1
+
+
+async def test_consumers_and_streams_share_one_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with SqlStore(url) as east, SqlStore(url) as west:
+        for store, consumer in ((east, "east"), (west, "west")):
+            await store.open(consumer)
+            for stream in ("s1", "s2"):
+                await store.position(info(stream))
+                record = Record(stream, "k", said("k", 1).kind, consumer + stream, 1)
+                await store.commit(Batch(stream, Position(ordinal=1), 0, [record]))
+        found = [(e.consumer, e.stream, e.token) async for e in east.reader.entities()]
+        assert found == [
+            (consumer, stream, consumer + stream)
+            for consumer in ("east", "west")
+            for stream in ("s1", "s2")
+        ]
+        at = Stage(west, Position(ordinal=1))
+        await at.commit(ended("k", 2))
+        assert {status.entities for status in await west.reader.streams()} == {0, 1}
+
+
+async def test_a_reader_makes_no_store(tmp_path: Path) -> None:
+    reader = sink.reader(f"sqlite:///{tmp_path}/none.db")
+    with pytest.raises(SinkError, match=r"none\.db: there is no such store"):
+        await reader.streams()
+    await reader.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_reader_names_a_database_without_store(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    reader = sink.reader(f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(SinkError, match="holds no store of instep"):
+        await reader.streams()
+    await reader.close()

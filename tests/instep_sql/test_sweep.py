@@ -1,0 +1,120 @@
+"""Mark and sweep in the store (TR-548 ST-2.2 step 7; DESIGN 3, rules 5 to 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.ports import Census
+from instep.records import Batch, Record, SweepStep
+from instep_sql import SqlStore
+from tests.instep_sql.made import Stage, info, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+
+async def sweep(at: Stage, step: SweepStep) -> tuple[int, int]:
+    """Sweep to the end; entities swept and steps taken."""
+    swept = steps = 0
+    while True:
+        result = await at.commit(sweep=step)
+        swept, steps = swept + result.swept, steps + 1
+        if result.sweep_done:
+            return swept, steps
+        step = SweepStep(
+            step.attempt, result.sweep_cursor, step.limit_records, readable=step.readable
+        )
+
+
+async def test_st_2_2_step_7_the_unmarked_go_and_the_marked_stay() -> None:
+    async with stage() as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(100)])
+        at.attempt = 2
+        await at.commit(*[said(f"k{n}", 200 + n) for n in range(0, 100, 2)])
+        assert await sweep(at, SweepStep(2, limit_records=7)) == (50, 15)
+        assert list(await at.entities()) == [f"k{n}" for n in range(0, 100, 2)]
+
+
+async def test_rule_5_new_records_are_applied_while_it_runs() -> None:
+    async with stage() as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(10)])
+        at.attempt = 2
+        first = await at.commit(said("new1", 20), said("k9", 21), sweep=SweepStep(2, 0, 5))
+        assert (first.swept, first.sweep_done) == (5, False)
+        second = await at.commit(said("new2", 22), sweep=SweepStep(2, first.sweep_cursor, 50))
+        assert (second.swept, second.sweep_done) == (4, True)
+        assert sorted(await at.entities()) == ["k9", "new1", "new2"]
+
+
+async def test_rule_6_the_census_counts_before_anything_goes() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 1), said("b", 2), said("c", 3))
+        at.attempt = 2
+        await at.commit(said("c", 4))
+        assert await at.store.census("s1", 2) == Census(total=3, unmarked=2)
+        assert await at.store.census("unknown", 2) == Census(total=0, unmarked=0)
+
+
+async def test_rule_7_an_interrupted_sweep_goes_on_from_its_cursor() -> None:
+    async with stage() as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(10)])
+        at.attempt = 2
+        first = await at.commit(said("k0", 20), said("k7", 20), sweep=SweepStep(2, 0, 4))
+        assert (first.swept, list(await at.entities())) == (
+            3,
+            ["k0", "k4", *map("k{}".format, range(5, 10))],
+        )
+        await sweep(at, SweepStep(2, first.sweep_cursor))
+        assert list(await at.entities()) == ["k0", "k7"]
+
+
+async def test_a_class_that_no_get_shows_is_kept_and_marked_unproven() -> None:
+    async with stage() as at:
+        await at.commit(said("n", 1), said("c", 2, entity_class="CONDITION_DETECTOR"))
+        at.attempt = 2
+        assert await sweep(at, SweepStep(2, readable=frozenset({"NODE"}))) == (1, 1)
+        (entity,) = (await at.entities()).values()
+        assert (entity.key, entity.proven, entity.attempt) == ("c", False, 2)
+        await at.commit(said("c", 3, entity_class="CONDITION_DETECTOR"))
+        assert (await at.entities())["c"].proven
+
+
+async def test_other_streams_are_passed_and_left_alone() -> None:
+    async with stage() as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(10)])
+        await at.store.position(info("other"))
+        at.attempt = 2
+        record = Record("other", "k1", said("k1", 1).kind, "t", 1)
+        batch = Batch("other", at.batch().position, 0, [record], sweep=SweepStep(3, 0, 4))
+        result = await at.store.commit(batch)
+        assert (result.swept, result.sweep_done) == (0, False)
+        assert len([e async for e in at.store.reader.entities(stream="s1")]) == 10
+
+
+async def test_a_sweep_of_nothing_is_done() -> None:
+    async with stage() as at:
+        result = await at.commit(sweep=SweepStep(1, cursor=17))
+        assert (result.swept, result.sweep_cursor, result.sweep_done) == (0, 17, True)
+
+
+async def test_rule_2_what_lies_before_a_record() -> None:
+    async with stage() as at:
+        at.lineage = 3
+        await at.commit(
+            said("a", 100, offset=10, partition="0"),
+            said("b", 200, offset=20, partition="1"),
+            said("c", 50, offset=-1, partition="2"),
+        )
+        store: SqlStore = at.store
+
+        async def before(offset: int, at_us: int, partition: str, lineage: int = 3) -> bool:
+            record = said("a", at_us, offset=offset, partition=partition)
+            return await store.holds_before("s1", record, lineage)
+
+        assert await before(11, 1, "0")
+        assert not await before(10, 999, "0")
+        assert not await before(15, 999, "1")
+        assert not await before(11, 1, "0", lineage=2)
+        assert await before(-1, 101, "0")
+        assert not await before(-1, 100, "0")
+        assert await before(7, 51, "2")
+        assert not await store.holds_before("unknown", said("a", 9), 3)
