@@ -1,0 +1,115 @@
+"""What SQLite itself can refuse, and how the store says so."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from instep.errors import SinkError, StoreUnavailableError
+from instep_sql import SqlStore
+from instep_sql.options import SqlOptions
+from instep_sql.sqlite import Sqlite
+from tests.instep_sql.made import info, said, stage
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_locked_beyond_the_timeout_can_be_tried_again(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db", busy_timeout_s=0.1) as at:
+        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError, match="locked by another process") as caught:
+            await at.commit(said("a", 1))
+        assert (caught.value.retriable, caught.value.where) == (True, str(tmp_path / "s.db"))
+        other.execute("ROLLBACK")
+        other.close()
+        await at.commit(said("a", 1))
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_disk_full_loses_nothing_and_recovers(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        await at.commit(said("a", 1))
+
+        def limit(pages: int) -> object:
+            return at.store._database.run(
+                lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            )
+
+        await limit(60)  # type: ignore[misc]
+        records = [said(f"k{n}", n, b"x" * 4000) for n in range(100)]
+        with pytest.raises(StoreUnavailableError, match="the disk is full — make room"):
+            await at.commit(*records)
+        assert (await at.store.position(info())).ordinal == 1
+        assert list(await at.entities()) == ["a"]
+        await limit(1 << 30)  # type: ignore[misc]
+        await at.commit(*records)
+        assert len(await at.entities()) == 101
+
+
+async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    async with SqlStore(f"sqlite:///{tmp_path}/none/s.db") as store:
+        with pytest.raises(SinkError, match="cannot be opened — the directory has to") as caught:
+            await store.open("east")
+        assert (caught.value.retriable, caught.value.where) == (False, f"{tmp_path}/none/s.db")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with stage(f"sqlite:///{path}"):
+        pass
+    path.chmod(0o444)
+    async with SqlStore(f"sqlite:///{path}") as store:
+        with pytest.raises(SinkError, match="write access"):
+            await store.open("east")
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_text("not a database, " * 100)
+    async with SqlStore(f"sqlite:///{tmp_path}/s.db") as store:
+        with pytest.raises(SinkError, match="the file is not a SQLite database"):
+            await store.open("east")
+
+
+async def test_a_damaged_database(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with stage(f"sqlite:///{path}") as at:
+        await at.commit(*[said(f"k{n}", n, b"x" * 500) for n in range(200)])
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xff" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+    async with SqlStore(f"sqlite:///{path}") as store:
+        with pytest.raises(SinkError, match="the database is damaged"):
+            await store.open("east")
+            await store.reader.streams()
+            _ = [entity async for entity in store.reader.entities()]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "retriable"),
+    [
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "the database cannot be written", False),
+        (sqlite3.SQLITE_IOERR_WRITE, "the disk could not be read or written", True),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, "locked by another process", True),
+        (sqlite3.SQLITE_ERROR, "the database refused: boom", False),
+    ],
+)
+async def test_extended_codes_are_understood(code: int, message: str, retriable: bool) -> None:
+    error = sqlite3.OperationalError("boom")
+    error.sqlite_errorcode = code
+    translated = Sqlite(SqlOptions(url="sqlite:///s.db")).translate(error)
+    assert message in str(translated)
+    assert translated.retriable is retriable
+
+
+async def test_the_write_ahead_log_stays_bounded(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db", synchronous="normal") as at:
+        largest = 0
+        for n in range(40):
+            await at.commit(*[said(f"k{m}", n, b"x" * 4000) for m in range(1000)])
+            largest = max(largest, (tmp_path / "s.db-wal").stat().st_size)
+        assert largest < 1.5 * 20_000 * 4096
