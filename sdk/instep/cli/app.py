@@ -1,0 +1,86 @@
+"""Puts the commands together, those of plug-ins too, and gives each the same ending."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from instep.cli import changes, check, entities, quarantine, run, status
+from instep.cli.ending import DEBUG, ending
+from instep.errors import ConfigurationError
+from instep.plugins import commands
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_quarantine = typer.Typer(
+    no_args_is_help=True, help="Look at records that could not be read, and replay them."
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"instep {importlib.metadata.version('instep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _shown: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Keeps a store in step with a provider.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+    """
+    DEBUG.set(debug)
+
+
+def _failing(error: ConfigurationError) -> Any:
+    """A command in place of one that cannot be loaded: it says why."""
+
+    def fail(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise error
+
+    fail.__doc__ = f"Not usable: {error.message}"
+    return fail
+
+
+def _add_commands() -> None:
+    own: dict[str, Callable[..., None]] = {
+        "check": check.check,
+        "run": run.run,
+        "status": status.status,
+        "entities": entities.entities,
+        "changes": changes.changes,
+    }
+    for name, command in own.items():
+        app.command(name)(ending(command))
+    below: dict[str, Callable[..., None]] = {
+        "list": quarantine.list_,
+        "show": quarantine.show,
+        "replay": quarantine.replay,
+    }
+    for name, command in below.items():
+        _quarantine.command(name)(ending(command))
+    app.add_typer(_quarantine, name="quarantine")
+    for name, plugged in commands():
+        if isinstance(plugged, ConfigurationError):
+            anything = {"ignore_unknown_options": True}
+            app.command(name, context_settings=anything)(ending(_failing(plugged)))
+        else:
+            app.command(name)(ending(plugged))
+
+
+_add_commands()

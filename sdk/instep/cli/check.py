@@ -1,0 +1,80 @@
+"""`instep check`: reads a configuration, lets the plug-ins check it, and connects to nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from instep.cli.output import plain
+from instep.config import Part, default_path, load
+from instep.plugins import check as check_plugins
+from instep.settings import ConsumerSettings
+
+__all__ = ["ConfigArgument", "check"]
+
+ConfigArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="The file; default: $INSTEP_CONFIG, else instep.toml.",
+        show_default=False,
+    ),
+]
+_SECRET: Final = re.compile(r"pass|secret|token|credential|key$", re.IGNORECASE)
+_USER: Final = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
+
+
+def check(config: ConfigArgument = None) -> None:
+    """Check a configuration without connecting to anything, and say what it would do."""
+    configuration = load(config or default_path())
+    for consumer in configuration.consumers:
+        check_plugins(consumer)
+    console = Console(highlight=False)
+    for consumer in configuration.consumers:
+        table = Table.grid(padding=(0, 2))
+        table.add_row("  reads", *_told(consumer.source))
+        table.add_row("  commits to", *_told(consumer.sink))
+        changed = ", ".join(_changed(consumer.settings, ConsumerSettings()))
+        table.add_row("  settings", Text(changed or "all default"))
+        console.print(Text(plain(consumer.name), style="bold"))
+        console.print(table)
+    count = len(configuration.consumers)
+    counted = f"{count} consumer{'s' * (count != 1)}"
+    console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
+
+
+def _told(part: Part) -> tuple[Text, Text]:
+    options = [f"{key} = {_masked(key, value)}" for key, value in part.as_written.items()]
+    return Text(plain(part.kind)), Text(plain("\n".join(options)))
+
+
+def _masked(key: str, value: Any) -> str:
+    """A value as it is written in the file, without what looks like a secret."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_masked(k, v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(_masked(key, inner) for inner in value) + "]"
+    if isinstance(value, str):
+        variable = value.startswith("${") and value.endswith("}") and ":-" not in value
+        if _SECRET.search(key) and not variable:
+            return "***"
+        return msgspec.json.encode(_USER.sub("***", value)).decode()
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _changed(settings: msgspec.Struct, default: msgspec.Struct, prefix: str = "") -> list[str]:
+    told: list[str] = []
+    for name in settings.__struct_fields__:
+        value, usual = getattr(settings, name), getattr(default, name)
+        if isinstance(value, msgspec.Struct):
+            told += _changed(value, usual, f"{prefix}{name}.")
+        elif value != usual:
+            told.append(f"{prefix}{name} = {value}")
+    return told

@@ -1,0 +1,74 @@
+"""`instep entities`: what the store holds, as the provider stated it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from instep.cli.output import Format, FormatOption, Listing, json_line, one_line, stamp
+from instep.cli.store import StoreOption, StreamOption, known_stream, opened
+from instep.reading import StoredEntity
+
+__all__ = ["entities"]
+
+
+class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
+    """An entity as a line of JSON; `proven` shows only where it is false."""
+
+    stream: str
+    key: str
+    entity_class: str
+    token: str
+    appended_at: str
+    attempt: int
+    body: msgspec.Raw
+    proven: bool = True
+
+
+def entities(
+    store: StoreOption,
+    stream: StreamOption = None,
+    entity_class: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="Only this class, such as NODE.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List the entities of a store."""
+    asyncio.run(_list(store, stream, entity_class, output))
+
+
+async def _list(store: str, stream: str | None, entity_class: str | None, output: Format) -> None:
+    async with opened(store) as reader:
+        await known_stream(reader, stream)
+        found = reader.entities(stream=stream, entity_class=entity_class)
+        if output is Format.JSONL:
+            async for entity in found:
+                json_line(_line(entity))
+            return
+        console = Console(highlight=False)
+        listing = Listing(
+            console, [("Stream", 2), ("Class", 3), ("Key", 5), ("Appended", 3), ("Body", 7)]
+        )
+        async for entity in found:
+            appended = stamp(entity.appended_at_us) + ("" if entity.proven else " unproven")
+            body = entity.body.decode(errors="replace")
+            listing.add(entity.stream, entity.entity_class, entity.key, appended, body)
+        listing.flush()
+        console.print(f"{listing.rows:,} entities")
+
+
+def _line(entity: StoredEntity) -> _Line:
+    return _Line(
+        entity.stream,
+        entity.key,
+        entity.entity_class,
+        entity.token,
+        stamp(entity.appended_at_us),
+        entity.attempt,
+        one_line(entity.body),
+        entity.proven,
+    )

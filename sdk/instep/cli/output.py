@@ -1,0 +1,115 @@
+"""What every command prints with: JSON lines for machines, tables that can stream for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = [
+    "Format",
+    "FormatOption",
+    "Listing",
+    "duration",
+    "json_line",
+    "one_line",
+    "plain",
+    "stamp",
+]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CHUNK_ROWS: Final = 200
+
+
+class Format(StrEnum):
+    """How a command prints."""
+
+    TABLE = "table"
+    JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="A table for people, or one JSON object a line.")
+]
+
+
+def json_line(value: Any, *, flush: bool = False) -> None:
+    """Print one JSON object on a line of stdout; bodies given as `msgspec.Raw` go in verbatim."""
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    if flush:
+        sys.stdout.buffer.flush()
+
+
+def one_line(body: bytes) -> msgspec.Raw:
+    """A JSON body as it stands, but on one line: a line break in JSON is only ever a blank."""
+    if b"\n" in body or b"\r" in body:
+        body = body.replace(b"\n", b" ").replace(b"\r", b" ")
+    return msgspec.Raw(body or b"null")
+
+
+def stamp(at_us: int) -> str:
+    """Microseconds since 1970 as RFC 3339, UTC, with all six decimals."""
+    at = _EPOCH + timedelta(microseconds=at_us)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def duration(seconds: float | None) -> str:
+    """A period for people: 0.25 s, 12 s, 10 min, 4 h, 3 d; — where there is none."""
+    if seconds is None:
+        return "—"
+    if seconds == float("inf"):
+        return "for ever"
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * size or seconds == size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def plain(text: str) -> str:
+    """Text from elsewhere, unable to steer the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+
+
+class Listing:
+    """A table that is printed while it grows: memory does not grow with it.
+
+    Its columns have fixed shares of the width, so that every part of it lines up.
+    """
+
+    def __init__(self, console: Console, columns: Sequence[tuple[str, int]]) -> None:
+        """`columns`: heading and share of the width."""
+        self._console = console
+        self._columns = columns
+        self._rows: list[tuple[Text, ...]] = []
+        self.rows = 0
+        """Rows added so far."""
+
+    def add(self, *cells: str) -> None:
+        self._rows.append(tuple(Text(plain(cell), overflow="ellipsis") for cell in cells))
+        self.rows += 1
+        if len(self._rows) >= _CHUNK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print what was added since the last time."""
+        first = self.rows == len(self._rows)
+        if not self._rows and not first:
+            return
+        table = Table(box=SIMPLE_HEAD if first else None, show_header=first, expand=True)
+        table.show_edge = False
+        table.pad_edge = True
+        for heading, share in self._columns:
+            table.add_column(heading, ratio=share, no_wrap=True, overflow="ellipsis")
+        for row in self._rows:
+            table.add_row(*row)
+        self._console.print(table)
+        self._rows.clear()

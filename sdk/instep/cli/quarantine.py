@@ -1,0 +1,153 @@
+"""`instep quarantine`: records that could not be read, kept with their bytes, to look at and to
+replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from instep.cli.output import Format, FormatOption, Listing, json_line, plain, stamp
+from instep.cli.store import StoreOption, StreamOption, known_stream, opened
+from instep.errors import ConfigurationError, InstepError
+from instep.plugins import source_plugin
+from instep.reading import Quarantined, StoreReader, StreamStatus
+
+__all__ = ["list_", "replay", "show"]
+
+
+def list_(
+    store: StoreOption, stream: StreamOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """List the records in quarantine, the oldest first."""
+    asyncio.run(_list(store, stream, output))
+
+
+def show(
+    store: StoreOption,
+    id: Annotated[int, typer.Argument(metavar="ID", min=1)],
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show one record whole, with its bytes."""
+    asyncio.run(_show(store, id, output))
+
+
+def replay(
+    store: StoreOption,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All records that were not replayed yet.")
+    ] = False,
+    stream: StreamOption = None,
+) -> None:
+    """Read records again and commit what they say, unless something newer is stored.
+
+    Ends with 1 when one of them still cannot be read; it stays in quarantine.
+    """
+    if bool(ids) == everything:
+        raise ConfigurationError(
+            "it is not clear what to replay", where="quarantine replay", hint="name IDs, or --all"
+        )
+    asyncio.run(_replay(store, ids or [], stream))
+
+
+async def _list(store: str, stream: str | None, output: Format) -> None:
+    async with opened(store) as reader:
+        await known_stream(reader, stream)
+        found = reader.quarantine(stream=stream)
+        if output is Format.JSONL:
+            async for one in found:
+                json_line(_facts(one))
+            return
+        console = Console(highlight=False)
+        columns = [("ID", 1), ("Stream", 2), ("Received", 4), ("Bytes", 1), ("Replayed", 2)]
+        listing = Listing(console, [*columns, ("Reason", 7)])
+        async for one in found:
+            listing.add(
+                str(one.id),
+                one.stream,
+                stamp(one.received_at_us),
+                f"{len(one.raw):,}",
+                "yes" if one.replayed_at_us is not None else "no",
+                one.reason,
+            )
+        listing.flush()
+        console.print(f"{listing.rows:,} in quarantine")
+
+
+async def _show(store: str, id: int, output: Format) -> None:
+    async with opened(store) as reader:
+        one = await _one(reader, id)
+    try:
+        text = one.raw.decode()
+    except UnicodeDecodeError:
+        raw = {"raw_base64": base64.b64encode(one.raw).decode()}
+        text = one.raw.decode(errors="backslashreplace")
+    else:
+        raw = {"raw": text}
+    if output is Format.JSONL:
+        json_line({**_facts(one), **raw})
+        return
+    for name, value in _facts(one).items():
+        typer.echo(plain(f"{name:12} {'—' if value is None else value}"))
+    typer.echo(plain(f"\n{text}"))
+
+
+async def _replay(store: str, ids: list[int], stream: str | None) -> None:
+    async with opened(store) as reader:
+        await known_stream(reader, stream)
+        streams = {(one.consumer, one.stream): one for one in await reader.streams()}
+        waiting = ids or [
+            one.id async for one in reader.quarantine(stream=stream) if one.replayed_at_us is None
+        ]
+        failed = 0
+        for id in waiting:
+            one = await _one(reader, id)
+            try:
+                told = await _replayed(reader, one, streams.get((one.consumer, one.stream)))
+            except InstepError as error:
+                failed += 1
+                told = str(error)
+            typer.echo(plain(f"{id}: {told}"))
+    typer.echo(f"{len(waiting) - failed:,} replayed, {failed:,} still in quarantine")
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
+    if one.replayed_at_us is not None:
+        return f"was replayed at {stamp(one.replayed_at_us)}"
+    kind = str(status.info.get("kind", "")) if status is not None else ""
+    delivery = source_plugin(kind, f"stream {one.stream}").decode(one.raw, one.stream)
+    if delivery.unreadable or not delivery.records:
+        reasons = "; ".join(bad.reason for bad in delivery.unreadable) or "it states no record"
+        raise InstepError(f"still not readable: {reasons}")
+    count = await reader.replay(one.id, delivery)
+    return f"replayed, {count:,} {'entity' if count == 1 else 'entities'} changed"
+
+
+async def _one(reader: StoreReader, id: int) -> Quarantined:
+    async for one in reader.quarantine(id=id):
+        return one
+    raise ConfigurationError(
+        f"nothing in quarantine has the ID {id}",
+        where="ID",
+        hint="`instep quarantine list` tells which there are",
+    )
+
+
+def _facts(one: Quarantined) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "consumer": one.consumer,
+        "stream": one.stream,
+        "reason": one.reason,
+        "token": one.token,
+        "received_at": stamp(one.received_at_us),
+        "replayed_at": None if one.replayed_at_us is None else stamp(one.replayed_at_us),
+        "size_bytes": len(one.raw),
+    }

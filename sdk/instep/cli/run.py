@@ -1,0 +1,70 @@
+"""`instep run`: runs the consumers of a configuration until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format
+from instep.cli.run_view import LinesView, LiveView
+from instep.cli.signals import until_signalled
+from instep.config import Configuration, default_path, load
+from instep.consumer import Consumer
+from instep.group import Group
+from instep.plugins import build_sink, build_source
+
+__all__ = ["run"]
+
+
+def run(
+    config: ConfigArgument = None,
+    until_aligned: Annotated[
+        bool, typer.Option("--until-aligned", help="End, with 0, when every stream is aligned.")
+    ] = False,
+    period_s: Annotated[
+        float, typer.Option("--period", min=0.1, help="Seconds between two JSON lines of health.")
+    ] = 5.0,
+    output: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="Default: a live table on a terminal, else JSON lines.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Keep the stores of a configuration in step with their providers.
+
+    Stops on SIGTERM and SIGINT within five seconds, with 0, having lost nothing.
+    """
+    configuration = load(config or default_path())
+    if output is None:
+        output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
+    until_signalled(_run(configuration, until_aligned, output, period_s))
+
+
+async def _run(
+    configuration: Configuration, until_aligned: bool, output: Format, period_s: float
+) -> None:
+    group = Group(
+        [
+            Consumer(one.name, build_source(one.source), build_sink(one.sink), one.settings)
+            for one in configuration.consumers
+        ]
+    )
+    view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
+    async with view, group:
+        work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
+        watch = asyncio.create_task(view.watch())
+        try:
+            done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.cancel()
+            watch.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)
+        for task in done:
+            task.result()

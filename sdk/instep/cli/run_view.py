@@ -1,0 +1,214 @@
+"""How `instep run` shows what happens: a live table for people, JSON lines for machines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.console import Group as Stacked
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from instep.cli.output import duration, json_line, plain, stamp
+from instep.consumer import Consumer
+from instep.fidelity import Zone
+from instep.group import Group
+from instep.health import ConsumerEvent, Health, StreamHealth
+from instep.position import Phase
+
+__all__ = ["LinesView", "LiveView", "View"]
+
+_REFRESH_S: Final = 0.25
+_EVENTS_SHOWN: Final = 8
+_LAST_EVENTS_S: Final = 0.5
+_ZONE_STYLES: Final = {
+    Zone.FULL: "green",
+    Zone.REDUCED: "yellow",
+    Zone.AT_RISK: "bold yellow",
+    Zone.LOST: "bold red",
+}
+
+
+class View(ABC):
+    """Follows the events of a group and, every `period_s`, its health.
+
+    Enter it before the group, so that it misses no event; leave it after, so that it shows the
+    last.
+    """
+
+    def __init__(self, group: Group, period_s: float) -> None:
+        self._group = group
+        self._period_s = period_s
+        self._followers: list[asyncio.Task[None]] = []
+        self._last: dict[tuple[str, str], tuple[float, int]] = {}
+
+    async def __aenter__(self) -> Self:
+        self._followers = [asyncio.create_task(self._follow(c)) for c in self._group.consumers]
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The consumers have stopped, so their events come to an end by themselves.
+        await asyncio.wait(self._followers, timeout=_LAST_EVENTS_S)
+        for follower in self._followers:
+            follower.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
+
+    async def watch(self) -> None:
+        """Show until cancelled. Raises when it cannot: nobody reads the output any more."""
+        while True:
+            done, following = await asyncio.wait(
+                self._followers, timeout=self._period_s, return_when=asyncio.FIRST_EXCEPTION
+            )
+            for follower in done:
+                follower.result()
+            self.health(self._group.health())
+            if not following:
+                # All have failed: whoever waits for the group is about to be told why.
+                await asyncio.sleep(self._period_s)
+
+    async def _follow(self, consumer: Consumer) -> None:
+        async for event in consumer.events():
+            self.event(event)
+
+    def records_per_s(self, consumer: str, stream: StreamHealth) -> float:
+        """Records committed per second, since this was last asked."""
+        now_s, key = time.monotonic(), (consumer, stream.stream)
+        before_s, records = self._last.get(key, (now_s, stream.records))
+        self._last[key] = (now_s, stream.records)
+        return (stream.records - records) / (now_s - before_s) if now_s > before_s else 0.0
+
+    @abstractmethod
+    def event(self, event: ConsumerEvent) -> None:
+        """Show something that happened."""
+
+    @abstractmethod
+    def health(self, healths: tuple[Health, ...]) -> None:
+        """Show how all consumers are."""
+
+
+class LinesView(View):
+    """One JSON object a line: `event` is the kind of what happened, or `health`."""
+
+    def event(self, event: ConsumerEvent) -> None:
+        line = {
+            "at": stamp(event.at_us),
+            "event": event.kind,
+            "consumer": event.consumer,
+            "stream": event.stream,
+            "text": event.text,
+        }
+        json_line(line, flush=True)
+
+    def health(self, healths: tuple[Health, ...]) -> None:
+        at = stamp(time.time_ns() // 1_000)
+        for health in healths:
+            streams = [
+                {
+                    **msgspec.to_builtins(stream),
+                    "records_per_s": round(self.records_per_s(health.consumer, stream), 1),
+                }
+                for stream in health.streams
+            ]
+            line = {
+                "at": at,
+                "event": "health",
+                "consumer": health.consumer,
+                "state": health.state,
+                "error": health.error,
+                "streams": streams,
+            }
+            json_line(line, flush=True)
+
+
+class LiveView(View):
+    """A table that stays in its place, with the last events below it."""
+
+    def __init__(self, group: Group, console: Console | None = None) -> None:
+        super().__init__(group, _REFRESH_S)
+        self._events: deque[ConsumerEvent] = deque(maxlen=_EVENTS_SHOWN)
+        # Refreshed by `health` alone: a thread would read what the loop is changing.
+        self._live = Live(console=console or Console(highlight=False), auto_refresh=False)
+
+    async def __aenter__(self) -> Self:
+        self._live.start()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(exc_type, exc, traceback)
+            self.health(self._group.health())
+        finally:
+            self._live.stop()
+
+    def event(self, event: ConsumerEvent) -> None:
+        self._events.append(event)
+
+    def health(self, healths: tuple[Health, ...]) -> None:
+        self._live.update(Stacked(self._table(healths), *self._told()), refresh=True)
+
+    def _table(self, healths: tuple[Health, ...]) -> Table:
+        table = Table(box=SIMPLE_HEAD, expand=True)
+        for heading in ("Stream", "Phase", "Attempt", "Records", "Records/s"):
+            table.add_column(heading, justify="left" if heading in ("Stream", "Phase") else "right")
+        for heading in ("Read delay of compaction / retention", "Deviations", "Quarantined"):
+            table.add_column(heading)
+        table.add_column("Last error", overflow="fold")
+        for health in healths:
+            if not health.streams:
+                cells = ["", "", "", "", "", "", health.error]
+                table.add_row(
+                    plain_text(health.consumer), Text(health.state), *map(plain_text, cells)
+                )
+            for stream in health.streams:
+                table.add_row(*self._cells(health.consumer, stream))
+        return table
+
+    def _cells(self, consumer: str, stream: StreamHealth) -> tuple[RenderableType, ...]:
+        delay = Text(
+            f"{duration(stream.read_delay_s)} of {duration(stream.compaction_delay_s)} / "
+            f"{duration(stream.tombstone_retention_s)}\n{stream.zone}",
+            style=_ZONE_STYLES[stream.zone],
+        )
+        link = "" if stream.connected else " (no connection)"
+        phase_style = "green" if stream.phase is Phase.ALIGNED else "yellow"
+        return (
+            plain_text(f"{consumer} / {stream.stream}"),
+            Text(f"{stream.phase}{link}", style=phase_style),
+            Text(str(stream.attempt)),
+            Text(f"{stream.records:,}"),
+            Text(f"{self.records_per_s(consumer, stream):,.0f}"),
+            delay,
+            plain_text(", ".join(f"{kind} {n:,}" for kind, n in sorted(stream.deviations.items()))),
+            Text(f"{stream.unreadable:,}"),
+            plain_text(stream.last_error),
+        )
+
+    def _told(self) -> list[Text]:
+        return [
+            plain_text(f"  {stamp(e.at_us)[11:19]}  {e.stream or e.consumer}  {e.kind}: {e.text}")
+            for e in self._events
+        ]
+
+
+def plain_text(text: str) -> Text:
+    """Text of others, without markup and unable to steer the terminal."""
+    return Text(plain(text))

@@ -1,0 +1,144 @@
+"""`instep status`: where each stream of a store stands, and what its provider does otherwise than
+specified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
+from instep.cli.store import opened
+from instep.config import default_path, load
+from instep.errors import ConfigurationError
+from instep.fidelity import zone
+from instep.plugins import deviations_of, sink_plugin
+from instep.reading import StoreReader, StreamStatus
+
+__all__ = ["status"]
+
+
+def status(
+    config: ConfigArgument = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show phase, position, read delay and deviations of each stream, as durable in the store."""
+    if config is not None and store is not None:
+        raise ConfigurationError(
+            "CONFIG and --store were both given", where="status", hint="leave one of them out"
+        )
+    streams = asyncio.run(_stored(store) if store is not None else _configured(config))
+    now_us = time.time_ns() // 1_000
+    if output is Format.JSONL:
+        for one in streams:
+            json_line(_facts(one, now_us))
+    else:
+        _print(streams, now_us)
+
+
+async def _stored(url: str) -> list[StreamStatus]:
+    async with opened(url) as reader:
+        return await reader.streams()
+
+
+async def _configured(config: Any) -> list[StreamStatus]:
+    found: list[StreamStatus] = []
+    for consumer in load(config or default_path()).consumers:
+        plugin = sink_plugin(consumer.sink.kind, f"{consumer.sink.where}.kind")
+        plugin.check(consumer.sink.options, consumer.sink.where)
+        reader: StoreReader = plugin.reader(str(consumer.sink.options.get("url", "")))
+        try:
+            found += [one for one in await reader.streams() if one.consumer == consumer.name]
+        finally:
+            await reader.close()
+    return found
+
+
+def _behind_s(one: StreamStatus, now_us: int) -> float | None:
+    """Up to how long ago a change may have been that the store does not have; None: not known."""
+    known_us = one.position.known_to_us
+    return max(0.0, (now_us - known_us) / 1e6) if known_us else None
+
+
+def _zone(one: StreamStatus, behind_s: float | None) -> str | None:
+    if behind_s is None:
+        return None
+    info = one.info
+    return zone(behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")).value
+
+
+def _facts(one: StreamStatus, now_us: int) -> dict[str, Any]:
+    behind_s = _behind_s(one, now_us)
+    explained = deviations_of(str(one.info.get("kind", "")))
+    position = one.position
+    return {
+        "consumer": one.consumer,
+        "stream": one.stream,
+        "phase": position.phase,
+        "attempt": position.attempt,
+        "token": position.token,
+        "appended_at": stamp(position.appended_at_us) if position.appended_at_us else None,
+        "ordinal": position.ordinal,
+        "records": position.records,
+        "behind_s": behind_s,
+        "zone": _zone(one, behind_s),
+        "entities": one.entities,
+        "quarantined": one.quarantined,
+        "deviations": [
+            {"kind": kind, "count": count, "explanation": explained.get(kind, "")}
+            for kind, count in sorted(one.deviations.items())
+        ],
+        "updated_at": stamp(one.updated_at_us),
+    }
+
+
+def _print(streams: Sequence[StreamStatus], now_us: int) -> None:
+    console = Console(highlight=False)
+    if not streams:
+        console.print("no stream was stored yet")
+        return
+    for one in streams:
+        facts = _facts(one, now_us)
+        console.print(Text(plain(f"{one.consumer} / {one.stream}"), style="bold"))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(min_width=12)
+        for name, value in (
+            ("phase", f"{facts['phase']}, attempt {facts['attempt']}"),
+            ("position", f"{facts['token'] or 'none yet'}"),
+            ("appended", facts["appended_at"] or "—"),
+            ("behind", _behind(one, facts)),
+            ("entities", f"{one.entities:,} from {facts['records']:,} records"),
+            ("quarantined", f"{one.quarantined:,}"),
+        ):
+            table.add_row(Text(f"  {name}"), Text(plain(value)))
+        console.print(table)
+        if facts["deviations"]:
+            console.print("  the provider deviates from its specification")
+            told = Table.grid(padding=(0, 2))
+            told.add_column(justify="right", min_width=12)
+            for deviation in facts["deviations"]:
+                text = f"{deviation['kind']}: {deviation['explanation']}".rstrip(": ")
+                told.add_row(Text(f"{deviation['count']:,}"), Text(plain(text)))
+            console.print(told)
+
+
+def _behind(one: StreamStatus, facts: dict[str, Any]) -> str:
+    if facts["behind_s"] is None:
+        return "—"
+    compaction = duration(one.info.get("compaction_delay_s"))
+    retention = duration(one.info.get("tombstone_retention_s"))
+    return (
+        f"at most {duration(facts['behind_s'])}: {facts['zone']} "
+        f"(compaction delay {compaction}, tombstone retention {retention})"
+    )

@@ -1,0 +1,46 @@
+"""How commands that read come to a store: `--store URL`, opened through the sink that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from instep.errors import ConfigurationError
+from instep.plugins import store_plugin
+from instep.reading import StoreReader
+
+__all__ = ["StoreOption", "StreamOption", "known_stream", "opened"]
+
+StoreOption = Annotated[
+    str,
+    typer.Option("--store", metavar="URL", help="The store, for example sqlite:///network.db."),
+]
+StreamOption = Annotated[
+    str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
+]
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[StoreReader]:
+    """A reader of the store, closed at the end. Raises `ConfigurationError` and `SinkError`."""
+    reader = store_plugin(url).reader(url)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+async def known_stream(reader: StoreReader, stream: str | None) -> None:
+    """Raise `ConfigurationError` for a stream that the store does not have; None is all streams."""
+    if stream is None:
+        return
+    known = {status.stream for status in await reader.streams()}
+    if stream not in known:
+        raise ConfigurationError(
+            f"the store has no stream {stream!r}",
+            where="--stream",
+            hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
+        )
