@@ -320,7 +320,9 @@ class LogAgainstAList(RuleBasedStateMachine):
 
     keys = st.sampled_from("abcde")
 
-    @initialize(delay_s=st.integers(0, 20), longer_s=st.integers(0, 40), partitions=st.integers(1, 3))
+    @initialize(
+        delay_s=st.integers(0, 20), longer_s=st.integers(0, 40), partitions=st.integers(1, 3)
+    )
     def begin(self, delay_s: int, longer_s: int, partitions: int) -> None:
         self.bench = compacted(delay_s, delay_s + longer_s, partitions)
         self.model: list[LogRecord] = []

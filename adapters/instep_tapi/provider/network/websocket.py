@@ -94,13 +94,14 @@ class Session:
 
     def drop(self, *, flush: bool = False) -> None:
         """Cut the connection without a closing handshake; `flush`: what was written still goes out."""
-        self._stream.counters.dropped += 1
         transport = self._request.transport
-        if transport is not None:
-            if flush:
-                transport.close()
-            else:
-                transport.abort()
+        if transport is None or transport.is_closing():
+            return
+        self._stream.counters.dropped += 1
+        if flush:
+            transport.close()
+        else:
+            transport.abort()
 
     async def _hear(self) -> None:
         """Take the client's frames. An unsolicited Pong keeps the connection (ST-0.4)."""
@@ -209,6 +210,8 @@ class Session:
             pieces += (_frame_head(len(frame)), frame)
         transport.write(b"".join(pieces))
         await self._request.writer.drain()
+        if transport.is_closing():
+            raise ConnectionResetError("the client is gone")
 
 
 def _frame_head(size_bytes: int) -> bytes:
