@@ -1,0 +1,237 @@
+"""Finds the stream context of a provider and reads it (TR-548 ST-0.2, 3.7).
+
+`parse_context` is pure; `find_context` tries the roots and addresses of the field in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from yarl import URL
+
+from instep.errors import DiscoveryError
+from instep.records import StreamState
+from instep_tapi.bodies import class_named
+from instep_tapi.names import short_identity, strip_module
+from instep_tapi.rest import Answer, Rest, error_text
+from instep_tapi.times import duration_s
+
+__all__ = [
+    "AvailableStream",
+    "ContextAddress",
+    "StreamContext",
+    "StreamType",
+    "find_context",
+    "parse_context",
+]
+
+FIELD_ROOTS = ("/restconf", "/tapi", "", "/rests")
+"""RESTCONF roots met in the field."""
+CONTEXTS = ("tapi-common:context", "context")
+_STREAM_CONTEXTS = {
+    "tapi-common:context": "tapi-streaming:stream-context",
+    "context": "stream-context",
+}
+_WRAPPER_DEPTH = 3
+
+
+class StreamType(msgspec.Struct, frozen=True, kw_only=True):
+    """supported-stream-type (TR-548 3.7.1), in short names and seconds."""
+
+    uuid: str
+    name: str = ""
+    classes: tuple[str, ...] = ()
+    storage_strategy: str = ""
+    record_strategy: str = ""
+    record_retention_s: float | None = None
+    compacted_details: bool = False
+    """Whether compacted-log-details are stated: without them COMPACTED is a mere claim."""
+    tombstone_retention_s: float | None = None
+    compaction_delay_s: float | None = None
+    protocols: tuple[str, ...] = ()
+
+
+class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
+    """available-stream (TR-548 3.7.2), with its type if that is stated."""
+
+    uuid: str
+    stream_id: str = ""
+    state: StreamState = StreamState.UNKNOWN
+    address: str = ""
+    protocol: str = ""
+    type: StreamType | None = None
+
+
+class StreamContext(msgspec.Struct, frozen=True):
+    """What a provider offers."""
+
+    streams: tuple[AvailableStream, ...] = ()
+    types: tuple[StreamType, ...] = ()
+
+
+class ContextAddress(msgspec.Struct, frozen=True):
+    """Where a provider's context answered."""
+
+    endpoint: str
+    context: str
+    """URL of the TAPI context."""
+    streams: str
+    """URL that shows the stream context, or the whole context where nothing less does."""
+
+
+async def find_context(
+    rest: Rest, endpoint: URL, roots: Iterable[str] = ()
+) -> tuple[ContextAddress, StreamContext]:
+    """Look for the stream context under every known root. Raises `SourceError`."""
+    stated = await rest.host_meta(endpoint)
+    tried: dict[str, str] = {}
+    candidates = dict.fromkeys(([] if stated is None else [stated]) + [*roots, *FIELD_ROOTS])
+    for root in candidates:
+        data = endpoint.with_path(endpoint.path.rstrip("/") + root.rstrip("/") + "/data")
+        for context, path in _addresses(data):
+            answer = await rest.get(path)
+            if answer.found:
+                found = parse_context(_json(answer))
+                if found is not None:
+                    return ContextAddress(str(endpoint), str(context), str(path)), found
+                tried[str(path)] = "no stream-context in it"
+                continue
+            if answer.status not in {404, 400, 405}:
+                raise _refused(answer)
+            tried[str(path)] = str(answer.status)
+    raise DiscoveryError(
+        f"no stream-context found under {len(tried)} addresses",
+        where=str(endpoint),
+        hint="does this provider stream (TR-548 ST-0.2)? set roots if its RESTCONF root is unusual",
+        tried=tried,
+    )
+
+
+def _addresses(data: URL) -> Iterable[tuple[URL, URL]]:
+    """The context and where to ask for its streams: the container, then the whole context."""
+    for context in CONTEXTS:
+        container = data / context / _STREAM_CONTEXTS[context]
+        yield data / context, container
+        yield data / context, container / ""
+    for context in CONTEXTS:
+        yield data / context, data / context
+
+
+def _refused(answer: Answer) -> DiscoveryError:
+    said = error_text(answer.body)
+    return DiscoveryError(
+        f"the stream context is answered with {answer.status}" + (f": {said}" if said else ""),
+        where=answer.url,
+        hint="this user may not read it" if answer.status == 403 else "",
+        retriable=answer.status == 429 or answer.status >= 500,
+        status=answer.status,
+    )
+
+
+def _json(answer: Answer) -> Any:
+    try:
+        return msgspec.json.decode(answer.body)
+    except (ValueError, RecursionError):
+        raise DiscoveryError(
+            "the answer is no JSON", where=answer.url, hint="is this a RESTCONF server?"
+        ) from None
+
+
+def parse_context(document: Any) -> StreamContext | None:
+    """Read a stream-context, alone or within its context, whatever its prefixes (3.7).
+
+    None where the document holds none.
+    """
+    container = _stream_context(document, _WRAPPER_DEPTH)
+    if container is None:
+        return None
+    types = {
+        stream_type.uuid: stream_type
+        for item in _objects(container.get("supported-stream-type"))
+        for stream_type in [_stream_type(item)]
+    }
+    streams = tuple(
+        _available_stream(item, types) for item in _objects(container.get("available-stream"))
+    )
+    return StreamContext(streams, tuple(types.values()))
+
+
+def _stream_context(value: Any, depth: int) -> dict[str, Any] | None:
+    if not isinstance(value, dict) or depth == 0:
+        return None
+    members = _members(value)
+    if "available-stream" in members or "supported-stream-type" in members:
+        return members
+    for name in ("stream-context", "context"):
+        inner = members.get(name)
+        if isinstance(inner, dict):
+            found = _stream_context(inner, depth - 1)
+            if found is None and name == "stream-context":
+                return _members(inner)  # a provider without a stream at this moment
+            return found
+    return None
+
+
+def _stream_type(item: dict[str, Any]) -> StreamType:
+    details = item.get("compacted-log-details")
+    compacted = _members(details) if isinstance(details, dict) else {}
+    protocols = item.get("connection-protocol-details")
+    allowed = _members(protocols) if isinstance(protocols, dict) else item
+    # tapi-streaming of the same revision in another branch says stream-type-content.
+    content = item.get("record-content") or item.get("stream-type-content")
+    return StreamType(
+        uuid=_text(item.get("uuid")),
+        name=_text(item.get("stream-type-name")),
+        classes=tuple(dict.fromkeys(class_named(text) for text in _texts(content))),
+        storage_strategy=short_identity(_text(item.get("log-storage-strategy"))),
+        record_strategy=short_identity(_text(item.get("log-record-strategy"))),
+        record_retention_s=duration_s(item.get("record-retention")),
+        compacted_details=bool(compacted),
+        tombstone_retention_s=duration_s(compacted.get("tombstone-retention")),
+        compaction_delay_s=duration_s(compacted.get("compaction-delay")),
+        protocols=_texts(allowed.get("allowed-connection-protocols")),
+    )
+
+
+def _available_stream(item: dict[str, Any], types: dict[str, StreamType]) -> AvailableStream:
+    reference = item.get("supported-stream-type")
+    stated = _members(reference) if isinstance(reference, dict) else {}
+    uuid = (
+        stated.get("supported-stream-type-uuid")
+        or stated.get("uuid")
+        or item.get("supported-stream-type-uuid")
+        or (reference if isinstance(reference, str) else "")
+    )
+    stream_type = types.get(_text(uuid))
+    if stream_type is None and "log-storage-strategy" in stated:
+        stream_type = _stream_type(stated)
+    state = short_identity(_text(item.get("stream-state")))
+    return AvailableStream(
+        uuid=_text(item.get("uuid")),
+        stream_id=_text(item.get("stream-id")),
+        state=StreamState[state] if state in StreamState.__members__ else StreamState.UNKNOWN,
+        address=_text(item.get("connection-address")),
+        protocol=_text(item.get("connection-protocol")),
+        type=stream_type,
+    )
+
+
+def _members(value: dict[str, Any]) -> dict[str, Any]:
+    return {strip_module(name): inner for name, inner in value.items()}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """The entries of a list; an entry that stands alone is a list of one."""
+    items = value if isinstance(value, list) else [value]
+    return [_members(item) for item in items if isinstance(item, dict)]
+
+
+def _text(value: Any) -> str:
+    return value.strip()[:2048] if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    return tuple(_text(item) for item in items if _text(item))

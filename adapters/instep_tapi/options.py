@@ -1,0 +1,256 @@
+"""The options of a `tapi` source, read from a table of the configuration and checked by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from yarl import URL
+
+from instep.errors import ConfigurationError
+from instep.secret import Secret
+
+__all__ = [
+    "AuthOptions",
+    "Bearer",
+    "Login",
+    "NoAuth",
+    "OAuth2",
+    "Options",
+    "StreamOptions",
+    "TlsOptions",
+    "read_options",
+]
+
+MIB = 1024 * 1024
+
+
+class NoAuth(msgspec.Struct, frozen=True, tag_field="kind", tag="none"):
+    """No login."""
+
+
+class Bearer(msgspec.Struct, frozen=True, tag_field="kind", tag="bearer"):
+    """A token that somebody else issued: given, from the environment, or from a file."""
+
+    token: Secret | None = None
+    token_env: str | None = None
+    token_file: str | None = None
+    """Read again when the provider answers 401: whoever renews the token rewrites the file."""
+
+
+class OAuth2(msgspec.Struct, frozen=True, tag_field="kind", tag="oauth2"):
+    """RFC 6749: client credentials (4.4) or the owner's password (4.3)."""
+
+    token_url: str
+    grant: Literal["client_credentials", "password"] = "client_credentials"
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    client_auth: Literal["basic", "body"] = "basic"
+    username: str | None = None
+    password: Secret | None = None
+    scope: str | None = None
+
+
+class Login(msgspec.Struct, frozen=True, tag_field="kind", tag="login"):
+    """A login of the controller's own: a POST that answers with a token."""
+
+    path: str
+    """Below the endpoint, or a whole URL."""
+    body: dict[str, Any]
+    encoding: Literal["json", "form"] = "json"
+    token_field: str = "access_token"  # noqa: S105 - the name of a member, no secret
+    """Where the token is in the answer; dots lead into objects: ``result.token``."""
+    expires_field: str | None = None
+    """Where its life in seconds is, if it is told."""
+    header: str = "Authorization"
+    scheme: str = "Bearer"
+    """Before the token in the header; empty for the bare token."""
+
+    def __repr__(self) -> str:
+        return f"Login(path={self.path!r}, body=***)"
+
+
+AuthOptions = NoAuth | Bearer | OAuth2 | Login
+_AUTH: dict[str, type[NoAuth | Bearer | OAuth2 | Login]] = {
+    "none": NoAuth,
+    "bearer": Bearer,
+    "oauth2": OAuth2,
+    "login": Login,
+}
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Which streams to follow; nothing given: every one that can be connected to."""
+
+    classes: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+
+
+class TlsOptions(msgspec.Struct, frozen=True):
+    """How the provider proves itself, and how we do."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify: bool | Literal["on", "off"] = True
+    """Only the name ``off`` (or false) turns verification off."""
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the provider's certificate is checked."""
+        return self.verify in {True, "on"}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a `tapi` source can be told. Times in seconds, sizes in bytes."""
+
+    endpoints: tuple[str, ...]
+    streams: StreamOptions = StreamOptions()
+    auth: AuthOptions = NoAuth()
+    tls: TlsOptions = TlsOptions()
+    proxy: Secret | None = None
+    """URL; secret since it may hold a password."""
+    roots: tuple[str, ...] = ()
+    """RESTCONF roots to try after host-meta and before those of the field: ``/restconf``."""
+    max_frame_bytes: int = 4 * MIB
+    max_body_bytes: int = 256 * MIB
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 60.0
+    """Longest silence within the answer to a request."""
+    pong_interval_s: float = 15.0
+    """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
+    dead_peer_s: float = 60.0
+    """After this silence the provider is asked by a Ping, after its silence given up."""
+    compression: bool = True
+    """Offer permessage-deflate."""
+    hold_records: int = 50_000
+    hold_bytes: int = 64 * MIB
+    """What one stream buffers before it stops reading its socket."""
+    batch_records: int = 5_000
+    """Most that one `receive()` decodes (a frame is never cut)."""
+    trust_compacted: bool = False
+    """Take COMPACTED at its word where compacted-log-details are missing (TR-548 3.7.1)."""
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+_POSITIVE = (
+    "max_frame_bytes",
+    "max_body_bytes",
+    "connect_timeout_s",
+    "request_timeout_s",
+    "pong_interval_s",
+    "dead_peer_s",
+    "hold_records",
+    "hold_bytes",
+    "batch_records",
+)
+
+
+def read_options(options: Mapping[str, Any], where: str) -> Options:
+    """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
+    table = {name: value for name, value in options.items() if name != "kind"}
+    if isinstance(table.get("endpoints"), str):
+        table["endpoints"] = [table["endpoints"]]
+    for name, struct in (("streams", StreamOptions), ("tls", TlsOptions)):
+        if name in table:
+            table[name] = _convert(struct, table[name], f"{where}.{name}")
+    if "auth" in table:
+        table["auth"] = _read_auth(table["auth"], f"{where}.auth")
+    read = _convert(Options, table, where)
+    _check(read, where)
+    return read
+
+
+def _read_auth(table: object, where: str) -> AuthOptions:
+    kind = table.get("kind") if isinstance(table, Mapping) else None
+    if kind not in _AUTH:
+        raise ConfigurationError(
+            f"kind = {kind!r} is no way to log in", where=where, hint=f"use one of {_list(_AUTH)}"
+        )
+    read = _convert(_AUTH[kind], table, where)
+    match read:
+        case Bearer():
+            given = [name for name in ("token", "token_env", "token_file") if getattr(read, name)]
+            if len(given) != 1:
+                raise ConfigurationError(
+                    f"{len(given)} tokens given: {_list(given) or 'none'}",
+                    where=where,
+                    hint="give one of token, token_env, token_file",
+                )
+        case OAuth2(grant="client_credentials"):
+            _require(read, ("client_id", "client_secret"), where)
+        case OAuth2():
+            _require(read, ("username", "password"), where)
+        case _:
+            pass
+    return read
+
+
+def _convert(struct: type[_T], table: object, where: str) -> _T:
+    tag = ("kind",) if struct.__struct_config__.tag else ()
+    known = tag + struct.__struct_encode_fields__
+    for name in table if isinstance(table, Mapping) else ():
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            guess = f"did you mean {close[0]}? " if close else ""
+            raise ConfigurationError(
+                f"unknown key {name!r}", where=where, hint=f"{guess}known keys: {_list(known)}"
+            )
+    try:
+        return msgspec.convert(table, struct, dec_hook=_secret, builtin_types=())
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(str(error), where=where) from None
+
+
+def _secret(wanted: type, value: object) -> object:
+    if wanted is Secret and isinstance(value, str):
+        return Secret(value)
+    raise ValueError(f"Expected text, got `{type(value).__name__}`")
+
+
+def _check(options: Options, where: str) -> None:
+    if not options.endpoints:
+        raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
+    for endpoint in options.endpoints:
+        check_url(endpoint, ("http", "https"), f"{where}.endpoints")
+    if isinstance(options.auth, OAuth2):
+        check_url(options.auth.token_url, ("http", "https", ""), f"{where}.auth.token_url")
+    if options.proxy is not None:
+        check_url(options.proxy.reveal(), ("http", "https"), f"{where}.proxy", secret=True)
+    for name in _POSITIVE:
+        if getattr(options, name) <= 0:
+            raise ConfigurationError("must be above 0", where=f"{where}.{name}")
+    if options.tls.key and not options.tls.cert:
+        raise ConfigurationError("a key without cert", where=f"{where}.tls.key")
+    for name in ("ca", "cert", "key"):
+        path = getattr(options.tls, name)
+        if path is not None and not Path(path).is_file():
+            raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
+
+
+def check_url(text: str, schemes: tuple[str, ...], where: str, *, secret: bool = False) -> None:
+    """Refuse a text that is no URL of these schemes. Raises `ConfigurationError`."""
+    shown = "***" if secret else repr(text)
+    try:
+        url = URL(text)
+    except ValueError:
+        raise ConfigurationError(f"{shown} is no URL", where=where) from None
+    if url.scheme not in schemes or (url.scheme and not url.host):
+        wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
+        raise ConfigurationError(f"{shown} is no URL of {wanted}", where=where)
+    if not secret and url.password is not None:
+        raise ConfigurationError("a password in a URL ends in logs", where=where, hint="use auth")
+
+
+def _require(read: msgspec.Struct, names: tuple[str, ...], where: str) -> None:
+    for name in names:
+        if not getattr(read, name):
+            raise ConfigurationError(f"{name} is missing", where=where)
+
+
+def _list(names: Any) -> str:
+    return ", ".join(names)

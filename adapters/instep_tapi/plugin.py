@@ -1,0 +1,30 @@
+"""What the entry point `instep.sources: tapi` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from instep.ports import Source, SourcePlugin
+from instep.records import Delivery
+from instep_tapi.options import read_options
+from instep_tapi.reader import Reader
+from instep_tapi.source import TapiSource
+from instep_tapi.transport import tls_context
+
+__all__ = ["source"]
+
+
+class _Plugin:
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        tls_context(read_options(options, where).tls, f"{where}.tls")
+
+    def build(self, options: Mapping[str, Any], where: str) -> Source:
+        return TapiSource(read_options(options, where), where)
+
+    def decode(self, raw: bytes, stream: str) -> Delivery:
+        return Reader(stream, with_uuid=True).read([raw])
+
+
+source: SourcePlugin = _Plugin()
+"""Reads TR-548 streams over RESTCONF and WebSocket."""
