@@ -34,7 +34,8 @@ def merge(base: Any, change: Any) -> Any:
 
 def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
     known, stated = _by_identity(base), _by_identity(change)
-    if known is None or stated is None:
+    if known is None or not stated:
+        # An empty list says that nothing is left in it: what has not changed is not mentioned.
         return change
     return [
         merge(element, stated[identity]) if identity in stated else element

@@ -61,7 +61,8 @@ async def test_plain_sql_sees_names_times_and_json(tmp_path: Path) -> None:
         at_us = 1_667_562_629_000_123
         await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"))
     with sqlite3.connect(tmp_path / "s.db") as connection:
-        query = "SELECT consumer, stream, key, uuid, appended_at, body ->> '$.x[1]' FROM instep_entities"
+        columns = "consumer, stream, key, uuid, appended_at, body ->> '$.x[1]'"
+        query = f"SELECT {columns} FROM instep_entities"
         assert connection.execute(query).fetchall() == [
             ("east", "s1", "a", "u", "2022-11-04T11:50:29.000123Z", 2)
         ]

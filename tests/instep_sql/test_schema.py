@@ -52,11 +52,13 @@ async def test_a_store_of_an_older_version_opens_with_its_content(
     make(path, revision)
     with sqlite3.connect(path) as connection:
         connection.execute(
-            "INSERT INTO instep_stream VALUES (1, 'east', 's1', '{\"token\": \"t9\", \"ordinal\": 4}',"
-            " 't9', 9, 'aligned', 1, 4, 9, '{}', '{}', 'off', 0)"
+            "INSERT INTO instep_stream VALUES (1, 'east', 's1', "
+            "'{\"token\": \"t9\", \"ordinal\": 4}', 't9', 9, 'aligned', 1, 4, 9, "
+            "'{}', '{}', 'off', 0)"
         )
         connection.execute(
-            "INSERT INTO instep_entity VALUES (1, 1, 'a', 'NODE', 't9', '', 9, 9, 0, 1, 1, '', '', x'31')"
+            "INSERT INTO instep_entity "
+            "VALUES (1, 1, 'a', 'NODE', 't9', '', 9, 9, 0, 1, 1, '', '', x'31')"
         )
     async with stage(f"sqlite:///{path}", BY_CHANGE) as at:
         assert (at.position.token, at.position.ordinal) == ("t9", 4)

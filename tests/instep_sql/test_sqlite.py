@@ -11,6 +11,7 @@ import pytest
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql import SqlStore
 from instep_sql.options import SqlOptions
+from instep_sql.plugin import sink
 from instep_sql.sqlite import Sqlite
 from tests.instep_sql.made import info, said, stage
 
@@ -82,11 +83,10 @@ async def test_a_damaged_database(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[8192:-4096] = b"\xff" * (len(content) - 8192 - 4096)
     path.write_bytes(content)
-    async with SqlStore(f"sqlite:///{path}") as store:
-        with pytest.raises(SinkError, match="the database is damaged"):
-            await store.open("east")
-            await store.reader.streams()
-            _ = [entity async for entity in store.reader.entities()]
+    reader = sink.reader(f"sqlite:///{path}")
+    with pytest.raises(SinkError, match="the database is damaged"):
+        _ = [entity async for entity in reader.entities()]
+    await reader.close()
 
 
 @pytest.mark.parametrize(
