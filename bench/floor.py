@@ -1,0 +1,172 @@
+"""The floor: what is left of the job when nothing is promised. The fastest parts, best settings.
+
+No discovery, no resumption, no order, no alignment, no bad input: frames of one known shape are
+received, their headers decoded, folded by key, and upserted with a position in one transaction; the
+loop receives while one worker thread decodes and writes. It is what the product is measured
+against, so anything that makes it faster belongs into it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+from picows import WSFrame, WSListener, WSTransport, ws_connect
+
+from bench.report import Result, rss_bytes
+
+__all__ = ["main"]
+
+_BATCH_RECORDS: Final = 20_000
+_MARK: Final = b'"log-record-header"'
+
+_SCHEMA: Final = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA cache_size = -262144;
+PRAGMA wal_autocheckpoint = 20000;
+CREATE TABLE IF NOT EXISTS entity (
+    key TEXT PRIMARY KEY, token TEXT NOT NULL, appended_at TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS change (
+    cursor INTEGER PRIMARY KEY, key TEXT NOT NULL, token TEXT NOT NULL, appended_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS position (stream INTEGER PRIMARY KEY, token TEXT NOT NULL);
+"""
+_UPSERT: Final = """
+INSERT INTO entity VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+    token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
+"""
+_CHANGE: Final = "INSERT INTO change (key, token, appended_at) VALUES (?, ?, ?)"
+_MOVE: Final = "INSERT OR REPLACE INTO position VALUES (1, ?)"
+
+
+class _Header(msgspec.Struct, rename="kebab", gc=False):
+    token: str
+    log_append_time_stamp: str
+    entity_key: str
+
+
+class _Record(msgspec.Struct, rename="kebab", gc=False):
+    log_record_header: _Header
+    log_record_body: msgspec.Raw
+
+
+_one = msgspec.json.Decoder(_Record)
+_many = msgspec.json.Decoder(list[_Record])
+
+
+class _Table:
+    """The database, used by one thread."""
+
+    def __init__(self, path: str, *, journal: bool) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.executescript(_SCHEMA)
+        self._journal = journal
+
+    def token(self) -> str | None:
+        row = self._db.execute("SELECT token FROM position").fetchone()
+        return None if row is None else str(row[0])
+
+    def write(self, frames: list[bytes]) -> int:
+        """Decode and commit; how many records."""
+        decoded = [
+            record
+            for frame in frames
+            for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
+        ]
+        headers = [record.log_record_header for record in decoded]
+        folded = {
+            record.log_record_header.entity_key: record for record in decoded
+        }
+        rows: list[tuple[Any, ...]] = [
+            (
+                key,
+                record.log_record_header.token,
+                record.log_record_header.log_append_time_stamp,
+                bytes(record.log_record_body),
+            )
+            for key, record in folded.items()
+        ]
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(_UPSERT, rows)
+        if self._journal:
+            db.executemany(
+                _CHANGE, [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers]
+            )
+        db.execute(_MOVE, (headers[-1].token,))
+        db.execute("COMMIT")
+        return len(headers)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class _Receiver(WSListener):  # type: ignore[misc]  # a Cython class
+    """Keeps frames until they are taken; full means that the socket is not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames: list[bytes] = []
+        self._records = 0
+        self._transport: WSTransport | None = None
+        self.filled = asyncio.Event()
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        payload = frame.get_payload_as_bytes()
+        self._frames.append(payload)
+        self._records += payload.count(_MARK) if payload[:1] == b"[" else 1
+        if self._records >= _BATCH_RECORDS:
+            transport.underlying_transport.pause_reading()
+        self.filled.set()
+
+    def take(self) -> list[bytes]:
+        frames, self._frames = self._frames, []
+        if self._records >= _BATCH_RECORDS and self._transport is not None:
+            self._transport.underlying_transport.resume_reading()
+        self._records = 0
+        self.filled.clear()
+        return frames
+
+
+async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
+    table = _Table(store, journal=journal)
+    token = table.token()
+    address = f"{url.replace('http', 'ws', 1)}/stream" + (f"?start_from={token}" if token else "")
+    loop = asyncio.get_running_loop()
+    memory = []
+    with ThreadPoolExecutor(1) as worker:
+        start_s = time.perf_counter()
+        transport, listener = await ws_connect(_Receiver, address, max_frame_size=1 << 20)
+        done = 0
+        while done < records:
+            await listener.filled.wait()
+            done += await loop.run_in_executor(worker, table.write, listener.take())
+            memory.append(rss_bytes())
+        seconds = time.perf_counter() - start_s
+        transport.disconnect()
+    table.close()
+    return Result(records=done, seconds=seconds, rss_bytes=memory)
+
+
+def main() -> None:
+    """Receive so many records into a store, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--journal", action="store_true")
+    given = parser.parse_args()
+    result = asyncio.run(_run(given.url, given.store, given.records, journal=given.journal))
+    print(msgspec.json.encode(result).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""What a measured process tells of its run."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Result", "rss_bytes"]
+
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = resource.getpagesize()
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One run: from the opening of the connection to the last commit."""
+
+    records: int
+    seconds: float
+    rss_bytes: list[int]
+    """Resident memory after each commit."""
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process now; its peak where the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
