@@ -20,6 +20,7 @@ from instep_tapi.provider.stream import Listener, Stream
 
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
+_FLUSH_S = 1.0
 
 
 async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
@@ -100,6 +101,8 @@ class Session:
         self._stream.counters.dropped += 1
         if flush:
             transport.close()
+            # A client that does not read would keep the connection half closed for ever.
+            asyncio.get_running_loop().call_later(_FLUSH_S, transport.abort)
         else:
             transport.abort()
 
@@ -173,11 +176,6 @@ class Session:
 
     async def _deliver_with_faults(self, record: LogRecord) -> None:
         faults = self._site.faults
-        if faults.drop_after_records is not None and (
-            self._sent_records >= faults.drop_after_records
-        ):
-            self.drop(flush=True)
-            raise ConnectionResetError("dropped, as the fault wants")
         if faults.stall_after_records == self._sent_records:
             await asyncio.sleep(faults.stall_s)
         if faults.delay_per_frame_s:
@@ -193,6 +191,11 @@ class Session:
                 copies = 2
             await self._write([record.data] * copies)
         self._delivered(record, 1)
+        if faults.drop_after_records is not None and (
+            self._sent_records >= faults.drop_after_records
+        ):
+            self.drop(flush=True)
+            raise ConnectionResetError("dropped, as the fault wants")
 
     async def _write(self, records: list[bytes]) -> None:
         await self._write_frames(list(self._stream.encoder.frames(records, self._site.now())))
