@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,6 +18,9 @@ from instep_sql.dialect import Dialect
 __all__ = ["Database"]
 
 T = TypeVar("T")
+
+_REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
+"""The driver's own errors, and what it raises for values that no column can hold."""
 
 
 class Database:
@@ -55,7 +58,7 @@ class Database:
                 self._engine = self._make_engine()
             with self._engine.begin() as connection:
                 return work(connection)
-        except SQLAlchemyError as error:
+        except _REFUSALS as error:
             raise self._dialect.translate(error) from error
 
     async def close(self) -> None:

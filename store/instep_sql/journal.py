@@ -17,7 +17,7 @@ from instep_sql.fold import newer
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.stored import stored_records
 
-__all__ = ["Told", "tell", "tell_swept", "trim"]
+__all__ = ["Told", "tell", "tell_recomposed", "tell_swept", "trim"]
 
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
@@ -120,6 +120,27 @@ def tell_swept(
         """),  # noqa: S608 — constants only
         {**values, "now_us": now_us, "nothing": b""},
     )
+
+
+def tell_recomposed(
+    connection: Connection, bodies: dict[int, bytes], mode: Journal, now_us: int
+) -> None:
+    """Write a row for each entity that is about to lose a piece of its body to a sweep."""
+    body = "NULL" if mode is Journal.CHANGES else ":body"
+    previous = "body" if mode is Journal.PREVIOUS else "NULL"
+    statement = text(f"""
+        INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                                   committed_at_us, body, previous)
+        SELECT stream_no, key, class, '{ChangeKind.UPDATED.value}', NULL, token, appended_at_us,
+               :now_us, coalesce({body}, :nothing), {previous}
+        FROM instep_entity WHERE id = :id AND body <> :body
+    """)  # noqa: S608 — constants only
+    values = [
+        {"id": entity, "body": composed, "now_us": now_us, "nothing": b""}
+        for entity, composed in bodies.items()
+    ]
+    if values:
+        connection.execute(statement, values)
 
 
 def trim(connection: Connection, options: SqlOptions, told: int, now_us: int) -> None:

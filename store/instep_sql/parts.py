@@ -35,7 +35,6 @@ _STALE: Final = text("""
     WHERE e.stream_no = :no AND e.id > :cursor AND e.id <= :upto AND e.proven = 1
       AND p.attempt < :attempt AND p.part_key <> p.entity_key
 """)
-_RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 
 
 class Composed(msgspec.Struct, frozen=True):
@@ -237,21 +236,19 @@ def sweep(
     no: int,
     swept_keys: Collection[str],
     window: dict[str, Any],
-) -> None:
-    """Drop the parts of swept entities, and the unmarked changes of those that stay in this
-    window.
+) -> dict[int, bytes]:
+    """Drop the parts of swept entities, and the unmarked changes of those that stay in this window.
+
+    Returns the bodies these have then, by the ids of their rows.
     """
     if swept_keys:
         _forget(connection, dialect, no, swept_keys)
     stale = {row.key: row.id for row in connection.execute(_STALE, window)}
-    if not stale:
-        return
     entities = load(connection, dialect, no, stale)
     for entity in entities.values():
         entity.prune(window["attempt"])
     save(connection, dialect, no, entities)
-    rows = [(entity.body(), stale[key]) for key, entity in entities.items()]
-    dialect.many(connection, _RECOMPOSE, rows)
+    return {stale[key]: entity.body() for key, entity in entities.items()}
 
 
 def _uuid(record: Record) -> str:

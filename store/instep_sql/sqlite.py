@@ -107,26 +107,27 @@ class Sqlite:
         self.where = "sqlite (memory)" if self.in_memory else self._file
 
     def writer(self) -> Engine:
-        engine = self._engine(self._options.cache_bytes)
+        engine = self._engine()
+        event.listen(engine, "connect", self._tune_writer)
         # An upgrade of a read transaction to a write can fail half way: every transaction asks
         # first.
         event.listen(engine, "begin", _begin_immediate)
         return engine
 
     def reader(self) -> Engine:
-        if not Path(self._file).exists():
+        if self.in_memory or not Path(self._file).exists():
             raise SinkError(
                 "there is no such store", where=self.where, hint="look at the path in the URL"
             )
-        engine = self._engine(_READER_CACHE_BYTES)
-        event.listen(engine, "connect", _forbid_writes)
+        engine = self._engine()
+        event.listen(engine, "connect", _tune_reader)
         event.listen(engine, "begin", _begin)
         return engine
 
-    def _engine(self, cache_bytes: int) -> Engine:
+    def _engine(self) -> Engine:
         # One thread at a time uses the connection; which one it is, is the worker's business.
-        engine = create_engine(
-            self._options.place,
+        return create_engine(
+            self._options.place.set(drivername="sqlite"),
             poolclass=StaticPool,
             connect_args={
                 "timeout": self._options.busy_timeout_s,
@@ -134,10 +135,8 @@ class Sqlite:
                 "isolation_level": None,
             },
         )
-        event.listen(engine, "connect", lambda raw, _: self._tune(raw, cache_bytes))
-        return engine
 
-    def _tune(self, raw: Any, cache_bytes: int) -> None:
+    def _tune_writer(self, raw: Any, _record: object) -> None:
         # The busy timeout does not cover the change to WAL, so a second process that opens the same
         # new file at the same moment has to try again.
         deadline_s = time.monotonic() + self._options.busy_timeout_s
@@ -153,7 +152,7 @@ class Sqlite:
                     raise
                 time.sleep(_LOCKED_POLL_S)
         raw.execute(f"PRAGMA synchronous = {self._options.synchronous}")
-        raw.execute(f"PRAGMA cache_size = -{cache_bytes >> 10}")
+        raw.execute(f"PRAGMA cache_size = -{self._options.cache_bytes >> 10}")
         raw.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
 
     def translate(self, error: BaseException) -> SinkError:
@@ -195,5 +194,6 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _forbid_writes(raw: Any, _record: object) -> None:
+def _tune_reader(raw: Any, _record: object) -> None:
     raw.execute("PRAGMA query_only = ON")
+    raw.execute(f"PRAGMA cache_size = -{_READER_CACHE_BYTES >> 10}")

@@ -81,6 +81,7 @@ class SqlStore:
         newer one).
         """
         self._consumer = consumer
+        self._streams.clear()
         await self._database.run(lambda connection: schema.migrate(connection, self._dialect.where))
 
     async def position(self, stream: StreamInfo) -> Position:
@@ -95,7 +96,8 @@ class SqlStore:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
         elif row.info != info or row.journal != journal:
             streams.tell(connection, row.no, info, journal, now)
-            row.by_change = row.by_change or stream.record_strategy == "CHANGE_ONLY"
+            row = streams.find(connection, self._name, stream.id)
+            assert row is not None
         self._streams[stream.id] = row
         return row.position
 

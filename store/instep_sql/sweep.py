@@ -24,6 +24,7 @@ _UNMARKED: Final = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt
 _KEEP: Final = text(f"""
     UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}
 """)  # noqa: S608 — constants only
+_RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 _CENSUS: Final = text("""
     SELECT count(*) AS total,
            coalesce(sum(CASE WHEN attempt < :attempt THEN 1 ELSE 0 END), 0) AS unmarked
@@ -71,7 +72,11 @@ def sweep(
     if step.readable is not None:
         connection.execute(_KEEP, values)
     if stream.by_change:
-        parts.sweep(connection, dialect, stream.no, keys, values)
+        bodies = parts.sweep(connection, dialect, stream.no, keys, values)
+        if mode is not Journal.OFF:
+            journal.tell_recomposed(connection, bodies, mode, now_us)
+        rows = [(body, entity) for entity, body in bodies.items()]
+        dialect.many(connection, _RECOMPOSE, rows)
     done = window.size < step.limit_records
     if done:
         ended.purge(connection, stream.no, step.attempt)

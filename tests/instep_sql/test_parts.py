@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from instep.ports import Mode
+from instep.reading import ChangeKind
 from instep.records import Kind, Record, SweepStep
-from tests.instep_sql.made import BY_CHANGE, Stage, ended, said, stage
+from tests.instep_sql.made import BY_CHANGE, Stage, ended, said, shown, stage
 
 pytestmark = pytest.mark.asyncio
 
@@ -156,3 +158,37 @@ async def test_a_whole_statement_holds_the_changes_before_it() -> None:
         await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"a": 1}), part("u1/b", 9, {"b": 1}))
         await at.commit(said("u1", 5, msgspec.json.encode({"uuid": "u1"})))
         assert await only(at) == {"uuid": "u1", "b": 1}
+
+
+async def test_the_journal_tells_what_the_sweep_took_from_an_entity() -> None:
+    async with stage(stream=BY_CHANGE, journal="previous") as at:
+        await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}))
+        at.attempt = 2
+        await at.commit(part("u1", 1, {"x": 1}))
+        await at.commit(sweep=SweepStep(2))
+        last = (await at.changes())[-1]
+        assert (last.change, last.kind) == (ChangeKind.UPDATED, None)
+        assert (last.body, last.previous) == (b'{"x":1}', b'{"x":1,"y":2}')
+        assert await only(at) == {"x": 1}
+
+
+async def test_a_baseline_replaces_what_changes_have_made() -> None:
+    info = msgspec.structs.replace(BY_CHANGE, mode=Mode.BASELINE)
+    async with stage(stream=info) as at:
+        await at.commit(shown("u1", 5, b'{"uuid":"u1","x":1}'), by_uuid=True)
+        await at.commit(part("k1", 6, {"uuid": "u1", "y": 1}), by_uuid=True)
+        assert await only(at) == {"uuid": "u1", "x": 1, "y": 1}
+        at.attempt = 2
+        await at.commit(shown("u1", 7, b'{"uuid":"u1","x":2}'), by_uuid=True)
+        assert await only(at) == {"uuid": "u1", "x": 2}
+        await at.commit(ended("u1", 8), by_uuid=True)
+        assert await at.entities() == {}
+
+
+@pytest.mark.parametrize("depth", [500, 950, 100_000])
+async def test_a_deep_body_harms_nothing_else(depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(said("u1", 1, deep, whole=False), said("u1/a", 2, deep, whole=False))
+        await at.commit(part("u2", 3, {"ok": 1}))
+        assert "u2" in await at.entities()

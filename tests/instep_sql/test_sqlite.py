@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql import SqlStore
@@ -113,3 +115,37 @@ async def test_the_write_ahead_log_stays_bounded(tmp_path: Path) -> None:
             await at.commit(*[said(f"k{m}", n, b"x" * 4000) for m in range(1000)])
             largest = max(largest, (tmp_path / "s.db-wal").stat().st_size)
         assert largest < 1.5 * 20_000 * 4096
+
+
+async def test_connections_are_tuned_and_only_the_writer_may_write(tmp_path: Path) -> None:
+    options = SqlOptions(url=f"sqlite:///{tmp_path}/s.db", cache_bytes=64 << 20)
+
+    def ask(engine: Engine, *names: str) -> list[Any]:
+        with engine.begin() as connection:
+            return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+
+    names = ("journal_mode", "synchronous", "cache_size", "wal_autocheckpoint", "query_only")
+    writer = Sqlite(options).writer()
+    assert ask(writer, *names) == ["wal", 2, -65536, 20_000, 0]
+    reader = Sqlite(options).reader()
+    assert ask(reader, "query_only", "cache_size") == [1, -16384]
+    writer.dispose()
+    reader.dispose()
+
+
+async def test_a_reader_leaves_a_foreign_database_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    before = (tmp_path / "other.db").read_bytes()
+    reader = sink.reader(f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(SinkError, match="holds no store"):
+        await reader.streams()
+    await reader.close()
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+async def test_a_number_that_no_column_holds_is_an_error_with_a_place() -> None:
+    async with stage() as at:
+        with pytest.raises(SinkError, match=r"sqlite \(memory\): the database refused: Python int"):
+            await at.commit(said("a", 1, offset=1 << 64))
+        await at.commit(said("a", 1))
