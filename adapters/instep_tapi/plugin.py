@@ -7,6 +7,7 @@ from typing import Any
 
 from instep.ports import Source, SourcePlugin
 from instep.records import Delivery
+from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
 from instep_tapi.reader import Reader
 from instep_tapi.source import TapiSource
@@ -16,6 +17,8 @@ __all__ = ["source"]
 
 
 class _Plugin:
+    deviations = DEVIATIONS
+
     def check(self, options: Mapping[str, Any], where: str) -> None:
         tls_context(read_options(options, where).tls, f"{where}.tls")
 

@@ -1,0 +1,171 @@
+"""`instep discover`: show the streams of a provider, and which would be followed and why."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.output import Format, FormatOption, duration, json_line, plain
+from instep.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from instep_tapi.selection import Choice
+    from instep_tapi.source import Survey
+
+_MAX_CLASSES = 4
+
+
+def discover(  # noqa: PLR0917 - a command has as many parameters as options
+    url: Annotated[str, typer.Argument(help="The provider: https://host:port.")],
+    token: Annotated[
+        str | None, typer.Option(help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True)
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file that holds a bearer token.", dir_okay=False)
+    ] = None,
+    auth_config: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file with the table `auth` of a source.", dir_okay=False),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Certificates of who issued the provider's.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
+    ] = False,
+    proxy: Annotated[str | None, typer.Option(help="URL of an HTTP proxy.")] = None,
+    root: Annotated[
+        list[str] | None, typer.Option(help="A RESTCONF root to try; repeatable.")
+    ] = None,
+    classes: Annotated[
+        list[str] | None, typer.Option(help="Only streams of this class; repeatable.")
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this stream; repeatable.")
+    ] = None,
+    strategies: Annotated[
+        list[str] | None, typer.Option("--strategy", help="Only this log strategy; repeatable.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show what a TAPI provider streams (TR-548 ST-0.2), what would be followed, and why.
+
+    Ends with 1 where no stream would be followed.
+    """
+    options: dict[str, Any] = {
+        "endpoints": [url],
+        "roots": root or [],
+        "auth": _auth(token, token_file, auth_config),
+        "tls": {"verify": "off" if insecure else "on", **({"ca": str(ca)} if ca else {})},
+        "streams": {"classes": classes or [], "ids": ids or [], "strategies": strategies or []},
+    }
+    if proxy is not None:
+        options["proxy"] = proxy
+    survey = asyncio.run(_survey(options))
+    if output is Format.JSONL:
+        for choice in survey.choices:
+            json_line(_plain(choice, survey))
+    else:
+        _print(survey)
+    if not any(choice.chosen for choice in survey.choices):
+        raise typer.Exit(1)
+
+
+def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) -> dict[str, Any]:
+    if auth_config is None:
+        if token_file is not None:
+            return {"kind": "bearer", "token_file": str(token_file)}
+        return {"kind": "bearer", "token": token} if token else {"kind": "none"}
+    from instep.variables import expanded
+
+    try:
+        table = tomllib.loads(auth_config.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"cannot be read: {type(error).__name__}", where=str(auth_config)
+        ) from error
+    auth, _ = expanded(table.get("auth", table), f"{auth_config}: auth", os.environ)
+    return dict(auth) if isinstance(auth, dict) else {"kind": auth}
+
+
+async def _survey(options: dict[str, Any]) -> Survey:
+    from instep_tapi.options import read_options
+    from instep_tapi.source import TapiSource
+
+    source = TapiSource(read_options(options, "options"), "options")
+    try:
+        return await source.survey()
+    finally:
+        await source.close()
+
+
+def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
+    from instep_tapi.selection import log_mode
+
+    stream, type_ = choice.stream, choice.stream.type
+    told: dict[str, Any] = {
+        "stream": choice.id,
+        "chosen": choice.chosen,
+        "reason": choice.reason,
+        "uuid": stream.uuid,
+        "state": stream.state,
+        "protocol": stream.protocol,
+        "address": stream.address,
+        "endpoint": survey.address.endpoint,
+        "context": survey.address.context,
+    }
+    if type_ is not None:
+        told |= {
+            "type": type_.name,
+            "classes": type_.classes,
+            "storage_strategy": type_.storage_strategy,
+            "record_strategy": type_.record_strategy,
+            "mode": log_mode(type_),
+            "compaction_delay_s": _number(type_.compaction_delay_s),
+            "tombstone_retention_s": _number(type_.tombstone_retention_s),
+            "record_retention_s": _number(type_.record_retention_s),
+        }
+    return told
+
+
+def _number(period_s: float | None) -> float | str | None:
+    return "FOREVER" if period_s == math.inf else period_s
+
+
+def _print(survey: Survey) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from instep_tapi.selection import log_mode
+
+    console = Console(highlight=False)
+    console.print(Text(plain(survey.address.streams)))
+    if not survey.choices:
+        console.print("no stream is offered")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("stream", "state", "log", "delay/retention", "classes", "followed"):
+        table.add_column(heading, overflow="fold")
+    for choice in survey.choices:
+        type_ = choice.stream.type
+        log = periods = classes = "—"
+        if type_ is not None:
+            log = f"{type_.storage_strategy} ({log_mode(type_)})\n{type_.record_strategy}"
+            delays = (type_.compaction_delay_s, type_.tombstone_retention_s)
+            if delays == (None, None):
+                delays = (None, type_.record_retention_s)
+            periods = " / ".join(duration(period_s) for period_s in delays)
+            more = len(type_.classes) - _MAX_CLASSES
+            classes = "\n".join(type_.classes[:_MAX_CLASSES]) or "all"
+            classes += f"\nand {more} more" if more > 0 else ""
+        followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
+        cells = (choice.id, choice.stream.state.value, log, periods, classes, followed)
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    console.print(table)

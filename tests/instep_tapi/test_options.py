@@ -1,0 +1,105 @@
+"""Options: every mistake is told with its key, where it is and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.errors import ConfigurationError
+from instep_tapi.options import Bearer, NoAuth, StreamOptions, read_options
+from instep_tapi.plugin import source as plugin
+
+WHERE = "consumers[0].source"
+GOOD = {"endpoints": ["https://a:8443"]}
+
+
+def test_everything_but_the_endpoint_has_a_default() -> None:
+    options = read_options({"kind": "tapi", "endpoints": "https://a:8443"}, WHERE)
+    assert options.endpoints == ("https://a:8443",)
+    assert options.auth == NoAuth()
+    assert options.streams == StreamOptions()
+    assert options.tls.verifies
+    assert (options.max_frame_bytes, options.pong_interval_s) == (4 * 1024 * 1024, 15)
+
+
+def test_secrets_are_not_shown() -> None:
+    table: dict[str, Any] = {
+        **GOOD,
+        "auth": {"kind": "bearer", "token": "s3cret"},
+        "proxy": "http://u:s3cret@p:1",
+    }
+    options = read_options(table, WHERE)
+    assert isinstance(options.auth, Bearer)
+    assert options.auth.token is not None
+    assert options.auth.token.reveal() == "s3cret"
+    login = {"kind": "login", "path": "/l", "body": {"password": "s3cret"}}
+    assert "s3cret" not in repr(options) + repr(read_options({**GOOD, "auth": login}, WHERE))
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "message"),
+    [
+        ({}, "", "missing required field `endpoints`"),
+        ({"endpoints": []}, "", "no endpoint"),
+        ({"endpoints": ["ftp://a"]}, ".endpoints", "no URL of http:// or https://"),
+        ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
+        ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a password in a URL"),
+        ({**GOOD, "stream": {}}, "", "unknown key 'stream' — did you mean streams?"),
+        ({**GOOD, "streams": {"class": ["NODE"]}}, ".streams", "did you mean classes?"),
+        ({**GOOD, "streams": {"classes": "NODE"}}, ".streams", "Expected `array`"),
+        ({**GOOD, "streams": 1}, ".streams", "Expected `object`"),
+        ({**GOOD, "auth": {"kind": "basic"}}, ".auth", "'basic' is no way to log in"),
+        ({**GOOD, "auth": {"kind": "bearer"}}, ".auth", "0 tokens given"),
+        (
+            {**GOOD, "auth": {"kind": "bearer", "token": "s3cret", "token_env": "X"}},
+            ".auth",
+            "2 tokens given: token, token_env",
+        ),
+        ({**GOOD, "auth": {"kind": "bearer", "token": 12}}, ".auth", "Expected text"),
+        (
+            {**GOOD, "auth": {"kind": "bearer", "tokn": "s3cret"}},
+            ".auth",
+            "did you mean token?",
+        ),
+        (
+            {**GOOD, "auth": {"kind": "oauth2", "token_url": "/t", "client_id": "a"}},
+            ".auth",
+            "client_secret is missing",
+        ),
+        (
+            {**GOOD, "auth": {"kind": "oauth2", "token_url": "/t", "grant": "password"}},
+            ".auth",
+            "username is missing",
+        ),
+        ({**GOOD, "auth": {"kind": "login", "path": "/l"}}, ".auth", "`body`"),
+        ({**GOOD, "tls": {"ca": "/no/such.pem"}}, ".tls.ca", "no such file: /no/such.pem"),
+        ({**GOOD, "tls": {"verify": "no"}}, ".tls", "Invalid"),
+        ({**GOOD, "pong_interval_s": 0}, ".pong_interval_s", "must be above 0"),
+        ({**GOOD, "max_frame_bytes": "4 MB"}, "", "Expected `int`"),
+        ({**GOOD, "proxy": "s3cret"}, ".proxy", "*** is no URL"),
+    ],
+)
+def test_mistakes(table: dict[str, Any], where: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        plugin.check(table, WHERE)
+    assert raised.value.where == WHERE + where
+    assert message in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_certificate_file_without_certificates(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("nothing")
+    with pytest.raises(ConfigurationError, match="no certificates in it") as raised:
+        plugin.check({**GOOD, "tls": {"ca": str(ca)}}, WHERE)
+    assert raised.value.where == f"{WHERE}.tls.ca"
+    with pytest.raises(ConfigurationError, match="certificate and key do not fit"):
+        plugin.check({**GOOD, "tls": {"cert": str(ca)}}, WHERE)
+
+
+def test_a_quarantined_frame_is_read_again() -> None:
+    assert plugin.decode(b"[]", "s").records == []
+    [unreadable] = plugin.decode(b"?", "s").unreadable
+    assert unreadable.stream == "s"
