@@ -72,6 +72,8 @@ class Alignment:
         self.settings = settings or AlignmentSettings()
         self.read_delay_s = 0.0
         """Provider's now minus append time of the record last read; 0 when silent at the head."""
+        self.caught_up = False
+        """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
         self._progress = Progress(stream, self.settings)
         self._arrivals = Arrivals()
@@ -147,7 +149,7 @@ class Alignment:
 
         What no commit has carried yet is forgotten: it is decided again.
         """
-        self._connected = False
+        self._connected = self.caught_up = False
         self._census_asked = False
         self.position = self.durable
         self._dirty = False
@@ -185,7 +187,7 @@ class Alignment:
             if self.zone is not Zone.LOST:
                 self._lost_realigns = 0
         batch = self._batch(position, records, delivery, deviations)
-        self._consider_sweep(position, now_us)
+        self._consider(position, now_us)
         return batch
 
     def evidence(self, partition: str, *, holds_before: bool) -> None:
@@ -251,7 +253,7 @@ class Alignment:
             self._baseline_due_us = None
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
-        self._consider_sweep(self.position, now_us)
+        self._consider(self.position, now_us)
         unsaved_s = (self._known_to_us - self.position.known_to_us) / _US
         if self.restless or unsaved_s > self._heartbeat_s:
             return self._batch(self._advance([], {}), [], _NOTHING, {})
@@ -356,7 +358,11 @@ class Alignment:
             by_uuid,
         )
 
-    def _consider_sweep(self, position: Position, now_us: int) -> None:
+    def _consider(self, position: Position, now_us: int) -> None:
+        """Whether the head of the log was reached, and whether a sweep is due."""
+        if not self.caught_up and self._progress.caught_up(now_us):
+            self.caught_up = True
+            self._notice(NoticeKind.CAUGHT_UP, "all that was in the log at the opening is read")
         if position.phase is not Phase.ALIGNING or self._census_asked:
             return
         if self._progress.sweep_due(position, now_us):

@@ -50,6 +50,7 @@ class NoticeKind(StrEnum):
     LOST = "lost"
     SWEEP_HELD = "sweep-held"
     ALIGNED = "aligned"
+    CAUGHT_UP = "caught-up"
 
 
 class Notice(msgspec.Struct, frozen=True):

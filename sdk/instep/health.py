@@ -31,6 +31,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     phase: Phase
     attempt: int
+    caught_up: bool
+    """Whether all that the log held when the stream was last opened has been read."""
     records: int
     """Records committed since the consumer started."""
     read_delay_s: float
@@ -57,8 +59,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned."""
-        return bool(self.streams) and all(s.phase is Phase.ALIGNED for s in self.streams)
+        """Whether every stream is aligned, and read up to where its log stood when it was opened."""
+        return bool(self.streams) and all(
+            stream.phase is Phase.ALIGNED and stream.caught_up for stream in self.streams
+        )
 
 
 class ConsumerEvent(msgspec.Struct, frozen=True):
@@ -69,5 +73,6 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty when it concerns the consumer as a whole."""
     kind: str
-    """connected, disconnected, attempt, rewound, lost, sweep-held, aligned, stopped, failed."""
+    """connected, disconnected, attempt, rewound, caught-up, aligned, lost, sweep-held, deviation,
+    stopped, failed."""
     text: str

@@ -106,6 +106,7 @@ class Runner:
             stream=self.stream.id,
             phase=core.durable.phase if core else Phase.UNALIGNED,
             attempt=core.durable.attempt if core else 0,
+            caught_up=core.caught_up if core else False,
             records=self._records,
             read_delay_s=core.read_delay_s if core else 0.0,
             zone=core.zone if core else Zone.FULL,

@@ -12,7 +12,7 @@ __all__ = ["AlignmentSettings", "ConsumerSettings"]
 class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an alignment comes to its sweep."""
 
-    quiet_s: float = 10.0
+    quiet_s: float = 5.0
     """A stream that is ACTIVE and silent this long has delivered what its log holds."""
     unreached_quiet_s: float = 60.0
     """The same, where the last record committed before the attempt has not come by: it may be

@@ -30,6 +30,7 @@ class Progress:
         """Append time of the last record, by partition, in this attempt."""
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
+        self._opened_us = 0
         self._from_latest = False
         self.heard = False
         """Whether a record came since the opening."""
@@ -43,6 +44,7 @@ class Progress:
         """The stream is open, after the position's token."""
         partitions = position.reference.offsets.keys() | position.offsets.keys()
         self._heard_us = dict.fromkeys(partitions, now_us)
+        self._opened_us = now_us
         self.heard = False
         self.silence_from(now_us)
 
@@ -105,6 +107,16 @@ class Progress:
             gone = set(repeated)
             return [record for index, record in enumerate(records) if index not in gone]
         return records
+
+    def caught_up(self, now_us: int) -> bool:
+        """Whether all that was in the log when the stream was opened has come by."""
+        quiet_us = self._settings.quiet_s * _US
+        if not self._heard_us:
+            return now_us - self._last_heard_us >= quiet_us
+        return all(
+            self._appended_us.get(partition, 0) > self._opened_us or now_us - heard_us >= quiet_us
+            for partition, heard_us in self._heard_us.items()
+        )
 
     def sweep_due(self, position: Position, now_us: int) -> bool:
         """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
