@@ -29,7 +29,7 @@ def differences(
             yield (*path, name), GONE
     for name, value in new.items():
         before = old.get(name, GONE)
-        if isinstance(value, Mapping) and isinstance(before, Mapping) and value:
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
             yield from differences(before, value, (*path, name))
         elif before != value or type(before) is not type(value):
             yield (*path, name), value

@@ -65,7 +65,7 @@ class AuthSettings:
     `token_life_s`: real seconds after which a token that was given out expires.
     """
 
-    tokens: frozenset[str] = frozenset()
+    tokens: frozenset[str] = field(default=frozenset(), repr=False)
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     username: str = ""

@@ -8,6 +8,7 @@ way. Names are those of the sites. Uuids are derived from the names, so they are
 
 import heapq
 import uuid
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -65,7 +66,9 @@ def backbone(name: str) -> Backbone:
             "the package topohub is not installed", where=name, hint='pip install "instep[tapi]"'
         ) from error
     try:
-        graph = topohub.get(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # it leaves closing its file to chance
+            graph = topohub.get(name)
     except (KeyError, OSError, ValueError) as error:
         raise ConfigurationError(
             "topohub has no such topology", where=name, hint="for example sndlib/germany50"

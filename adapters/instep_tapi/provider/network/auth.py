@@ -1,11 +1,13 @@
 """Logins: OAuth2 (client credentials, password), a JSON login, and Bearer tokens (RFC 6749, RFC 6750)."""
 
+import base64
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote_plus
 
-from aiohttp import BasicAuth, web
+from aiohttp import web
 
 from instep_tapi.provider.network.site import Site, restconf_error
 from instep_tapi.provider.settings import AuthSettings
@@ -108,11 +110,15 @@ def unauthorized(site: Site, logins: Logins, request: web.Request) -> web.Respon
 
 
 def _basic(request: web.Request) -> tuple[str, str] | None:
+    """Client and secret from a Basic header, each form-encoded (RFC 6749 2.3.1)."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
     try:
-        auth = BasicAuth.decode(request.headers.get("Authorization", ""))
+        client, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
     except ValueError:
         return None
-    return auth.login, auth.password
+    return unquote_plus(client), unquote_plus(secret)
 
 
 def _same(given: Any, wanted: str) -> bool:
