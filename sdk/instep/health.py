@@ -59,7 +59,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned, and read up to where its log stood when it was opened."""
+        """Whether every stream is aligned, and read up to where its log stood at the opening."""
         return bool(self.streams) and all(
             stream.phase is Phase.ALIGNED and stream.caught_up for stream in self.streams
         )

@@ -81,6 +81,8 @@ def new_attempt(
         # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
         reference = position.reference
     another_log = another_log or position.lineage == 0
+    # One that had marked nothing when it was interrupted is the same attempt still.
+    untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
     if another_log:
         # Times and offsets of another log say nothing; that the partitions existed is worth
         # knowing.
@@ -91,7 +93,7 @@ def new_attempt(
         token=None,
         offsets={},
         appended_at_us=0,
-        attempt=position.attempt + 1,
+        attempt=position.attempt + (not untouched),
         attempt_started_at_us=now_us,
         reference=reference,
         lineage=position.lineage + another_log,
