@@ -133,6 +133,7 @@ class TapiSource:
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
             readable=readable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            clock_offset_us=self._rest.clock_offset_us,
             details=msgspec.to_builtins(details),
         )
 

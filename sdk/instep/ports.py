@@ -71,6 +71,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     record_retention_s: float | None = None
     readable: frozenset[str] = frozenset()
     """Classes whose current state a GET can show (BASELINE only)."""
+    clock_offset_us: int = 0
+    """The provider's clock minus ours, as seen at discovery; 0 where unknown."""
     details: dict[str, Any] = {}
     """What the adapter wants to keep with it (addresses and so on); no secrets."""
 

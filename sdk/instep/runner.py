@@ -61,6 +61,7 @@ class Runner:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
+        self._clock_offset_us = stream.clock_offset_us
         self._state = StreamState.UNKNOWN
         self._gone = False
         self._last_error = ""
@@ -271,5 +272,6 @@ class Runner:
 
     def _provider_us(self) -> int:
         """Now, by the provider's clock."""
-        offset_us = self._feed.clock_offset_us if self._feed is not None else 0
-        return int(self._now() * 1_000_000) + offset_us
+        if self._feed is not None:
+            self._clock_offset_us = self._feed.clock_offset_us
+        return int(self._now() * 1_000_000) + self._clock_offset_us
