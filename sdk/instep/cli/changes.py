@@ -8,8 +8,18 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.table import Column
 
-from instep.cli.output import Format, FormatOption, Listing, json_line, one_line, stamp
+from instep.cli.output import (
+    MOMENT_WIDTH,
+    Format,
+    FormatOption,
+    Listing,
+    json_line,
+    moment,
+    one_line,
+    stamp,
+)
 from instep.cli.signals import until_signalled
 from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.reading import Change
@@ -56,17 +66,14 @@ async def _list(store: str, after: int, follow: bool, stream: str | None, output
                 json_line(_line(change), flush=follow)
             return
         console = Console(highlight=False)
-        columns = [("Cursor", 2), ("Committed", 4), ("Stream", 2), ("Change", 2)]
-        listing = Listing(console, [*columns, ("Class", 3), ("Key", 6)])
-        async for change in found:
-            committed = stamp(change.committed_at_us)
+        columns = [Column("Cursor", width=9), Column("Committed", width=MOMENT_WIDTH)]
+        columns += [Column("Change", width=7), Column("Stream", ratio=2)]
+        columns += [Column("Class", ratio=3), Column("Key", ratio=5)]
+        listing = Listing(console, columns)
+        async for one in found:
+            committed = moment(one.committed_at_us)
             listing.add(
-                str(change.cursor),
-                committed,
-                change.stream,
-                change.change,
-                change.entity_class,
-                change.key,
+                str(one.cursor), committed, one.change, one.stream, one.entity_class, one.key
             )
             if follow:
                 listing.flush()

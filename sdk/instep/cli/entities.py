@@ -8,8 +8,18 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.table import Column
 
-from instep.cli.output import Format, FormatOption, Listing, json_line, one_line, stamp
+from instep.cli.output import (
+    MOMENT_WIDTH,
+    Format,
+    FormatOption,
+    Listing,
+    json_line,
+    moment,
+    one_line,
+    stamp,
+)
 from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.reading import StoredEntity
 
@@ -50,13 +60,18 @@ async def _list(store: str, stream: str | None, entity_class: str | None, output
                 json_line(_line(entity))
             return
         console = Console(highlight=False)
-        listing = Listing(
-            console, [("Stream", 2), ("Class", 3), ("Key", 5), ("Appended", 3), ("Body", 7)]
-        )
+        columns = [Column("Stream", ratio=2), Column("Class", ratio=3), Column("Key", ratio=4)]
+        columns += [Column("Appended", width=MOMENT_WIDTH), Column("Body", ratio=6)]
+        listing = Listing(console, columns)
         async for entity in found:
-            appended = stamp(entity.appended_at_us) + ("" if entity.proven else " unproven")
-            body = entity.body.decode(errors="replace")
-            listing.add(entity.stream, entity.entity_class, entity.key, appended, body)
+            proven = "" if entity.proven else "unproven: "
+            listing.add(
+                entity.stream,
+                entity.entity_class,
+                entity.key,
+                moment(entity.appended_at_us),
+                proven + entity.body.decode(errors="replace"),
+            )
         listing.flush()
         console.print(f"{listing.rows:,} entities")
 

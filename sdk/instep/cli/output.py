@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -12,15 +13,17 @@ import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 __all__ = [
+    "MOMENT_WIDTH",
     "Format",
     "FormatOption",
     "Listing",
     "duration",
     "json_line",
+    "moment",
     "one_line",
     "plain",
     "stamp",
@@ -28,6 +31,8 @@ __all__ = [
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK_ROWS: Final = 200
+MOMENT_WIDTH: Final = 19
+"""What `moment` fills."""
 
 
 class Format(StrEnum):
@@ -62,12 +67,19 @@ def stamp(at_us: int) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def moment(at_us: int) -> str:
+    """The same for people: to the second, 19 characters."""
+    return stamp(at_us)[:19].replace("T", " ")
+
+
 def duration(seconds: float | None) -> str:
-    """A period for people: 0.25 s, 12 s, 10 min, 4 h, 3 d; — where there is none."""
+    """A period for people: 3 ms, 12 s, 10 min, 4 h, 3 d; — where there is none."""
     if seconds is None:
         return "—"
     if seconds == float("inf"):
         return "for ever"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
     for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * size or seconds == size:
             return f"{seconds / size:.3g} {unit}"
@@ -85,8 +97,8 @@ class Listing:
     Its columns have fixed shares of the width, so that every part of it lines up.
     """
 
-    def __init__(self, console: Console, columns: Sequence[tuple[str, int]]) -> None:
-        """`columns`: heading and share of the width."""
+    def __init__(self, console: Console, columns: Sequence[Column]) -> None:
+        """`columns`: each has a `width`, or by `ratio` a share of what is left."""
         self._console = console
         self._columns = columns
         self._rows: list[tuple[Text, ...]] = []
@@ -104,11 +116,14 @@ class Listing:
         first = self.rows == len(self._rows)
         if not self._rows and not first:
             return
-        table = Table(box=SIMPLE_HEAD if first else None, show_header=first, expand=True)
-        table.show_edge = False
-        table.pad_edge = True
-        for heading, share in self._columns:
-            table.add_column(heading, ratio=share, no_wrap=True, overflow="ellipsis")
+        columns = [replace(column, no_wrap=True, _cells=[]) for column in self._columns]
+        table = Table(
+            *columns,
+            box=SIMPLE_HEAD if first else None,
+            show_header=first,
+            show_edge=False,
+            expand=True,
+        )
         for row in self._rows:
             table.add_row(*row)
         self._console.print(table)

@@ -10,8 +10,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Column
 
-from instep.cli.output import Format, FormatOption, Listing, json_line, plain, stamp
+from instep.cli.output import (
+    MOMENT_WIDTH,
+    Format,
+    FormatOption,
+    Listing,
+    json_line,
+    moment,
+    plain,
+    stamp,
+)
 from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.errors import ConfigurationError, InstepError
 from instep.plugins import source_plugin
@@ -64,15 +74,17 @@ async def _list(store: str, stream: str | None, output: Format) -> None:
                 json_line(_facts(one))
             return
         console = Console(highlight=False)
-        columns = [("ID", 1), ("Stream", 2), ("Received", 4), ("Bytes", 1), ("Replayed", 2)]
-        listing = Listing(console, [*columns, ("Reason", 7)])
+        columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
+        columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
+        columns += [Column("Stream", ratio=1), Column("Reason", ratio=3)]
+        listing = Listing(console, columns)
         async for one in found:
             listing.add(
                 str(one.id),
-                one.stream,
-                stamp(one.received_at_us),
+                moment(one.received_at_us),
                 f"{len(one.raw):,}",
-                "yes" if one.replayed_at_us is not None else "no",
+                "no" if one.replayed_at_us is None else "yes",
+                one.stream,
                 one.reason,
             )
         listing.flush()

@@ -11,17 +11,17 @@ from typing import Final, Self
 
 import msgspec
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.console import Group as Stacked
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from instep.cli.output import duration, json_line, plain, stamp
+from instep.cli.output import duration, json_line, moment, plain, stamp
 from instep.consumer import Consumer
 from instep.fidelity import Zone
 from instep.group import Group
-from instep.health import ConsumerEvent, Health, StreamHealth
+from instep.health import ConsumerEvent, ConsumerState, Health, StreamHealth
 from instep.position import Phase
 
 __all__ = ["LinesView", "LiveView", "View"]
@@ -167,46 +167,54 @@ class LiveView(View):
 
     def _table(self, healths: tuple[Health, ...]) -> Table:
         table = Table(box=SIMPLE_HEAD, expand=True)
-        for heading in ("Stream", "Phase", "Attempt", "Records", "Records/s"):
-            table.add_column(heading, justify="left" if heading in ("Stream", "Phase") else "right")
-        for heading in ("Read delay of compaction / retention", "Deviations", "Quarantined"):
-            table.add_column(heading)
-        table.add_column("Last error", overflow="fold")
+        table.add_column("Stream", ratio=3, overflow="fold")
+        table.add_column("Alignment", width=14)
+        table.add_column("Records", width=11, justify="right")
+        table.add_column("Read delay", width=17)
+        table.add_column("Remarks", ratio=5, overflow="fold")
         for health in healths:
             if not health.streams:
-                cells = ["", "", "", "", "", "", health.error]
                 table.add_row(
-                    plain_text(health.consumer), Text(health.state), *map(plain_text, cells)
+                    plain_text(health.consumer),
+                    Text(health.state),
+                    "",
+                    "",
+                    plain_text(health.error),
                 )
             for stream in health.streams:
-                table.add_row(*self._cells(health.consumer, stream))
+                table.add_row(*self._cells(health, stream))
         return table
 
-    def _cells(self, consumer: str, stream: StreamHealth) -> tuple[RenderableType, ...]:
-        delay = Text(
-            f"{duration(stream.read_delay_s)} of {duration(stream.compaction_delay_s)} / "
-            f"{duration(stream.tombstone_retention_s)}\n{stream.zone}",
-            style=_ZONE_STYLES[stream.zone],
+    def _cells(self, health: Health, stream: StreamHealth) -> tuple[Text, ...]:
+        aligned = Text(
+            f"{stream.phase}\nattempt {stream.attempt}",
+            style="green" if stream.phase is Phase.ALIGNED else "yellow",
         )
-        link = "" if stream.connected else " (no connection)"
-        phase_style = "green" if stream.phase is Phase.ALIGNED else "yellow"
+        if not stream.connected:
+            over = health.state in (ConsumerState.STOPPED, ConsumerState.FAILED)
+            aligned.append(f"\n{health.state if over else 'no connection'}", style="yellow")
+        rate = self.records_per_s(health.consumer, stream)
+        # Against the two points where the lag begins to cost something.
+        limits = f"{duration(stream.compaction_delay_s)} / {duration(stream.tombstone_retention_s)}"
+        delay = f"{duration(stream.read_delay_s)}\nof {limits}\n{stream.zone}"
+        remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
+        remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
+        remarks += [stream.last_error] if stream.last_error else []
         return (
-            plain_text(f"{consumer} / {stream.stream}"),
-            Text(f"{stream.phase}{link}", style=phase_style),
-            Text(str(stream.attempt)),
-            Text(f"{stream.records:,}"),
-            Text(f"{self.records_per_s(consumer, stream):,.0f}"),
-            delay,
-            plain_text(", ".join(f"{kind} {n:,}" for kind, n in sorted(stream.deviations.items()))),
-            Text(f"{stream.unreadable:,}"),
-            plain_text(stream.last_error),
+            plain_text(f"{health.consumer}\n{stream.stream}"),
+            aligned,
+            Text(f"{stream.records:,}\n{rate:,.0f}/s"),
+            Text(delay, style=_ZONE_STYLES[stream.zone]),
+            plain_text("\n".join(remarks)),
         )
 
     def _told(self) -> list[Text]:
-        return [
-            plain_text(f"  {stamp(e.at_us)[11:19]}  {e.stream or e.consumer}  {e.kind}: {e.text}")
-            for e in self._events
-        ]
+        told: list[Text] = []
+        for event in self._events:
+            at, about = moment(event.at_us)[11:], event.stream or event.consumer
+            told.append(plain_text(f"  {at}  {about}  {event.kind}: {event.text}"))
+            told[-1].no_wrap, told[-1].overflow = True, "ellipsis"
+        return told
 
 
 def plain_text(text: str) -> Text:
