@@ -1,1 +1,1 @@
-"""Records a second from socket to committed rows, beside a floor: `python -m bench` or `make bench`."""
+"""Records/s from socket to committed rows, beside a floor: `python -m bench` or `make bench`."""

@@ -79,9 +79,7 @@ class _Table:
             for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
         ]
         headers = [record.log_record_header for record in decoded]
-        folded = {
-            record.log_record_header.entity_key: record for record in decoded
-        }
+        folded = {record.log_record_header.entity_key: record for record in decoded}
         rows: list[tuple[Any, ...]] = [
             (
                 key,
@@ -106,7 +104,7 @@ class _Table:
         self._db.close()
 
 
-class _Receiver(WSListener):  # type: ignore[misc]  # a Cython class
+class _Receiver(WSListener):
     """Keeps frames until they are taken; full means that the socket is not read."""
 
     def __init__(self) -> None:
@@ -144,11 +142,12 @@ async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
     memory = []
     with ThreadPoolExecutor(1) as worker:
         start_s = time.perf_counter()
-        transport, listener = await ws_connect(_Receiver, address, max_frame_size=1 << 20)
+        receiver = _Receiver()
+        transport, _ = await ws_connect(lambda: receiver, address, max_frame_size=1 << 20)
         done = 0
         while done < records:
-            await listener.filled.wait()
-            done += await loop.run_in_executor(worker, table.write, listener.take())
+            await receiver.filled.wait()
+            done += await loop.run_in_executor(worker, table.write, receiver.take())
             memory.append(rss_bytes())
         seconds = time.perf_counter() - start_s
         transport.disconnect()

@@ -1,0 +1,98 @@
+"""`python -m bench`: measures the product beside the floor and prints a table or JSON lines."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.rounds import Measured, Memory, measure, measure_memory
+from bench.scenarios import MEMORY, RATIO_TARGET, SCENARIOS
+
+_MIB = 1 << 20
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSONL = "jsonl"
+
+
+def main(
+    records: Annotated[int, typer.Option(min=1, help="Records of each run.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of floor and product each.")] = 5,
+    memory_records: Annotated[
+        int, typer.Option(min=1, help="Records of the run whose memory is watched.")
+    ] = 1_000_000,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Only these (may be repeated); default all.")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,  # noqa: A002
+    strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
+) -> None:
+    """Measure records/s from socket to committed SQLite rows beside the floor: TR-548 alarms of
+    1.3 KB. Ratios can be compared between machines, records/s cannot.
+    """
+    known = [*SCENARIOS, MEMORY]
+    names = [each.name for each in known]
+    for name in scenario or ():
+        if name not in names:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}")
+    results: list[Measured | Memory] = []
+    console = Console(stderr=True)
+    for each in known:
+        if scenario and each.name not in scenario:
+            continue
+        with console.status(each.text):
+            result = (
+                measure_memory(each, memory_records)
+                if each is MEMORY
+                else measure(each, records, rounds)
+            )
+        results.append(result)
+        if format is Format.JSONL:
+            print(msgspec.json.encode(result).decode(), flush=True)
+    if format is Format.TABLE:
+        _print(results)
+    if strict and not all(result.met for result in results):
+        raise typer.Exit(1)
+
+
+def _print(results: list[Measured | Memory]) -> None:
+    console = Console()
+    speeds = Table(title=f"Records/s from socket to committed rows (target {RATIO_TARGET})")
+    for name in ("scenario", "load"):
+        speeds.add_column(name)
+    for name in ("floor", "product", "ratio", "met"):
+        speeds.add_column(name, justify="right")
+    for result in results:
+        if isinstance(result, Measured):
+            speeds.add_row(
+                result.scenario,
+                result.text,
+                f"{result.floor_records_per_s:,}",
+                f"{result.product_records_per_s:,}",
+                f"{result.ratio:.2f}",
+                "yes" if result.met else "[red]no",
+            )
+    if speeds.row_count:
+        console.print(speeds)
+    for result in results:
+        if isinstance(result, Memory):
+            first, last, peak = (
+                f"{size / _MIB:.0f} MiB"
+                for size in (result.first_bytes, result.last_bytes, result.peak_bytes)
+            )
+            console.print(
+                f"Memory over {result.records:,} records ({result.text}, "
+                f"{result.records_per_s:,}/s): {first} when warm, {last} at the end, {peak} at "
+                f"most: {'flat' if result.met else '[red]not flat'}",
+                soft_wrap=True,
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,133 @@
+"""Runs floor and product against one sender, each in a process of its own, in turns."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.report import Result
+from bench.scenarios import RATIO_TARGET, Scenario
+
+__all__ = ["Measured", "Memory", "measure", "measure_memory"]
+
+_ROOT = Path(__file__).parents[1]
+_RUN_S = 600
+_WARM_SHARE = 0.2
+_FLAT_GROWTH = 1.1
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """A scenario after all rounds. Rates are medians; the ratio is the median of the rounds'."""
+
+    scenario: str
+    text: str
+    records: int
+    rounds: int
+    floor_records_per_s: int
+    product_records_per_s: int
+    ratio: float
+    target: float
+    met: bool
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Resident memory of the product over a long run. `first` is after a fifth of the commits, when
+    the caches are filled.
+    """
+
+    scenario: str
+    text: str
+    records: int
+    records_per_s: int
+    first_bytes: int
+    last_bytes: int
+    peak_bytes: int
+    met: bool
+
+
+def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
+    """Alternate floor and product; the order changes each round."""
+    rates: dict[str, list[float]] = {"floor": [], "product": []}
+    with _sender(scenario, records) as (url, place):
+        keys = scenario.keys or records
+        if scenario.prefill:
+            for program in rates:
+                prepare = ["--prepare"] if program == "product" else []
+                _run(program, url, place / f"{program}-filled.db", keys, scenario, *prepare)
+        for number in range(rounds):
+            for program in sorted(rates, reverse=bool(number % 2)):
+                store = place / f"{program}.db"
+                if scenario.prefill:
+                    shutil.copyfile(place / f"{program}-filled.db", store)
+                result = _run(program, url, store, records, scenario)
+                rates[program].append(result.records_per_s)
+                store.unlink()
+    pairs = zip(rates["product"], rates["floor"], strict=True)
+    ratio = median(product / floor for product, floor in pairs)
+    return Measured(
+        scenario=scenario.name,
+        text=scenario.text,
+        records=records,
+        rounds=rounds,
+        floor_records_per_s=round(median(rates["floor"])),
+        product_records_per_s=round(median(rates["product"])),
+        ratio=round(ratio, 3),
+        target=RATIO_TARGET,
+        met=ratio >= RATIO_TARGET,
+    )
+
+
+def measure_memory(scenario: Scenario, records: int) -> Memory:
+    """One long run of the product, its memory looked at after each commit."""
+    with _sender(scenario, records) as (url, place):
+        if scenario.prefill:
+            _run("product", url, place / "product.db", scenario.keys, scenario, "--prepare")
+        result = _run("product", url, place / "product.db", records, scenario)
+    samples = result.rss_bytes
+    first = max(samples[: max(1, int(len(samples) * _WARM_SHARE))])
+    return Memory(
+        scenario=scenario.name,
+        text=scenario.text,
+        records=records,
+        records_per_s=round(result.records_per_s),
+        first_bytes=first,
+        last_bytes=samples[-1],
+        peak_bytes=max(samples),
+        met=max(samples) <= first * _FLAT_GROWTH,
+    )
+
+
+@contextmanager
+def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Path]]:
+    """A sender with its frames built: its URL, and a folder for stores."""
+    command = [sys.executable, "-m", "bench.sender", "--records", str(records)]
+    command += ["--keys", str(scenario.keys or records), "--per-frame", str(scenario.per_frame)]
+    command += ["--prefill"] * scenario.prefill
+    with (
+        tempfile.TemporaryDirectory(prefix="instep-bench-") as folder,
+        subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}", Path(folder)
+        finally:
+            process.kill()
+
+
+def _run(
+    program: str, url: str, store: Path, records: int, scenario: Scenario, *more: str
+) -> Result:
+    command = [sys.executable, "-m", f"bench.{program}", "--url", url, "--store", str(store)]
+    command += ["--records", str(records), *["--journal"] * scenario.journal, *more]
+    done = subprocess.run(
+        command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=_RUN_S
+    )
+    return msgspec.json.decode(done.stdout, type=Result)

@@ -1,0 +1,41 @@
+"""What is measured: each line of the table, and what it has to reach."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["MEMORY", "RATIO_TARGET", "SCENARIOS", "Scenario"]
+
+RATIO_TARGET = 0.8
+"""Least share of the floor's records a second."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """One kind of load. `keys` 0 means as many as records."""
+
+    name: str
+    text: str
+    per_frame: int = 1
+    keys: int = 0
+    prefill: bool = False
+    """Each key is in the store before the measured part begins."""
+    journal: bool = False
+    """Both write a row for each change: the product with journal = "changes"."""
+
+
+SCENARIOS = (
+    Scenario("new-1", "new keys, 1 a frame"),
+    Scenario("update-1", "all updates, 1 a frame", prefill=True),
+    Scenario("storm-1", "storm over 100 keys, 1 a frame", keys=100),
+    Scenario("new-50", "new keys, 50 a frame", per_frame=50),
+    Scenario("update-50", "all updates, 50 a frame", per_frame=50, prefill=True),
+    Scenario("storm-50", "storm over 100 keys, 50 a frame", per_frame=50, keys=100),
+    Scenario("journal-new", "new keys, 1 a frame, with a journal", journal=True),
+    Scenario(
+        "journal-update", "all updates, 1 a frame, with a journal", prefill=True, journal=True
+    ),
+    Scenario(
+        "journal-storm", "storm over 100 keys, 50 a frame, with a journal", 50, 100, journal=True
+    ),
+)
+MEMORY = Scenario("memory", "all updates over 20,000 keys", keys=20_000, prefill=True)

@@ -1,0 +1,87 @@
+"""The benchmark runs, tells the truth about what it ran, and reads its options."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.alarm import RECORD_BYTES, chunks, offset_of
+from bench.scenarios import MEMORY, SCENARIOS
+from instep_tapi.reader import Reader
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def _frames(sent: bytes) -> list[bytes]:
+    frames = []
+    while sent:
+        assert sent[0] == 0x81
+        width = {126: 2, 127: 8}.get(sent[1], 0)
+        size = int.from_bytes(sent[2 : 2 + width], "big") if width else sent[1]
+        frames.append(sent[2 + width : 2 + width + size])
+        sent = sent[2 + width + size :]
+    return frames
+
+
+@pytest.mark.parametrize(("per_frame", "count"), [(1, 7), (3, 3), (60, 1)])
+def test_the_product_reads_what_is_sent(per_frame: int, count: int) -> None:
+    frames = _frames(b"".join(chunks(first=5, count=7, keys=4, per_frame=per_frame)))
+    assert len(frames) == count
+    read = Reader("alarms").read(frames)
+    assert not read.unreadable
+    assert set(read.deviations) == {"event-time-nested"}
+    assert [record.offset for record in read.records] == list(range(5, 12))
+    assert [offset_of(record.token) for record in read.records] == list(range(5, 12))
+    keys = [record.key for record in read.records]
+    assert keys[:3] == keys[4:]
+    assert len(set(keys)) == 4
+
+
+def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
+    (frame,) = _frames(b"".join(chunks(first=0, count=1, keys=1, per_frame=1)))
+    assert len(frame) == pytest.approx(RECORD_BYTES, abs=20)
+    assert msgspec.json.decode(frame)["log-record-body"]["record-content"] == "CONDITION_DETECTOR"
+
+
+@pytest.mark.parametrize("scenario", ["update-50", "journal-storm"])
+def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
+    done = _bench("--records=300", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["scenario"] == scenario
+    assert told["records"] == 300
+    assert told["ratio"] > 0
+
+
+def test_memory_is_watched_and_printed() -> None:
+    done = _bench("--memory-records=2000", "--scenario=memory")
+    assert done.returncode == 0, done.stderr
+    assert "Memory over 2,000 records" in done.stdout
+
+
+def test_an_unknown_scenario_is_wrong_usage() -> None:
+    done = _bench("--scenario=nothing")
+    assert done.returncode == 2
+    assert "new-1" in done.stderr
+
+
+def test_scenarios_are_named_once() -> None:
+    names = [scenario.name for scenario in (*SCENARIOS, MEMORY)]
+    assert len(names) == len(set(names))
