@@ -99,7 +99,7 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
         short_identity(text) for text in wanted.strategies
     }:
         return f"its strategy {type_.storage_strategy or '(none)'} is not asked for"
-    if wanted.classes and type_.classes and ANY_CLASS not in type_.classes:
+    if wanted.classes and not _carries_everything(type_):
         classes = {short_identity(text) for text in wanted.classes}
         if classes.isdisjoint(type_.classes):
             return "it carries none of the classes that are asked for"
@@ -125,14 +125,20 @@ def _covered_by(
 ) -> str | None:
     """The id of a stream of a better strategy that carries all that this one would add."""
     asked = {short_identity(text) for text in wanted.classes}
-    classes = set(type_.classes) & asked if asked and type_.classes else set(type_.classes)
+    if _carries_everything(type_):
+        adds = asked
+    else:
+        adds = set(type_.classes) & asked if asked else set(type_.classes)
     for id_, other in kept:
-        if _rank(other) == _rank(type_):
-            continue
-        everything = not other.classes or ANY_CLASS in other.classes
-        if everything or (classes and classes <= set(other.classes)):
+        if _rank(other) != _rank(type_) and (
+            _carries_everything(other) or (adds and adds <= set(other.classes))
+        ):
             return id_
     return None
+
+
+def _carries_everything(type_: StreamType) -> bool:
+    return not type_.classes or ANY_CLASS in type_.classes
 
 
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:

@@ -354,9 +354,9 @@ async def test_only_truncated_and_restconf_refused(status: int) -> None:
     faults = Faults(restconf_status=status)
     async with serving(one_stream(storage=TRUNCATED), faults) as (_, source):
         info = await only(source)
-        with pytest.raises(BaselineError, match=f"current state is answered with {status}") as told:
+        with pytest.raises(BaselineError, match=f"state is answered with {status}") as raised:
             await anext(source.baseline(info, 0))
-        assert "cannot give state alone" in told.value.hint
+        assert "cannot give state alone" in raised.value.hint
 
 
 @pytest.mark.asyncio

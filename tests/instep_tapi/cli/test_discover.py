@@ -1,0 +1,95 @@
+"""`instep discover` against a real provider in another thread of control."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
+
+STREAMS = (StreamSettings("network"), StreamSettings("alarms", frozenset({"CONDITION_DETECTOR"})))
+
+
+@asynccontextmanager
+async def provider(token: str = "") -> AsyncIterator[str]:
+    auth = AuthSettings(tokens=frozenset({token} if token else ()))
+    context = Context({"uuid": "c", "service-interface-point": [{"uuid": "s"}]})
+    async with Provider(context, ProviderSettings(streams=STREAMS, auth=auth)) as served:
+        yield served.url
+
+
+async def instep(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "instep",
+        "discover",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.asyncio
+async def test_json_lines_tell_each_stream_and_why() -> None:
+    async with provider() as url:
+        code, out, _ = await instep(url, "--format", "jsonl", "--classes", "CONDITION_DETECTOR")
+    network, alarms = map(json.loads, out.splitlines())
+    assert code == 0
+    assert (alarms["stream"], alarms["chosen"], alarms["mode"]) == ("alarms", True, "log")
+    assert alarms["tombstone_retention_s"] == 4 * 3600
+    assert alarms["record_retention_s"] == "FOREVER"
+    assert network["chosen"] is False
+    assert network["reason"] == "it carries none of the classes that are asked for"
+
+
+@pytest.mark.asyncio
+async def test_the_table_and_nothing_to_follow() -> None:
+    async with provider() as url:
+        code, out, _ = await instep(url, "--classes", "DEVICE")
+    assert code == 1
+    assert "network" in out
+    assert "no: it" in out
+
+
+@pytest.mark.asyncio
+async def test_logins(tmp_path: Path) -> None:
+    config = tmp_path / "auth.toml"
+    config.write_text('[auth]\nkind = "bearer"\ntoken = "right-secret"\n')
+    token = tmp_path / "token"
+    token.write_text("right-secret")
+    async with provider("right-secret") as url:
+        for option in (
+            ("--token", "right-secret"),
+            ("--token-file", str(token)),
+            ("--auth-config", str(config)),
+        ):
+            assert (await instep(url, *option))[0] == 0
+        code, _, err = await instep(url, "--token", "wrong-secret")
+    assert code == 1
+    assert "the provider answers 401" in err
+    assert "wrong-secret" not in err
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ftp://h",), "is no URL of http:// or https://"),
+        (("http://h", "--ca", "/no/such.pem"), "no such file: /no/such.pem"),
+        (("http://h", "--auth-config", "/no/such.toml"), "/no/such.toml"),
+    ],
+)
+async def test_wrong_usage_ends_with_2(arguments: tuple[str, ...], message: str) -> None:
+    code, _, err = await instep(*arguments)
+    assert code == 2
+    assert message in err
