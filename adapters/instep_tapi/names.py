@@ -1,8 +1,10 @@
-"""The names of TAPI 2.1.3 streaming: identities, object classes, and the spellings met in the field.
+"""The names of TAPI 2.1.3 streaming: identities, object classes, and the spellings met in the
+field.
 
-TR-548 says the YANG is definitive (3.7), providers and the text itself say otherwise: an identity may be
-written ``tapi-streaming:RECORD_TYPE_DELETE``, ``RECORD_TYPE_DELETE`` or ``DELETE``, with blanks around it or
-with hyphens. The tables here are used by the reader (liberal) and by the provider (strict).
+TR-548 says the YANG is definitive (3.7), providers and the text itself say otherwise: an identity
+may be written ``tapi-streaming:RECORD_TYPE_DELETE``, ``RECORD_TYPE_DELETE`` or ``DELETE``, with
+blanks around it or with hyphens. The tables here are used by the reader (liberal) and by the
+provider (strict).
 """
 
 from enum import StrEnum
@@ -95,20 +97,20 @@ IDENTITY_PREFIXES: Final = (*(f"{base}_" for base in IDENTITIES), "CONNECTION_PR
 CONDITION_DETECTOR: Final = "CONDITION_DETECTOR"
 ANY_CLASS: Final = "ANY_CLASS"
 
-# object-class-identifier of tapi-streaming 2.1.3, in the order of the YANG.
-OBJECT_CLASSES: Final[tuple[str, ...]] = tuple(
-    """
-    NODE CONNECTION LINK CONNECTION_END_POINT CONNECTIVITY_SERVICE INTER_RULE_GROUP MAINTENANCE_ENTITY
-    MAINTENANCE_ENTITY_GROUP MEG_END_POINT MEG_INTERMEDIATE_POINT NODE_EDGE_POINT OAM_JOB PATH
-    NODE_RULE_GROUP PATH_COMPUTATION_SERVICE ROUTE RULE SERVICE_INTERFACE_POINT SWITCH SWITCH_CONTROL
-    TOPOLOGY VIRTUAL_NETWORK_SERVICE OAM_PROFILE OAM_SERVICE CONNECTION_SPEC ACCESS_PORT DEVICE
-    PHYSICAL_SPAN EQUIPMENT HOLDER CONDITION_DETECTOR AVAILABLE_STREAM STREAM_MONITOR
-    SUPPORTED_STREAM_TYPE NETWORK_TOPOLOGY_SERVICE TAPI_CONTEXT OAM_SERVICE_END_POINT PM_BIN_DATA
-    PM_CURRENT_DATA PM_HISTORY_DATA PM_THRESHOLD_DATA CONNECTIVITY_SERVICE_END_POINT ABSTRACT_STRAND
+_CLASS_TABLE: Final = """
+    NODE CONNECTION LINK CONNECTION_END_POINT CONNECTIVITY_SERVICE INTER_RULE_GROUP
+    MAINTENANCE_ENTITY MAINTENANCE_ENTITY_GROUP MEG_END_POINT MEG_INTERMEDIATE_POINT
+    NODE_EDGE_POINT OAM_JOB PATH NODE_RULE_GROUP PATH_COMPUTATION_SERVICE ROUTE RULE
+    SERVICE_INTERFACE_POINT SWITCH SWITCH_CONTROL TOPOLOGY VIRTUAL_NETWORK_SERVICE OAM_PROFILE
+    OAM_SERVICE CONNECTION_SPEC ACCESS_PORT DEVICE PHYSICAL_SPAN EQUIPMENT HOLDER
+    CONDITION_DETECTOR AVAILABLE_STREAM STREAM_MONITOR SUPPORTED_STREAM_TYPE
+    NETWORK_TOPOLOGY_SERVICE TAPI_CONTEXT OAM_SERVICE_END_POINT PM_BIN_DATA PM_CURRENT_DATA
+    PM_HISTORY_DATA PM_THRESHOLD_DATA CONNECTIVITY_SERVICE_END_POINT ABSTRACT_STRAND
     PATH_OBJECTIVE_FUNCTION PATH_OPTIMIZATION_CONSTRAINT PATH_SERVICE_END_POINT
     VIRTUAL_NETWORK_CONSTRAINT VIRTUAL_NETWORK_SERVICE_END_POINT ANY_CLASS
-    """.split()
-)
+"""
+# object-class-identifier of tapi-streaming 2.1.3, in the order of the YANG.
+OBJECT_CLASSES: Final[tuple[str, ...]] = tuple(_CLASS_TABLE.split())
 
 # Classes that have no container in log-record-body.
 CLASSES_WITHOUT_CONTAINER: Final = frozenset(
@@ -150,7 +152,9 @@ def short_identity(text: str) -> str:
 
 
 def long_identity(member: StrEnum, *, prefixed: bool = True) -> str:
-    """The identity as the YANG names it, ``tapi-streaming:RECORD_TYPE_DELETE`` or without its module."""
+    """The identity as the YANG names it, ``tapi-streaming:RECORD_TYPE_DELETE`` or without its
+    module.
+    """
     for base, enum in IDENTITIES.items():
         if isinstance(member, enum):
             name = f"{base}_{member.value}"
@@ -171,7 +175,9 @@ def container_of(class_name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def class_of(container: str) -> str:
-    """The object class whose entities are held by this member, of log-record-body or of the context tree."""
+    """The object class whose entities are held by this member, of log-record-body or of the
+    context tree.
+    """
     name = strip_module(container)
     return _IRREGULAR_CLASSES.get(name, name.upper().replace("-", "_"))
 

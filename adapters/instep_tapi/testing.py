@@ -1,4 +1,6 @@
-"""The test kit: a TR-548 provider with real logs, real sockets and chosen faults; see `Provider`."""
+"""The test kit: a TR-548 provider with real logs, real sockets and chosen faults; see
+`Provider`.
+"""
 
 from instep_tapi.provider import *  # noqa: F403
-from instep_tapi.provider import __all__ as __all__
+from instep_tapi.provider import __all__  # noqa: F401

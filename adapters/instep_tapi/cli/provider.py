@@ -55,7 +55,7 @@ def _fault(text: str) -> tuple[str, Any]:
         raise typer.BadParameter(f"{text!r}: write NAME or NAME=NUMBER") from error
 
 
-def provider(
+def provider(  # noqa: PLR0917 - options, given by name on the command line
     context: Annotated[
         Path | None, typer.Option(help="A TAPI context in JSON to serve.", dir_okay=False)
     ] = None,
@@ -112,7 +112,7 @@ def provider(
     user: Annotated[
         str | None, typer.Option(help="USER:PASSWORD for OAuth2 and the JSON login.")
     ] = None,
-    token_life: Annotated[str, typer.Option(help="How long a login lasts.")] = "1h",
+    token_life: Annotated[str, typer.Option(help="How long a login lasts.")] = "1h",  # noqa: S107 - a period
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     pong_timeout: Annotated[
@@ -153,7 +153,7 @@ def provider(
         raise typer.BadParameter("choose one of --context and --topology")
     try:
         style = RecordStyle(wrapper=Wrapper(wrapper), records_per_frame=records_per_frame)
-        log = {
+        log: dict[str, Any] = {
             "storage": LogStorageStrategy.COMPACTED
             if strategy is Strategy.EMULATED
             else LogStorageStrategy(strategy.value),
@@ -248,9 +248,9 @@ async def _serve(
     async with served:
         if storm[0]:
             await served.start_storm(*storm)
-        _announce(served, output)
         if ready_file is not None:
             ready_file.write_text(served.url + "\n")
+        _announce(served, output)
         await stopped.wait()
 
 

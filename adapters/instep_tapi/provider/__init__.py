@@ -1,4 +1,6 @@
-"""A TAPI streaming provider (TR-548 v1.1) to try clients against: real log, real server, chosen faults."""
+"""A TAPI streaming provider (TR-548 v1.1) to try clients against: real log, real server, chosen
+faults.
+"""
 
 from instep_tapi.provider.alarms import CONDITIONS, Condition
 from instep_tapi.provider.clock import ScaledClock

@@ -1,4 +1,6 @@
-"""Alarms as TR-548 4.4 to 4.8 has them: condition detectors with a state, keyed by their detector."""
+"""Alarms as TR-548 4.4 to 4.8 has them: condition detectors with a state, keyed by their
+detector.
+"""
 
 import hashlib
 import uuid
@@ -17,7 +19,8 @@ from instep_tapi.provider.records import RecordStyle, Statement
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that equipment detects: its usual abbreviation, what a device calls it, and its severity.
+    """A condition that equipment detects: its usual abbreviation, what a device calls it, and its
+    severity.
 
     `classes`: where it is detected. `affecting`: whether it takes service down.
     """
@@ -82,7 +85,8 @@ def conditions_of(cls: str) -> list[Condition]:
 
 @dataclass(slots=True)
 class Alarm:
-    """One alarm. Its key is the native id of its detector: location and condition, for ever the same (4.6).
+    """One alarm. Its key is the native id of its detector: location and condition, for ever the
+    same (4.6).
 
     `detector` tells several detectors of one condition at one entity apart.
     """

@@ -1,4 +1,6 @@
-"""Changes of an entity: merging them in, and telling them apart for CHANGE_ONLY (TR-548 3.8.2.2)."""
+"""Changes of an entity: merging them in, and telling them apart for CHANGE_ONLY (TR-548
+3.8.2.2).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +9,9 @@ GONE = object()
 
 
 def merge(value: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Merge `changes` into `value`: objects member by member, all else replaced, None removes (RFC 7396)."""
+    """Merge `changes` into `value`: objects member by member, all else replaced, None removes (RFC
+    7396).
+    """
     for name, change in changes.items():
         if change is None:
             value.pop(name, None)
@@ -23,7 +27,9 @@ def merge(value: dict[str, Any], changes: Mapping[str, Any]) -> None:
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The smallest members that differ, as (path, new value); the value of a removed one is GONE."""
+    """The smallest members that differ, as (path, new value); the value of a removed one is
+    GONE.
+    """
     for name in old:
         if name not in new:
             yield (*path, name), GONE

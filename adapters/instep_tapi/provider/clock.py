@@ -13,8 +13,9 @@ from instep.errors import ConfigurationError
 class ScaledClock:
     """Real time for stamps; configured periods are divided by `time_scale`.
 
-    With `time_scale=3600` a tombstone retention of an hour passes in a second, while append time stamps
-    stay what a wall clock shows. What a stream declares about itself is the period as it really passes.
+    With `time_scale=3600` a tombstone retention of an hour passes in a second, while append time
+    stamps stay what a wall clock shows. What a stream declares about itself is the period as it
+    really passes.
 
     `time_scale`: how many configured seconds pass in one real second.
     `now`: seconds since the epoch; injected by tests.

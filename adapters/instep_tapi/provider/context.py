@@ -1,8 +1,8 @@
 """A TAPI context as a tree and as the entities in it, kept together as they change.
 
 Every object with a uuid, wherever it is nested, is an entity. A record states it without its
-subordinate entities, which have records of their own (TR-548 3.10), and with a parent-address from the
-highest ancestor to the lowest, the context itself omitted. RESTCONF reads the tree as it is.
+subordinate entities, which have records of their own (TR-548 3.10), and with a parent-address from
+the highest ancestor to the lowest, the context itself omitted. RESTCONF reads the tree as it is.
 """
 
 from collections import Counter
@@ -58,7 +58,9 @@ def _own(value: Json) -> Json:
 
 
 class Context:
-    """The tree of one TAPI context and an index of its entities by entity-key, parents before children."""
+    """The tree of one TAPI context and an index of its entities by entity-key, parents before
+    children.
+    """
 
     def __init__(self, root: Object, where: str = "context") -> None:
         self.root = root
@@ -71,7 +73,8 @@ class Context:
 
     @classmethod
     def load(cls, path: Path) -> "Context":
-        """Read a context from a JSON file, with or without module prefixes (RFC 7951 or the RI's style).
+        """Read a context from a JSON file, with or without module prefixes (RFC 7951 or the RI's
+        style).
 
         Raises ConfigurationError when the file cannot be read or holds no context.
         """
@@ -101,8 +104,9 @@ class Context:
     def create(self, parent_key: str | None, path: str, value: Object) -> list[Node]:
         """Add an object with a uuid, and the entities in it, to a list.
 
-        `path`: the members from the parent to the list, such as ``tapi-connectivity:cep-list/connection-end-point``.
-        Returns the new nodes, the object's own first. Raises KeyError for an unknown parent.
+        `path`: the members from the parent to the list, such as
+        ``tapi-connectivity:cep-list/connection-end-point``. Returns the new nodes, the object's
+        own first. Raises KeyError for an unknown parent.
         """
         parent = self.nodes[parent_key] if parent_key is not None else None
         holder = parent.value if parent else self.root
@@ -163,11 +167,13 @@ def _member(value: Object, name: str) -> str:
 
 
 def resource(root: Object, path: list[str]) -> tuple[str, Json] | None:
-    """The resource at an RFC 8040 path below a context, with its prefixed name; None where there is none.
+    """The resource at an RFC 8040 path below a context, with its prefixed name; None where there
+    is none.
 
     The segments are still percent-encoded. A list entry comes as a list of one (RFC 8040 4.3).
     """
-    name, value, module = CONTEXT_MEMBER, root, "tapi-common"
+    value: Json = root
+    name, module = CONTEXT_MEMBER, "tapi-common"
     for segment in path:
         wanted, _, key = segment.partition("=")
         if not isinstance(value, dict):

@@ -20,8 +20,8 @@ class Faults:
         silent: connections stay open and nothing is sent.
     Tokens:
         rewind_records: a client that resumes gets so many records again first (at-least-once).
-        expire_tokens: every token is taken for too old, so the stream restarts from the oldest record.
-        refuse_tokens: a handshake with a token is refused with this HTTP status.
+        expire_tokens: every token is taken for too old, so the stream restarts from the oldest
+        record. refuse_tokens: a handshake with a token is refused with this HTTP status.
         forget_log: the log is lost and rebuilt at the next connection; turns itself off.
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
@@ -83,9 +83,11 @@ class Faults:
                 )
             default = known[name].default
             allowed: tuple[type, ...] = (bool,) if isinstance(default, bool) else (int, float)
-            if (default is None and value is None) or isinstance(value, allowed):
-                if isinstance(value, bool) == isinstance(default, bool):
-                    continue
+            fits = isinstance(value, allowed) and isinstance(value, bool) is isinstance(
+                default, bool
+            )
+            if fits or (default is None and value is None):
+                continue
             raise ConfigurationError(f"fault {name} cannot be {value!r}")
         for name, value in values.items():
             setattr(self, name, value)

@@ -1,11 +1,12 @@
-"""A stream's log, without I/O: append, partitions, compaction, truncation, and reading from a token.
+"""A stream's log, without I/O: append, partitions, compaction, truncation, and reading from a
+token.
 
-The rules are those of TR-548 3.8.1 (storage strategies), 5.2.7 to 5.2.9 and 5.8 (where a stream starts)
-and 6.1 (compaction). The clock is injected; nothing here waits.
+The rules are those of TR-548 3.8.1 (storage strategies), 5.2.7 to 5.2.9 and 5.8 (where a stream
+starts) and 6.1 (compaction). The clock is injected; nothing here waits.
 
-How it is kept: records get an ordinal in the order of appending. A dict from ordinal to record and a
-list of the ordinals hold them; a removed record leaves a hole in the list, which is rebuilt when more
-than half of it is holes. So append, removal and seeking stay cheap with a million records.
+How it is kept: records get an ordinal in the order of appending. A dict from ordinal to record and
+a list of the ordinals hold them; a removed record leaves a hole in the list, which is rebuilt when
+more than half of it is holes. So append, removal and seeking stay cheap with a million records.
 """
 
 import math
@@ -27,7 +28,9 @@ LATEST = "latest"
 
 @dataclass(slots=True)
 class LogRecord:
-    """One record in a log. `data` is the whole log-record, encoded; `offset` counts within `partition`."""
+    """One record in a log. `data` is the whole log-record, encoded; `offset` counts within
+    `partition`.
+    """
 
     ordinal: int
     key: str
@@ -53,7 +56,8 @@ class LogSettings:
     """How long a log keeps what. Periods are real seconds, already scaled.
 
     `compaction_delay_s`: a COMPACTED log keeps every record at least this long (3.7.1).
-    `tombstone_retention_s`: a COMPACTED log keeps tombstones this long; at least the compaction delay.
+    `tombstone_retention_s`: a COMPACTED log keeps tombstones this long; at least the compaction
+    delay.
     `retention_s`, `retention_records`: the age and the number of records a TRUNCATED log keeps.
     """
 
@@ -69,8 +73,9 @@ class LogSettings:
             raise ConfigurationError(f"a log has at least 1 partition, not {self.partitions}")
         if self.tombstone_retention_s < self.compaction_delay_s:
             raise ConfigurationError(
-                f"tombstone retention ({self.tombstone_retention_s} s) is shorter than the compaction "
-                f"delay ({self.compaction_delay_s} s); TR-548 4.3 wants it as long or longer"
+                f"tombstone retention ({self.tombstone_retention_s} s) is shorter than the "
+                f"compaction delay ({self.compaction_delay_s} s)",
+                hint="TR-548 4.3 wants it as long or longer",
             )
         if self.retention_records is not None and self.retention_records < 1:
             raise ConfigurationError(f"a log keeps at least 1 record, not {self.retention_records}")
@@ -100,7 +105,8 @@ class Log:
         self._latest: dict[str, LogRecord] = {}
         self._subtrees: dict[str, set[str]] = {}
         self._offsets = [0] * settings.partitions
-        # Records that wait: for the end of the compaction delay (or of their retention), and tombstones
+        # Records that wait: for the end of the compaction delay (or of their retention), and
+        # tombstones
         # for the end of theirs. Both are in the order of appending, so only the head is looked at.
         self._young: deque[LogRecord] = deque()
         self._tombstones: deque[LogRecord] = deque()
@@ -134,7 +140,9 @@ class Log:
     def append(
         self, key: str, kind: RecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
     ) -> LogRecord:
-        """Append one record. `parent`: for a record of a part of an entity, that entity's key (3.8.2.2)."""
+        """Append one record. `parent`: for a record of a part of an entity, that entity's key
+        (3.8.2.2).
+        """
         now = self._now()
         partition = zlib.crc32((parent or key).encode()) % self.settings.partitions
         ordinal = self.next_ordinal
@@ -221,7 +229,9 @@ class Log:
         self._records.pop(record.ordinal, None)
 
     def start(self, token: str | None) -> tuple[int, Start]:
-        """The ordinal to read from for a client's `start_from`, and which of the rules applied (5.8)."""
+        """The ordinal to read from for a client's `start_from`, and which of the rules applied
+        (5.8).
+        """
         self.clean()
         oldest = self.oldest
         first = oldest.ordinal if oldest else self.next_ordinal
@@ -239,7 +249,9 @@ class Log:
         return place.ordinal + 1, Start.RESUMED
 
     def back(self, ordinal: int, records: int) -> int:
-        """The ordinal that lies `records` kept records before `ordinal`, or that of the oldest record."""
+        """The ordinal that lies `records` kept records before `ordinal`, or that of the oldest
+        record.
+        """
         index = bisect_left(self._ordinals, ordinal)
         while index and records:
             index -= 1
@@ -251,7 +263,9 @@ class Log:
     def read(
         self, ordinal: int, max_records: int = 512, max_bytes: int = 1 << 18
     ) -> list[LogRecord]:
-        """Records from `ordinal` on in the order of appending, within both bounds (at least one)."""
+        """Records from `ordinal` on in the order of appending, within both bounds (at least
+        one).
+        """
         self.clean()
         records: list[LogRecord] = []
         size_bytes = 0
@@ -267,7 +281,8 @@ class Log:
         return records
 
     def lost(self, ordinal: int, started_s: float, start: Start) -> bool:
-        """Whether a reader at `ordinal` may have missed what it needs, so must be dropped (5.2.6, 5.8).
+        """Whether a reader at `ordinal` may have missed what it needs, so must be dropped (5.2.6,
+        5.8).
 
         A reader that began at the oldest record is granted the tombstone retention to pass the old
         part of the log (5.2.3 step 6); but not past a tombstone removed ahead of it.

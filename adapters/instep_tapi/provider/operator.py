@@ -1,4 +1,6 @@
-"""What happens in the network: entities and alarms come, change and go, and the streams say so. No I/O."""
+"""What happens in the network: entities and alarms come, change and go, and the streams say so. No
+I/O.
+"""
 
 import random
 from collections.abc import Callable, Mapping
@@ -54,8 +56,9 @@ class Operator:
     def create(self, parent_key: str | None, path: str, value: dict[str, Any]) -> list[str]:
         """Add an entity, with all entities nested in it, under a parent (None: the context).
 
-        `path`: the members from the parent to the list it goes into, such as ``owned-node-edge-point``.
-        Returns the entity-keys. Raises ConfigurationError for an unknown parent or an object without uuid.
+        `path`: the members from the parent to the list it goes into, such as
+        ``owned-node-edge-point``. Returns the entity-keys. Raises ConfigurationError for an
+        unknown parent or an object without uuid.
         """
         if parent_key is not None:
             self._node(parent_key)
@@ -135,7 +138,9 @@ class Operator:
         severity: str | None = None,
         acknowledged: bool | None = None,
     ) -> None:
-        """Change an alarm that is there: INTERMITTENT, another severity, acknowledged (4.4, 4.5)."""
+        """Change an alarm that is there: INTERMITTENT, another severity, acknowledged (4.4,
+        4.5).
+        """
         alarm = self._alarm(key)
         alarm.state = state or alarm.state
         alarm.severity = severity or alarm.severity
@@ -144,7 +149,9 @@ class Operator:
         self._say_alarm(alarm)
 
     def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None:
-        """Clear an alarm: CLEAR followed immediately by TOMBSTONE, or a TOMBSTONE alone (4.4, 4.7)."""
+        """Clear an alarm: CLEAR followed immediately by TOMBSTONE, or a TOMBSTONE alone (4.4,
+        4.7).
+        """
         alarm = self._alarm(key)
         del self.alarms[key]
         at_entity = self._alarms_of[alarm.measured_key]
@@ -173,7 +180,8 @@ class Operator:
             if len(self.alarms) > before:
                 raised.append(key)
             else:
-                # Taken: from now on number the detectors, so that a small network can have many alarms.
+                # Taken: from now on number the detectors, so that a small network can have many
+                # alarms.
                 detector += 1
         return raised
 

@@ -50,8 +50,9 @@ class Provider:
     """A TR-548 provider. An asynchronous context manager: it serves from entering to leaving.
 
     `content`: the context to serve; None is an empty one. The provider keeps and changes it.
-    `faults`: what it does wrong; the same object can be changed while it runs (`set_faults` wakes clients).
-    Raises ConfigurationError for settings that contradict each other or an address that is taken.
+    `faults`: what it does wrong; the same object can be changed while it runs (`set_faults` wakes
+    clients). Raises ConfigurationError for settings that contradict each other or an address that
+    is taken.
     """
 
     def __init__(
@@ -212,7 +213,9 @@ class Provider:
         return len(listeners)
 
     def forget_log(self, stream: str | None = None) -> None:
-        """Lose the log and fill a new one from current state (ST-1.3 case 2): no token is known then."""
+        """Lose the log and fill a new one from current state (ST-1.3 case 2): no token is known
+        then.
+        """
         for s in [self.stream(stream)] if stream else self.streams:
             s.forget_log()
             s.wake()
@@ -222,7 +225,9 @@ class Provider:
         self.stream(stream).hearing = False
 
     def recover(self, stream: str) -> int:
-        """End an internal loss: audit the log and repair it (ST-1.2). Returns the records appended."""
+        """End an internal loss: audit the log and repair it (ST-1.2). Returns the records
+        appended.
+        """
         s = self.stream(stream)
         s.state = StreamState.ALIGNING
         repaired = s.audit()

@@ -1,7 +1,8 @@
-"""A client's way through a stream's log: where it starts, what comes next, and when it is lost. No I/O.
+"""A client's way through a stream's log: where it starts, what comes next, and when it is lost. No
+I/O.
 
-The log is read when there is room to send, never ahead of the client: a slow client slips back in the
-log, past the compaction delay to the tombstone retention, as TR-548 5.2.5 and 5.2.6 have it.
+The log is read when there is room to send, never ahead of the client: a slow client slips back in
+the log, past the compaction delay to the tombstone retention, as TR-548 5.2.5 and 5.2.6 have it.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,9 @@ class Reader:
             self.position = self.log.back(self.position, self._faults.rewind_records)
 
     def lost(self) -> bool:
-        """Whether the client must be dropped, having fallen too far behind or its log being gone."""
+        """Whether the client must be dropped, having fallen too far behind or its log being
+        gone.
+        """
         return self.log is not self._stream.log or self.log.lost(
             self.position, self._started_s, self.start
         )
@@ -67,13 +70,15 @@ class Reader:
         return records
 
     def _read_snapshot(self, max_records: int) -> Sequence[LogRecord]:
-        """The next page of current state, as it is now. Its tokens do not resume, but for the last one."""
+        """The next page of current state, as it is now. Its tokens do not resume, but for the last
+        one.
+        """
         page: list[LogRecord] = []
         while self._snapshot and len(page) < max_records:
             statement = self._stream.entities.get(self._snapshot.pop())
-            record = statement and statement.record
-            if record is None:
+            if statement is None or statement.record is None:
                 continue
+            record = statement.record
             complete = not self._snapshot
             token = self.log.tokens.encode(
                 self._complete_at if complete else record.ordinal,

@@ -1,8 +1,8 @@
 """How log records are spelled: the log-record of TR-548 3.10, and the spellings met in the field.
 
-By default the provider writes what the YANG and the published examples agree on: one bare log-record a
-frame, identities by name, flat event time, RFC 3339 stamps. Every other spelling that a client must be
-able to read can be chosen, so that its reader can be tried against each.
+By default the provider writes what the YANG and the published examples agree on: one bare
+log-record a frame, identities by name, flat event time, RFC 3339 stamps. Every other spelling that
+a client must be able to read can be chosen, so that its reader can be tried against each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -134,7 +134,8 @@ class RecordEncoder:
         content = statement.cls
         if record.kind is RecordType.DELETE:
             return f"{header}{self._body}{self._about(record, statement, ANY_CLASS)}}}}}".encode()
-        # Classes without a container in 2.1.3 are stated all the same, under the name one would expect.
+        # Classes without a container in 2.1.3 are stated all the same, under the name one would
+        # expect.
         container = container_of(content) or content.lower().replace("_", "-")
         about = self._about(record, statement, content)
         head = f'{header}{self._body}{about},"{self._prefix}{container}":'

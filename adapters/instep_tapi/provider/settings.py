@@ -16,8 +16,8 @@ class StreamSettings:
     """One stream. Periods are configured seconds, divided by the provider's time scale.
 
     `classes` None: all classes that no other stream names.
-    `emulated`: compaction is emulated (3.19.2): the stream is declared COMPACTED, and fed from a snapshot
-    of current state followed by a log truncated at `retention_s`.
+    `emulated`: compaction is emulated (3.19.2): the stream is declared COMPACTED, and fed from a
+    snapshot of current state followed by a log truncated at `retention_s`.
     `statement_period_s`: with WHOLE_ENTITY_PERIODIC, how often every entity is stated again.
     """
 
@@ -60,8 +60,8 @@ class AuthSettings:
 
     `tokens`: tokens that are valid for ever.
     `client_id`, `client_secret`: OAuth2 client credentials, at `token_path`.
-    `username`, `password`: OAuth2 password grant at `token_path`, and a login by POST at `login_path`
-    with these two fields in a JSON or form body, answered with `login_token_field`.
+    `username`, `password`: OAuth2 password grant at `token_path`, and a login by POST at
+    `login_path` with these two fields in a JSON or form body, answered with `login_token_field`.
     `token_life_s`: real seconds after which a token that was given out expires.
     """
 
@@ -93,10 +93,11 @@ class Aliases(StrEnum):
 class DiscoveryStyle:
     """How the streams are shown, in the spellings of the field.
 
-    `prefixed_members`: every augmented member carries its module (as from YANG), or none (as from the
-    OpenAPI files of 2.1.3). `identities` of the stream types are written as in `RecordStyle`.
+    `prefixed_members`: every augmented member carries its module (as from YANG), or none (as from
+    the OpenAPI files of 2.1.3). `identities` of the stream types are written as in `RecordStyle`.
     `retention`: minutes are decimals where a time scale makes them so.
-    `list_reads`: whether the lists of streams can be read without a key; the OpenAPI files have no such path.
+    `list_reads`: whether the lists of streams can be read without a key; the OpenAPI files have no
+    such path.
     """
 
     host_meta: bool = True
@@ -120,7 +121,8 @@ class ProviderSettings:
     `compression`: whether permessage-deflate is accepted.
     `control`: whether the control endpoint ``/_instep/`` is there.
     `seed`: of all that is random, except the identity of a log.
-    `active_at_start`: whether streams turn ACTIVE at once, or stay ALIGNING until `Provider.activate`.
+    `active_at_start`: whether streams turn ACTIVE at once, or stay ALIGNING until
+    `Provider.activate`.
     """
 
     host: str = "127.0.0.1"

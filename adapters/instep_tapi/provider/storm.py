@@ -16,7 +16,8 @@ _CATCH_UP_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class StormSettings:
-    """`changes_per_s`: how much happens. `keys`: over how many alarms and entities; None is all there are.
+    """`changes_per_s`: how much happens. `keys`: over how many alarms and entities; None is all
+    there are.
 
     `alarm_share`: the part of the changes that are about alarms (0 to 1).
     """
@@ -90,7 +91,9 @@ class Storm:
             self._operator.update(key, {"operational-state": "DISABLED" if up else "ENABLED"})
 
     async def run(self) -> None:
-        """Go on at the rate until cancelled. What cannot be kept up with is not caught up in one burst."""
+        """Go on at the rate until cancelled. What cannot be kept up with is not caught up in one
+        burst.
+        """
         loop = asyncio.get_running_loop()
         done_at = loop.time()
         period_s = 1 / self._settings.changes_per_s

@@ -34,7 +34,9 @@ class Counters:
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """A connected client, as the stream monitor shows it (TR-548 3.18). `drop` cuts its connection."""
+    """A connected client, as the stream monitor shows it (TR-548 3.18). `drop` cuts its
+    connection.
+    """
 
     client_id: str
     address: str
@@ -105,7 +107,9 @@ class Stream:
             statement.record = self._append(kind, part, parent=statement.key)
 
     def end(self, key: str, *, event_s: float | None = None, delete: bool = True) -> None:
-        """Say that an entity is no more: DELETE and TOMBSTONE, or a TOMBSTONE alone (3.8.1.1, 4.4)."""
+        """Say that an entity is no more: DELETE and TOMBSTONE, or a TOMBSTONE alone (3.8.1.1,
+        4.4).
+        """
         statement = self.entities.pop(key, None)
         if statement is None or not self.hearing:
             return
@@ -140,13 +144,17 @@ class Stream:
         return [key for _, key in sorted(stated)]
 
     def forget_log(self) -> None:
-        """Lose the log and fill a new one from current state (ST-1.3, case 2): no token is known any more."""
+        """Lose the log and fill a new one from current state (ST-1.3, case 2): no token is known
+        any more.
+        """
         self.log = Log(self._log_settings, self._now)
         self.hearing = True
         self.say_all_again()
 
     def audit(self) -> int:
-        """Repair the log after an internal loss (ST-1.2 step 3). Returns how many records that took."""
+        """Repair the log after an internal loss (ST-1.2 step 3). Returns how many records that
+        took.
+        """
         self.hearing = True
         before = self.log.next_ordinal
         for latest in self.log.statements():

@@ -17,7 +17,8 @@ _IN_SNAPSHOT = 2
 class Place:
     """Where a token points: a record's ordinal in its log, and when that record was appended.
 
-    `in_snapshot`: the record was sent from a snapshot of current state that was not complete after it.
+    `in_snapshot`: the record was sent from a snapshot of current state that was not complete after
+    it.
     """
 
     ordinal: int
@@ -30,7 +31,8 @@ class Tokens:
 
     def __init__(self, log_id: int) -> None:
         self._stem = f"{log_id & 0x7FFFFFFF}_"
-        # A signed 32-bit number in the middle, as in the field: here a second half of the log's identity.
+        # A signed 32-bit number in the middle, as in the field: here a second half of the log's
+        # identity.
         self._middle = f":{((log_id >> 31) & 0xFFFFFFFF) - 0x80000000}:"
 
     def encode(

@@ -1,9 +1,11 @@
-"""A real backbone from topohub, expanded into a TAPI context: `sndlib/germany50` and some 700 others.
+"""A real backbone from topohub, expanded into a TAPI context: `sndlib/germany50` and some 700
+others.
 
 Each site is a photonic node with a network port per fibre and client ports for its services; each
-fibre is a link; each of the largest demands is a connectivity service with its top-level connection,
-routed over the shortest path by the fibres' lengths, with a connection-end-point at every port on the
-way. Names are those of the sites. Uuids are derived from the names, so they are the same every time.
+fibre is a link; each of the largest demands is a connectivity service with its top-level
+connection, routed over the shortest path by the fibres' lengths, with a connection-end-point at
+every port on the way. Names are those of the sites. Uuids are derived from the names, so they are
+the same every time.
 """
 
 import heapq
@@ -58,9 +60,11 @@ class Backbone:
 
 
 def backbone(name: str) -> Backbone:
-    """A backbone of topohub by its name. Raises ConfigurationError when there is none of that name."""
+    """A backbone of topohub by its name. Raises ConfigurationError when there is none of that
+    name.
+    """
     try:
-        import topohub  # noqa: PLC0415 - an extra, needed for this only
+        import topohub  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, for this only
     except ImportError as error:
         raise ConfigurationError(
             "the package topohub is not installed", where=name, hint='pip install "instep[tapi]"'
@@ -291,7 +295,9 @@ class _Builder:
         return {**self._port_ref(site, port), "connection-end-point-uuid": cep["uuid"]}
 
     def _shortest(self, a: str, b: str) -> list[tuple[int, str, str]]:
-        """The shortest route by length (Dijkstra), as (fibre, near site, far site); empty without one."""
+        """The shortest route by length (Dijkstra), as (fibre, near site, far site); empty without
+        one.
+        """
         heap: list[tuple[float, str]] = [(0.0, a)]
         came: dict[str, tuple[str, int]] = {}
         best = {a: 0.0}

@@ -1,13 +1,16 @@
-"""What the provider's tests share: a small network, and a plain client that knows nothing of instep."""
+"""What the provider's tests share: a small network, and a plain client that knows nothing of
+instep.
+"""
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+from yarl import URL
 
 from instep_tapi.provider import Context, Provider, ProviderSettings, RecordStyle, StreamSettings
 
@@ -108,9 +111,7 @@ async def connected(
         yield StreamClient(ws)
 
 
-def stream_url(provider: Provider, stream: str = "all", start_from: str | None = None) -> Any:
-    from yarl import URL
-
+def stream_url(provider: Provider, stream: str = "all", start_from: str | None = None) -> URL:
     path = f"/data/context/stream-context/available-stream={provider.stream(stream).uuid}"
     query = f"?start_from={quote(start_from, safe='')}" if start_from is not None else ""
     base = provider.url.replace("http", "ws", 1)

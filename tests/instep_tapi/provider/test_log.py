@@ -1,62 +1,19 @@
 """The log: compaction, truncation, where a stream starts, and when a reader is lost."""
 
-from dataclasses import dataclass, field
+from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import LogStorageStrategy, RecordType
-from instep_tapi.provider.log import Log, LogRecord, LogSettings, Start
-
-CREATE, DELETE, TOMBSTONE = RecordType.CREATE_UPDATE, RecordType.DELETE, RecordType.TOMBSTONE
-
-
-@dataclass
-class Bench:
-    """A log with a clock that a test moves."""
-
-    settings: LogSettings
-    now_s: float = 1_000_000.0
-    log: Log = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.log = Log(self.settings, lambda: self.now_s, log_id=7)
-
-    def say(self, *keys: str, kind: RecordType = CREATE) -> LogRecord:
-        for key in keys:
-            record = self.log.append(key, kind, lambda r: f"{r.key}@{r.ordinal}".encode())
-        return record
-
-    def end(self, key: str) -> LogRecord:
-        self.say(key, kind=DELETE)
-        return self.say(key, kind=TOMBSTONE)
-
-    def wait(self, period_s: float) -> None:
-        self.now_s += period_s
-        self.log.clean()
-
-    def content(self) -> list[str]:
-        marks = {CREATE: "", DELETE: "-", TOMBSTONE: "!"}
-        return [f"{r.key}{marks[r.kind]}" for r in self.log]
-
-
-def compacted(delay_s: float = 10, retention_s: float = 60, partitions: int = 1) -> Bench:
-    return Bench(
-        LogSettings(
-            compaction_delay_s=delay_s, tombstone_retention_s=retention_s, partitions=partitions
-        )
-    )
-
-
-def truncated(records: int | None = None, retention_s: float = 60) -> Bench:
-    return Bench(
-        LogSettings(
-            LogStorageStrategy.TRUNCATED, retention_s=retention_s, retention_records=records
-        )
-    )
+from instep_tapi.names import LogStorageStrategy
+from instep_tapi.provider.log import Log, LogSettings, Start
+from tests.instep_tapi.provider.bench import (
+    CREATE,
+    TOMBSTONE,
+    Bench,
+    compacted,
+    truncated,
+)
 
 
 def test_3_8_1_1_all_records_are_kept_for_the_compaction_delay_then_only_the_latest() -> None:
@@ -298,107 +255,6 @@ def test_the_place_of_removed_records_is_given_back() -> None:
         {"retention_records": 0},
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, int]) -> None:
+def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         LogSettings(**wrong)
-
-
-@dataclass
-class Client:
-    """A client of the model: what it holds, its token, and how it is connected."""
-
-    held: dict[str, int] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    token: str | None = None
-    position: int = 0
-    start: Start = Start.OLDEST
-    started_s: float = 0.0
-
-
-class LogAgainstAList(RuleBasedStateMachine):
-    """The log beside a plain list of all that was ever appended, and slow clients of it."""
-
-    keys = st.sampled_from("abcde")
-
-    @initialize(
-        delay_s=st.integers(0, 20), longer_s=st.integers(0, 40), partitions=st.integers(1, 3)
-    )
-    def begin(self, delay_s: int, longer_s: int, partitions: int) -> None:
-        self.bench = compacted(delay_s, delay_s + longer_s, partitions)
-        self.model: list[LogRecord] = []
-        self.clients = [Client() for _ in range(2)]
-        for client in self.clients:
-            self._connect(client)
-
-    def _connect(self, client: Client) -> None:
-        client.position, client.start = self.bench.log.start(client.token)
-        client.started_s = self.bench.now_s
-        if client.start is not Start.RESUMED:
-            client.seen = set()
-
-    @rule(key=keys)
-    def state(self, key: str) -> None:
-        self.model.append(self.bench.say(key))
-
-    @rule(key=keys)
-    def end(self, key: str) -> None:
-        self.model.append(self.bench.say(key, kind=DELETE))
-        self.model.append(self.bench.say(key, kind=TOMBSTONE))
-
-    @rule(period_s=st.integers(1, 30))
-    def wait(self, period_s: int) -> None:
-        self.bench.wait(period_s)
-
-    @rule(who=st.integers(0, 1))
-    def reconnect(self, who: int) -> None:
-        self._connect(self.clients[who])
-
-    @rule(who=st.integers(0, 1), records=st.integers(1, 5))
-    def read(self, who: int, records: int) -> None:
-        client, log = self.clients[who], self.bench.log
-        if log.lost(client.position, client.started_s, client.start):
-            self._connect(client)
-        for record in log.read(client.position, max_records=records):
-            if record.kind is CREATE:
-                client.held[record.key] = record.ordinal
-                client.seen.add(record.key)
-            else:
-                client.held.pop(record.key, None)
-            client.token, client.position = record.token, record.ordinal + 1
-
-    @rule(who=st.integers(0, 1))
-    def a_client_that_reads_to_the_end_is_consistent(self, who: int) -> None:
-        client, log = self.clients[who], self.bench.log
-        for _ in range(len(self.model) + 2):
-            self.read(who, 5)
-        swept = {key: held for key, held in client.held.items() if key in client.seen}
-        assert swept == {
-            key: record.ordinal for key, record in self.latest().items() if record.kind is CREATE
-        }
-        assert not log.read(client.position)
-
-    def latest(self) -> dict[str, LogRecord]:
-        return {record.key: record for record in self.model}
-
-    @invariant()
-    def the_log_keeps_what_it_must_and_no_more(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        log, latest = self.bench.log, self.latest()
-        log.clean()
-        settings = self.bench.settings
-        kept = []
-        for record in self.model:
-            age_s = self.bench.now_s - record.appended_s
-            is_latest = latest[record.key] is record
-            if is_latest and record.kind is TOMBSTONE:
-                keep = age_s < settings.tombstone_retention_s
-            else:
-                keep = is_latest or age_s < settings.compaction_delay_s
-            kept += [record.ordinal] if keep else []
-        assert [record.ordinal for record in log] == kept
-        assert [record.ordinal for record in log.read(0)] == kept
-
-
-TestLogAgainstAList = LogAgainstAList.TestCase
-TestLogAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

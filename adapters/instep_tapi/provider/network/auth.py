@@ -1,4 +1,6 @@
-"""Logins: OAuth2 (client credentials, password), a JSON login, and Bearer tokens (RFC 6749, RFC 6750)."""
+"""Logins: OAuth2 (client credentials, password), a JSON login, and Bearer tokens (RFC 6749, RFC
+6750).
+"""
 
 import base64
 import hmac

@@ -1,6 +1,8 @@
-"""The control endpoint ``/_instep/``: lets a test in another process see the truth and cause trouble.
+"""The control endpoint ``/_instep/``: lets a test in another process see the truth and cause
+trouble.
 
-It has no login, so it is off unless asked for. Bodies are JSON; an error is {"error": text} with 400.
+It has no login, so it is off unless asked for. Bodies are JSON; what is wrong with one is
+answered by 400 and {"error": text}.
 
     GET  entities           JSON lines: stream, stream_id, key, class, token, appended_at, body
     GET  counters           per stream-id: connections, records_sent, resumes_by_token …
@@ -19,8 +21,9 @@ It has no login, so it is off unless asked for. Bodies are JSON; an error is {"e
     POST revoke             make all logins invalid
 """
 
+import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -39,103 +42,99 @@ _CHUNK_RECORDS = 1000
 
 def control_routes(provider: "Provider") -> list[web.RouteDef]:
     """The routes of the control endpoint of one provider."""
+    commands = Commands(provider)
 
-    async def storm(body: Body) -> Any:
-        if body["changes_per_s"]:
-            return await provider.start_storm(body["changes_per_s"], body.get("keys"))
-        return await provider.stop_storm()
-
-    async def drop(body: Body) -> Any:
-        return {"dropped": provider.drop_clients(body.get("stream"))}
-
-    async def forget(body: Body) -> Any:
-        return provider.forget_log(body.get("stream"))
-
-    async def pause(body: Body) -> Any:
-        return provider.pause(body["stream"])
-
-    async def activate(body: Body) -> Any:
-        return provider.activate(body["stream"])
-
-    async def lose(body: Body) -> Any:
-        return provider.lose_changes(body["stream"])
-
-    async def recover(body: Body) -> Any:
-        return {"repaired": provider.recover(body["stream"])}
-
-    async def create(body: Body) -> Any:
-        return {"keys": provider.create(body.get("parent"), body["path"], body["value"])}
-
-    async def update(body: Body) -> Any:
-        return provider.update(body["key"], body["changes"])
-
-    async def delete(body: Body) -> Any:
-        return {"keys": provider.delete(body["key"])}
-
-    async def raise_(body: Body) -> Any:
-        known = {name: body[name] for name in ("severity", "detector") if name in body}
-        return {"key": provider.raise_alarm(body["key"], body.get("condition"), **known)}
-
-    async def clear(body: Body) -> Any:
-        only = bool(body.get("tombstone_only"))
-        return provider.clear_alarm(body["key"], tombstone_only=only)
-
-    async def faults(body: Body) -> Any:
-        provider.set_faults(**body)
-        return asdict(provider.faults)
-
-    async def revoke(_body: Body) -> Any:
-        return provider.revoke_tokens()
-
-    async def get_faults(_request: web.Request) -> web.Response:
-        return web.json_response(asdict(provider.faults))
-
-    async def get_counters(_request: web.Request) -> web.Response:
-        return web.json_response({s.stream_id: asdict(s.counters) for s in provider.streams})
-
-    async def get_entities(request: web.Request) -> web.StreamResponse:
+    async def entities(request: web.Request) -> web.StreamResponse:
         return await _entities(provider, request)
 
-    commands: dict[str, Callable[[Body], Awaitable[Any]]] = {
-        "storm": storm,
-        "drop": drop,
-        "forget": forget,
-        "pause": pause,
-        "activate": activate,
-        "lose": lose,
-        "recover": recover,
-        "create": create,
-        "update": update,
-        "delete": delete,
-        "raise": raise_,
-        "clear": clear,
-        "faults": faults,
-        "revoke": revoke,
-    }
+    async def counters(_request: web.Request) -> web.Response:
+        return web.json_response({s.stream_id: asdict(s.counters) for s in provider.streams})
+
+    async def faults(_request: web.Request) -> web.Response:
+        return web.json_response(asdict(provider.faults))
+
+    async def command(request: web.Request) -> web.Response:
+        run = getattr(commands, f"do_{request.match_info['command']}", None)
+        if run is None:
+            return web.json_response({"error": "no such command"}, status=404)
+        return await _answer(run, request)
+
     return [
-        web.get("/_instep/entities", get_entities),
-        web.get("/_instep/counters", get_counters),
-        web.get("/_instep/faults", get_faults),
-        *(web.post(f"/_instep/{name}", _command(run)) for name, run in commands.items()),
+        web.get("/_instep/entities", entities),
+        web.get("/_instep/counters", counters),
+        web.get("/_instep/faults", faults),
+        web.post("/_instep/{command}", command),
     ]
 
 
-def _command(
-    run: Callable[[Body], Awaitable[Any]],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            body = await request.json() if request.can_read_body else {}
-            if not isinstance(body, dict):
-                raise ConfigurationError("the body must be a JSON object")
-            result = await run(body)
-        except KeyError as error:
-            return web.json_response({"error": f"the body needs {error}"}, status=400)
-        except (ConfigurationError, json.JSONDecodeError, TypeError) as error:
-            return web.json_response({"error": str(error)}, status=400)
-        return web.json_response(result if result is not None else {})
+async def _answer(run: Callable[[Body], Any], request: web.Request) -> web.Response:
+    try:
+        body = await request.json() if request.can_read_body else {}
+        if not isinstance(body, dict):
+            return web.json_response({"error": "the body must be a JSON object"}, status=400)
+        result = run(body)
+        if inspect.isawaitable(result):
+            result = await result
+    except KeyError as error:
+        return web.json_response({"error": f"the body needs {error}"}, status=400)
+    except (ConfigurationError, json.JSONDecodeError, TypeError) as error:
+        return web.json_response({"error": str(error)}, status=400)
+    return web.json_response(result or {})
 
-    return handle
+
+class Commands:
+    """One method for each POST; what it returns is the answer."""
+
+    def __init__(self, provider: "Provider") -> None:
+        self._provider = provider
+
+    async def do_storm(self, body: Body) -> None:
+        if body["changes_per_s"]:
+            await self._provider.start_storm(body["changes_per_s"], body.get("keys"))
+        else:
+            await self._provider.stop_storm()
+
+    def do_faults(self, body: Body) -> Body:
+        self._provider.set_faults(**body)
+        return asdict(self._provider.faults)
+
+    def do_drop(self, body: Body) -> Body:
+        return {"dropped": self._provider.drop_clients(body.get("stream"))}
+
+    def do_forget(self, body: Body) -> None:
+        self._provider.forget_log(body.get("stream"))
+
+    def do_pause(self, body: Body) -> None:
+        self._provider.pause(body["stream"])
+
+    def do_activate(self, body: Body) -> None:
+        self._provider.activate(body["stream"])
+
+    def do_lose(self, body: Body) -> None:
+        self._provider.lose_changes(body["stream"])
+
+    def do_recover(self, body: Body) -> Body:
+        return {"repaired": self._provider.recover(body["stream"])}
+
+    def do_create(self, body: Body) -> Body:
+        return {"keys": self._provider.create(body.get("parent"), body["path"], body["value"])}
+
+    def do_update(self, body: Body) -> None:
+        self._provider.update(body["key"], body["changes"])
+
+    def do_delete(self, body: Body) -> Body:
+        return {"keys": self._provider.delete(body["key"])}
+
+    def do_raise(self, body: Body) -> Body:
+        known = {name: body[name] for name in ("severity", "detector") if name in body}
+        return {"key": self._provider.raise_alarm(body["key"], body.get("condition"), **known)}
+
+    def do_clear(self, body: Body) -> None:
+        only = bool(body.get("tombstone_only"))
+        self._provider.clear_alarm(body["key"], tombstone_only=only)
+
+    def do_revoke(self, _body: Body) -> None:
+        self._provider.revoke_tokens()
 
 
 async def _entities(provider: "Provider", request: web.Request) -> web.StreamResponse:

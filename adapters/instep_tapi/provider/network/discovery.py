@@ -11,7 +11,9 @@ Json = dict[str, Any]
 
 
 def stream_context(site: Site, ws_base: str) -> Json:
-    """The content of ``tapi-streaming:stream-context``. `ws_base`: scheme, host and RESTCONF root."""
+    """The content of ``tapi-streaming:stream-context``. `ws_base`: scheme, host and RESTCONF
+    root.
+    """
     return {
         "available-stream": [_available(site, stream, ws_base) for stream in site.streams],
         "supported-stream-type": [_supported(site, stream) for stream in site.streams],
@@ -63,7 +65,9 @@ def _supported(site: Site, stream: Stream) -> Json:
 
 
 def stream_admin_context(site: Site) -> Json:
-    """The content of ``tapi-streaming:stream-admin-context``: one monitor a connected client (3.18)."""
+    """The content of ``tapi-streaming:stream-admin-context``: one monitor a connected client
+    (3.18).
+    """
     monitors = []
     for stream in site.streams:
         newest = stream.log.newest
@@ -84,5 +88,7 @@ def stream_admin_context(site: Site) -> Json:
 
 
 def _minutes(period_s: float) -> str:
-    """Minutes as the YANG has them; a scaled period is shown as it really passes, so with decimals."""
+    """Minutes as the YANG has them; a scaled period is shown as it really passes, so with
+    decimals.
+    """
     return f"{period_s / 60:.6f}".rstrip("0").rstrip(".")

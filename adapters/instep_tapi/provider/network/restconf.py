@@ -1,4 +1,6 @@
-"""RESTCONF reads (RFC 8040): the root from host-meta, the context whole, and its resources one by one."""
+"""RESTCONF reads (RFC 8040): the root from host-meta, the context whole, and its resources one by
+one.
+"""
 
 from typing import Any
 
@@ -25,7 +27,9 @@ def host_meta(site: Site) -> web.Response:
 
 
 def read(site: Site, request: web.Request) -> web.Response:
-    """Answer GET {root}/data/…; 404 where there is no such resource, as RFC 8040 3.5.3.1 forms paths."""
+    """Answer GET {root}/data/…; 404 where there is no such resource, as RFC 8040 3.5.3.1 forms
+    paths.
+    """
     raw = request.rel_url.raw_path.removeprefix(site.settings.root).removeprefix("/data")
     path = [segment for segment in raw.split("/") if segment]
     about_streams = len(path) > 1 and strip_module(path[1]).startswith("stream-")

@@ -16,7 +16,9 @@ RESTCONF_TYPE = "application/yang-data+json"
 
 @dataclass(slots=True)
 class Site:
-    """A provider's settings, what it serves, and what it does wrong. `now`: seconds since the epoch."""
+    """A provider's settings, what it serves, and what it does wrong. `now`: seconds since the
+    epoch.
+    """
 
     settings: ProviderSettings
     context: Context

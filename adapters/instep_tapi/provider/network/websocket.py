@@ -1,4 +1,5 @@
-"""One client on one stream over WebSocket (TR-548 5.8, 5.10): send what its reader gives, drop it when due.
+"""One client on one stream over WebSocket (TR-548 5.8, 5.10): send what its reader gives, drop it
+when due.
 
 The log is read only when the socket has room, so back-pressure reaches the log and nothing piles up
 here. Without compression many frames go out in one write: the frames are formed here, since a
@@ -61,7 +62,9 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 class Session:
-    """The serving of one client: a sender, a watchdog, and the loop that hears the client's frames."""
+    """The serving of one client: a sender, a watchdog, and the loop that hears the client's
+    frames.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,9 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def drop(self, *, flush: bool = False) -> None:
-        """Cut the connection without a closing handshake; `flush`: what was written still goes out."""
+        """Cut the connection without a closing handshake; `flush`: what was written still goes
+        out.
+        """
         transport = self._request.transport
         if transport is None or transport.is_closing():
             return

@@ -134,7 +134,7 @@ async def test_lists_of_streams_have_no_path_of_their_own_but_each_stream_has() 
         (entry,) = body["tapi-streaming:available-stream"]
         assert entry["stream-id"] == "alarms"
         path = f"{STREAMS}/supported-stream-type={stream.type_uuid}/compacted-log-details"
-        status, body = await get(provider, path)
+        _, body = await get(provider, path)
         assert body["tapi-streaming:compacted-log-details"]["compaction-delay"] == "10"
     listing = ProviderSettings(discovery=DiscoveryStyle(list_reads=True))
     async with Provider(network(), listing) as provider:
@@ -154,7 +154,7 @@ async def test_the_context_is_served_whole_as_in_the_file_and_as_it_changes(
         provider.update(link.key, {"operational-state": "DISABLED"})
         where = f"topology={link.parent_address[0].partition(':')[2]}/link={link.uuid}"
         path = f"{CONTEXT}/tapi-topology:topology-context/{where}"
-        status, body = await get(provider, path)
+        _, body = await get(provider, path)
         assert body["tapi-topology:link"][0]["operational-state"] == "DISABLED"
         provider.delete(link.key)
         assert (await get(provider, path))[0] == 404
