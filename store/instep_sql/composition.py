@@ -132,7 +132,7 @@ class Composition:
     def composed(self, record: Record, position: Position) -> Record:
         """The whole record that stands for the entity: placed where its newest part is."""
         places = [part.record for part in self.parts.values() if part.lineage == position.lineage]
-        newest = max([record, *places], key=_LOG_ORDER)
+        newest = max(places, key=_LOG_ORDER, default=record)
         base = self.parts.get(self.key)
         first = record if base is None else base.record
         return replace(

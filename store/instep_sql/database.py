@@ -40,17 +40,14 @@ class Database:
     async def run(self, work: Callable[[Connection], T]) -> T:
         """`work` in one transaction; raises `SinkError`, never an error of the driver.
 
-        Cancelling does not stop the transaction: it is committed or rolled back as if nobody had
-        cancelled, and what is run next comes after it.
+        Cancelling does not stop a transaction that has begun: it is committed or rolled back as if
+        nobody had cancelled, and what is run next comes after it.
         """
         if self._closed:
             raise SinkError("the store is closed", where=self._dialect.where)
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(_take_result)
-            raise
+        # A thread cannot be interrupted: cancelling takes back what has not begun, no more.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._transact, work)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         try:
@@ -74,9 +71,3 @@ class Database:
     def _dispose(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
-
-
-def _take_result(future: asyncio.Future[T]) -> None:
-    """An error that nobody waits for any more is not reported as forgotten."""
-    if not future.cancelled():
-        future.exception()

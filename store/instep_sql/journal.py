@@ -53,13 +53,14 @@ def tell(
     records: Sequence[Record],
     *,
     mode: Journal,
+    decided: bool,
     now_us: int,
-) -> int:
+) -> None:
     """Write a row for each change that the records make, also for those that folding takes away.
 
-    Follows rule 3 record by record from what is stored before the batch: an older record is no
-    change, neither is the end of what is not there, nor a statement of the same body. Returns the
-    rows written.
+    Follows rule 3 record by record from what is stored before the batch, unless that was decided
+    before (CHANGE_ONLY): an older record is no change, neither is the end of what is not there, nor
+    a statement of the same body.
     """
     known = {
         row.record.key: Told(row.record, row.lineage, alive=True)
@@ -68,7 +69,12 @@ def tell(
     rows: list[ChangeRow] = []
     for record in records:
         told = known.get(record.key)
-        if told is not None and told.lineage == lineage and newer(told.record, record):
+        if (
+            not decided
+            and told is not None
+            and told.lineage == lineage
+            and newer(told.record, record)
+        ):
             continue
         before = told.record if told is not None and told.alive else None
         known[record.key] = Told(record, lineage, alive=not record.ends)
@@ -92,7 +98,6 @@ def tell(
             )
         )
     dialect.add_changes(connection, rows)
-    return len(rows)
 
 
 def _change(before: Record | None, record: Record) -> ChangeKind | None:

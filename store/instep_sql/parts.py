@@ -21,7 +21,7 @@ from instep_sql.ended import Ended
 from instep_sql.merge import prefixes
 from instep_sql.stored import as_json, stored_places, stored_records
 
-__all__ = ["Composed", "compose", "sweep"]
+__all__ = ["Composed", "compose", "release", "sweep"]
 
 _COLUMNS: Final = (
     'part_key, entity_key, token, partition, "offset", appended_at_us, lineage, attempt, body'
@@ -170,6 +170,20 @@ class _Work:
     def save(self) -> None:
         save(self._connection, self._dialect, self._no, self._touched)
         ended.add(self._connection, self._dialect, self._no, self._new_ends.values())
+
+
+def release(connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]) -> None:
+    """Let the rows of these composed records be written whatever their place in the log.
+
+    Rule 3 was applied part by part; the place of the whole goes back when its newest part ends. A
+    lineage that no log has makes the rows comparable with nothing.
+    """
+    statement = text(
+        "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
+    )
+    keys = as_json({record.key for record in records})
+    connection.execute(statement, {"no": no, "keys": keys})
 
 
 def load(

@@ -108,6 +108,7 @@ def write_records(
         composed = parts.compose(connection, dialect, stream.no, position, records)
         stream.by_change = True
         records = composed.records
+        parts.release(connection, dialect, stream.no, records)
         if composed.unresolved:
             quarantine.keep(
                 connection,
@@ -125,9 +126,11 @@ def write_records(
             position.lineage,
             records,
             mode=options.journal,
+            decided=stream.by_change,
             now_us=now_us,
         )
-    folded = fold(records).values()
+    last = {record.key: record for record in records} if stream.by_change else fold(records)
+    folded = last.values()
     no, lineage, attempt = stream.no, position.lineage, position.attempt
     deleted = dialect.end_entities(
         connection,

@@ -161,3 +161,11 @@ async def test_a_long_journal_is_trimmed_in_pieces() -> None:
         )
         await stage_two.commit(said("x", 9_000))
         assert 3_000 < len(await at.changes()) < 4_001
+
+
+async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time() -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 900))
+        at.lineage = at.attempt = 2
+        await at.commit(said("a", 5))
+        assert await at.told() == [("a", "created"), ("a", "updated")]

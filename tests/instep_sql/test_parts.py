@@ -192,3 +192,37 @@ async def test_a_deep_body_harms_nothing_else(depth: int) -> None:
         await at.commit(said("u1", 1, deep, whole=False), said("u1/a", 2, deep, whole=False))
         await at.commit(part("u2", 3, {"ok": 1}))
         assert "u2" in await at.entities()
+
+
+@pytest.mark.parametrize("other_attempt", [True, False])
+async def test_a_tombstone_counts_again_when_the_base_was_stated_again(
+    other_attempt: bool,
+) -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE), ended("u1/state", 2))
+        assert "state" not in await only(at)
+        at.attempt += other_attempt
+        again = 1 if other_attempt else 3
+        await at.commit(part("u1", again, NODE))
+        assert "state" in await only(at)
+        await at.commit(ended("u1/state", again + 1))
+        assert "state" not in await only(at)
+
+
+async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended() -> None:
+    async with stage(stream=BY_CHANGE, journal="changes") as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 5, {"a": 1}), ended("u1/a", 6))
+        assert await only(at) == NODE
+        at.attempt = 2
+        await at.commit(part("u1", 1, NODE))
+        assert (await at.commit(sweep=SweepStep(2))).swept == 0
+        assert [what for _, what in await at.told()] == ["created", "updated", "updated"]
+
+
+async def test_the_end_of_the_newest_change_is_written_across_batches() -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(part("u1/a", 5, {"a": 1}))
+        await at.commit(ended("u1/a", 6))
+        assert await only(at) == NODE
+        assert (await at.entities())["u1"].appended_at_us == 1

@@ -111,3 +111,15 @@ async def test_keys_do_not_meet_uuids_in_other_streams() -> None:
     async with stage() as at:
         await at.commit(said("k1", 5, uuid="u1"), said("k2", 6, uuid="u1"))
         assert list(await rows(at)) == ["k1", "k2"]
+
+
+async def test_taking_the_key_of_the_stream_leaves_no_memory_behind() -> None:
+    async with stage(stream=BASELINE) as at:
+        await at.commit(shown("u1", 10), by_uuid=True)
+        await at.commit(said("k1", 11, uuid="u1"), by_uuid=True)
+        count = await at.store._database.run(
+            lambda connection: connection.exec_driver_sql(
+                "SELECT count(*) FROM instep_ended"
+            ).scalar()
+        )
+        assert count == 0

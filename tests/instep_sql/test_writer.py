@@ -160,3 +160,12 @@ async def test_strange_keys_and_tokens_are_data() -> None:
         assert list(await at.entities()) == keys
         await at.commit(*[ended(key, 10 + n) for n, key in enumerate(keys)])
         assert await at.entities() == {}
+
+
+async def test_rule_3_the_same_append_time_without_offsets_is_written() -> None:
+    async with stage() as at:
+        await at.commit(said("a", 5, b"1", offset=-1))
+        at.attempt = 2
+        await at.commit(said("a", 5, b"2", offset=-1))
+        (entity,) = (await at.entities()).values()
+        assert (entity.body, entity.attempt) == (b"2", 2)
