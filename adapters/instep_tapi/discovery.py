@@ -93,7 +93,11 @@ async def find_context(
         for context, path in _addresses(data):
             answer = await rest.get(path)
             if answer.found:
-                found = parse_context(_json(answer))
+                try:
+                    found = parse_context(msgspec.json.decode(answer.body))
+                except (ValueError, RecursionError):
+                    tried[str(path)] = "no JSON"
+                    continue
                 if found is not None:
                     return ContextAddress(str(endpoint), str(context), str(path)), found
                 tried[str(path)] = "no stream-context in it"
@@ -101,8 +105,9 @@ async def find_context(
             if answer.status not in {404, 400, 405}:
                 raise _refused(answer)
             tried[str(path)] = str(answer.status)
+    told = ", ".join(dict.fromkeys(tried.values()))
     raise DiscoveryError(
-        f"no stream-context found under {len(tried)} addresses",
+        f"no stream-context found under {len(tried)} addresses ({told})",
         where=str(endpoint),
         hint="does this provider stream (TR-548 ST-0.2)? set roots if its RESTCONF root is unusual",
         tried=tried,
@@ -128,15 +133,6 @@ def _refused(answer: Answer) -> DiscoveryError:
         retriable=answer.status == 429 or answer.status >= 500,
         status=answer.status,
     )
-
-
-def _json(answer: Answer) -> Any:
-    try:
-        return msgspec.json.decode(answer.body)
-    except (ValueError, RecursionError):
-        raise DiscoveryError(
-            "the answer is no JSON", where=answer.url, hint="is this a RESTCONF server?"
-        ) from None
 
 
 def parse_context(document: Any) -> StreamContext | None:

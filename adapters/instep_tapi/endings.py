@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from instep.errors import (
+    AuthenticationError,
     FrameTooBigError,
     SourceError,
     StreamGoneError,
@@ -17,6 +18,7 @@ __all__ = ["CLOSE_TOO_BIG", "closed_error", "frame_too_big", "handshake_error"]
 CLOSE_TOO_BIG = 1009
 _ABNORMAL = 1006
 _TOKEN_REFUSED = {400, 410, 416}
+_FORBIDDEN = 403
 _GONE = 404
 # Close codes 4000 to 4999 are the application's; many put an HTTP status there.
 _APPLICATION_CODES = 4000
@@ -33,6 +35,13 @@ def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError
         )
     if status == _GONE:
         return StreamGoneError("there is no such stream any more: 404", where=where, status=status)
+    if status == _FORBIDDEN:
+        return AuthenticationError(
+            "the stream is forbidden: 403",
+            where=where,
+            hint="check what this user may do",
+            status=status,
+        )
     return UnreachableError(
         f"the WebSocket handshake is answered with {status}",
         where=where,

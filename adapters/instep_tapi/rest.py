@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -40,7 +41,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Rest:
     """Sends the GETs of one source.
 
-    `clock_offset_us` is the provider's clock minus ours by the Date headers, which tell whole
+    `longest_answer_s` bounds a whole answer, however steadily it drips. `clock_offset_us` is the
+    provider's clock minus ours by the Date headers, which tell whole
     seconds; less than that reads as 0.
     """
 
@@ -49,11 +51,13 @@ class Rest:
         session: Callable[[], aiohttp.ClientSession],
         auth: Authenticator,
         max_body_bytes: int,
+        longest_answer_s: float,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._session = session
         self._auth = auth
         self._max_body_bytes = max_body_bytes
+        self._longest_answer_s = longest_answer_s
         self._wall_clock = wall_clock
         self.clock_offset_us = 0
 
@@ -76,9 +80,12 @@ class Rest:
     ) -> Answer:
         sent_s = self._wall_clock()
         try:
-            async with self._session().get(
-                url, headers={**headers, "Accept": accept}, max_redirects=_MAX_REDIRECTS
-            ) as response:
+            async with (
+                asyncio.timeout(self._longest_answer_s),
+                self._session().get(
+                    url, headers={**headers, "Accept": accept}, max_redirects=_MAX_REDIRECTS
+                ) as response,
+            ):
                 self._note_clock(response.headers.get("Date"), sent_s)
                 body = await read_body(response, limit_bytes or self._max_body_bytes)
         except (*FOREIGN_ERRORS, SourceError) as error:

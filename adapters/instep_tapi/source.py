@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -26,6 +28,9 @@ from instep_tapi.transport import make_session, tls_context
 __all__ = ["KIND", "TapiSource"]
 
 KIND = "tapi"
+_LONGEST_ANSWER_TIMEOUTS = 20
+_DISCOVERY_TIMEOUTS = 5
+_log = logging.getLogger("instep.tapi")
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -58,7 +63,14 @@ class TapiSource:
         self._tls = tls_context(options.tls, f"{where}.tls")
         self._session_made: aiohttp.ClientSession | None = None
         self._auth = Authenticator(options.auth, self._session)
-        self._rest = Rest(self._session, self._auth, options.max_body_bytes)
+        self._rest = Rest(
+            self._session,
+            self._auth,
+            options.max_body_bytes,
+            options.request_timeout_s * _LONGEST_ANSWER_TIMEOUTS,
+        )
+        if not options.tls.verifies:
+            _log.warning("%s: certificates are not verified (tls.verify is off)", where)
 
     def __repr__(self) -> str:
         return f"<TapiSource {', '.join(self._options.endpoints)}>"
@@ -77,7 +89,7 @@ class TapiSource:
         for endpoint in map(URL, self._options.endpoints):
             self._auth.use(endpoint)
             try:
-                address, context = await find_context(self._rest, endpoint, self._options.roots)
+                address, context = await self._find(endpoint)
             except UnreachableError as error:
                 unreachable.append(error)
                 continue
@@ -89,6 +101,16 @@ class TapiSource:
             where=", ".join(self._options.endpoints),
             retriable=any(error.retriable for error in unreachable),
         ) from unreachable[0]
+
+    async def _find(self, endpoint: URL) -> tuple[ContextAddress, StreamContext]:
+        timeout_s = self._options.request_timeout_s * _DISCOVERY_TIMEOUTS
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await find_context(self._rest, endpoint, self._options.roots)
+        except TimeoutError:
+            raise UnreachableError(
+                f"no stream context within {timeout_s:g} s", where=str(endpoint)
+            ) from None
 
     async def discover(self) -> Sequence[StreamInfo]:
         """See `Source.discover`. Raises `NoStreamError` where nothing fits, with all reasons."""

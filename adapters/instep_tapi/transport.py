@@ -76,11 +76,13 @@ async def _refuse_to_leave(
     params: aiohttp.TraceRequestRedirectParams,
 ) -> None:
     """A redirect must not carry our login to another origin."""
-    location = params.response.headers.get("Location", "")
-    target = params.url.join(URL(location))
-    if target.origin() != params.url.origin():
+    try:
+        target = params.url.join(URL(params.response.headers.get("Location", ""))).origin()
+    except ValueError:
+        target = None
+    if target != params.url.origin():
         raise UnreachableError(
-            f"redirects to {target.origin()}: our login is not taken there",
+            f"redirects to {target or 'no URL'}: our login is not taken there",
             where=str(params.url.with_query(None)),
             hint="if that address is the right one, make it an endpoint",
             retriable=False,

@@ -55,7 +55,8 @@ async def rest_of(answers: dict[str, Any]) -> AsyncIterator[tuple[Rest, ContextA
     async with TestServer(app) as server, aiohttp.ClientSession() as session:
         auth = Authenticator(NoAuth(), lambda: session)
         context = str(URL(str(server.make_url("/"))).with_path(ROOT))
-        yield Rest(lambda: session, auth, 10**6), ContextAddress("http://h", context, ""), asked
+        rest = Rest(lambda: session, auth, 10**6, 30.0)
+        yield rest, ContextAddress("http://h", context, ""), asked
 
 
 async def read(rest: Rest, address: ContextAddress, *classes: str) -> list[Record]:

@@ -217,7 +217,7 @@ async def server_of(answers: Mapping[str, Any]) -> AsyncIterator[tuple[Rest, URL
 
             auth = Authenticator(NoAuth(), given_session)
             auth.use(endpoint)
-            yield Rest(given_session, auth, 10_000, lambda: 1_609_459_200.0), endpoint
+            yield Rest(given_session, auth, 10_000, 30.0, lambda: 1_609_459_200.0), endpoint
 
 
 @pytest.mark.asyncio
@@ -270,7 +270,9 @@ async def test_a_context_without_streams_is_no_stream_context() -> None:
 @pytest.mark.asyncio
 async def test_an_answer_that_is_no_json() -> None:
     async with server_of({"/restconf" + CONTAINER: "<html>"}) as (rest, endpoint):
-        with pytest.raises(DiscoveryError, match="no JSON — is this a RESTCONF server"):
+        with pytest.raises(
+            DiscoveryError, match=r"no stream-context found under 24 addresses \(no JSON, 404\)"
+        ):
             await find_context(rest, endpoint)
 
 
@@ -289,7 +291,9 @@ async def test_a_redirect_within_the_server_is_followed() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("location", ["http://127.0.0.2:9/x", "https://127.0.0.1/x", "//other/x"])
+@pytest.mark.parametrize(
+    "location", ["http://127.0.0.2:9/x", "https://127.0.0.1/x", "//other/x", "mailto:x"]
+)
 async def test_a_redirect_to_another_origin_is_refused(location: str) -> None:
     async with server_of({"/restconf" + CONTAINER: (302, location)}) as (rest, endpoint):
         with pytest.raises(UnreachableError, match="our login is not taken there") as raised:

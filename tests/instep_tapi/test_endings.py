@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from instep.errors import SourceError, StreamGoneError, TokenRefusedError, UnreachableError
+from instep.errors import (
+    AuthenticationError,
+    SourceError,
+    StreamGoneError,
+    TokenRefusedError,
+    UnreachableError,
+)
 from instep_tapi.endings import closed_error, handshake_error
 
 
@@ -16,7 +22,7 @@ from instep_tapi.endings import closed_error, handshake_error
         (416, True, TokenRefusedError, True),
         (410, False, UnreachableError, False),
         (404, True, StreamGoneError, True),
-        (403, True, UnreachableError, False),
+        (403, True, AuthenticationError, False),
         (429, False, UnreachableError, True),
         (503, True, UnreachableError, True),
         (200, True, UnreachableError, False),
