@@ -257,8 +257,8 @@ async def _serve(
 def _announce(served: "Provider", output: Format) -> None:
     streams = [
         {
-            "stream": s.uuid,
-            "stream_id": s.stream_id,
+            "stream": s.stream_id,
+            "uuid": s.uuid,
             "state": s.state.value,
             "entities": len(s.entities),
             "storage": "EMULATED" if s.settings.emulated else s.settings.storage.value,
@@ -270,9 +270,9 @@ def _announce(served: "Provider", output: Format) -> None:
         typer.echo(json.dumps(line))
         return
     table = Table(title=f"TAPI provider at {served.url}{served.settings.root}")
-    for column in ("stream id", "uuid", "state", "log", "entities"):
+    for column in ("stream", "uuid", "state", "log", "entities"):
         table.add_column(column, overflow="fold")
     for s in streams:
-        row = (s["stream_id"], s["stream"], s["state"], s["storage"], str(s["entities"]))
+        row = (s["stream"], s["uuid"], s["state"], s["storage"], str(s["entities"]))
         table.add_row(*(str(cell) for cell in row))
     Console().print(table)

@@ -5,6 +5,7 @@ detector.
 import hashlib
 import uuid
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -78,9 +79,10 @@ MEASURED_CLASSES: Final = frozenset(cls for condition in CONDITIONS for cls in c
 SEVERITIES: Final = ("CRITICAL", "MAJOR", "MINOR", "WARNING")
 
 
-def conditions_of(cls: str) -> list[Condition]:
+@lru_cache(maxsize=256)
+def conditions_of(cls: str) -> tuple[Condition, ...]:
     """The conditions that are detected at entities of a class."""
-    return [condition for condition in CONDITIONS if cls in condition.classes]
+    return tuple(condition for condition in CONDITIONS if cls in condition.classes)
 
 
 @dataclass(slots=True)

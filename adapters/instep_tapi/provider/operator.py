@@ -105,7 +105,7 @@ class Operator:
         """
         node = self._node(measured_key)
         if condition is None:
-            found = self._rng.choice(conditions_of(node.cls) or [_ELSEWHERE])
+            found = self._rng.choice(conditions_of(node.cls) or (_ELSEWHERE,))
         else:
             found = next((c for c in CONDITIONS if c.name == condition), _ELSEWHERE)
             if found is _ELSEWHERE:

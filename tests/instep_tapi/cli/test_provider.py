@@ -53,7 +53,7 @@ def get(url: str) -> str:
 def test_it_serves_until_a_signal_and_exits_0(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
     with served(*SMALL, "--control", "--ready-file", str(ready)) as (told, process):
-        streams = {s["stream_id"]: s for s in told["streams"]}
+        streams = {s["stream"]: s for s in told["streams"]}
         assert streams["alarms"]["entities"] == 7
         assert ready.read_text().strip() == told["url"]
         context = json.loads(get(f"{told['url']}{told['root']}/data/tapi-common:context"))
