@@ -151,7 +151,7 @@ def short_identity(text: str) -> str:
     return name
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # ACTIVE is a name in two enumerations, and equal in both
 def long_identity(member: StrEnum, *, prefixed: bool = True) -> str:
     """The identity as the YANG names it, ``tapi-streaming:RECORD_TYPE_DELETE`` or without its
     module.

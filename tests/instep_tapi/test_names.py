@@ -4,8 +4,10 @@ import pytest
 
 from instep_tapi import names
 from instep_tapi.names import (
+    AlarmDetectorState,
     LogStorageStrategy,
     RecordType,
+    StreamState,
     class_of,
     container_of,
     long_identity,
@@ -47,6 +49,11 @@ def test_long_identity_is_the_yang_name() -> None:
         long_identity(LogStorageStrategy.COMPACTED, prefixed=False)
         == "LOG_STORAGE_STRATEGY_COMPACTED"
     )
+
+
+def test_equal_names_of_two_enumerations_stay_apart() -> None:
+    assert long_identity(StreamState.ACTIVE) == "tapi-streaming:STREAM_STATE_ACTIVE"
+    assert long_identity(AlarmDetectorState.ACTIVE) == "tapi-streaming:ALARM_DETECTOR_STATE_ACTIVE"
 
 
 def test_there_are_the_49_classes_of_2_1_3() -> None:

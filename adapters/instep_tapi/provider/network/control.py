@@ -4,7 +4,7 @@ trouble.
 It has no login, so it is off unless asked for. Bodies are JSON; what is wrong with one is
 answered by 400 and {"error": text}.
 
-    GET  entities           JSON lines: stream (its stream-id), key, class, token, appended_at, body
+    GET  entities           JSON lines: stream and stream_id (the same), key, class, token, appended_at, body
     GET  counters           per stream-id: connections, records_sent, resumes_by_token …
     GET  faults             the faults as they are
     POST faults             {name: value, …}
@@ -151,6 +151,7 @@ async def _entities(provider: "Provider", request: web.Request) -> web.StreamRes
                     continue
                 line = {
                     "stream": stream.stream_id,
+                    "stream_id": stream.stream_id,
                     "key": key,
                     "class": statement.cls,
                     "token": statement.record.token,
