@@ -1,0 +1,103 @@
+"""`instep check`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.instep.cli.filled import failed, instep, started
+
+GOOD = """
+[[consumers]]
+name = "east"
+[consumers.source]
+kind = "tapi"
+endpoints = ["https://ctrl-a:8443"]
+auth = { kind = "bearer", token = "${TOKEN}" }
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///network.db"
+[consumers.settings]
+alignment = { quiet_s = 2 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "instep.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_good_file_is_told_and_nothing_is_touched(file: Path) -> None:
+    result = instep("check", "instep.toml")
+    assert result.exit_code == 0, result.stderr
+    assert "s3cret" not in result.stdout
+    for told in (
+        'endpoints = ["https://ctrl-a:8443"]',
+        'auth = { kind = "bearer", token = "${TOKEN}" }',
+        'url = "sqlite:///network.db"',
+        "alignment.quiet_s = 2.0",
+        "instep.toml: good, 1 consumer; connected to nothing",
+    ):
+        assert told in result.stdout
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_secret_that_stands_in_the_file_is_not_shown(file: Path) -> None:
+    file.write_text(GOOD.replace("${TOKEN}", "written-down"))
+    result = instep("check", "instep.toml")
+    assert result.exit_code == 0
+    assert "written-down" not in result.stdout
+    assert "token = ***" in result.stdout
+
+
+def test_the_file_is_found_where_it_usually_is(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert instep("check").exit_code == 0
+    file.rename(tmp_path / "east.toml")
+    assert "there is no such file" in failed(instep("check"), 2)
+    monkeypatch.setenv("INSTEP_CONFIG", "east.toml")
+    assert instep("check").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("endpoints", "endpoint"), "unknown key 'endpoint'"),
+        (('kind = "tapi"', 'kind = "tappi"'), "there is no source of kind 'tappi'"),
+        (('kind = "sql"', 'kind = "delta"'), 'pip install "instep[spark]"'),
+        (("url =", "uri ="), "unknown key 'uri'"),
+        (("sqlite:///network.db", "oracle://u:pw@h/x"), "consumers[0].sink"),
+        (("${TOKEN}", "${OTHER}"), "the environment variable OTHER is not set"),
+        (("quiet_s", "quite_s"), "did you mean 'quiet_s'?"),
+        (("[consumers.sink]", "[consumers.sink"), "line 8"),
+        (('"https://ctrl-a:8443"', '"ctrl-a"'), "consumers[0].source"),
+    ],
+)
+def test_a_mistake_ends_with_2_and_says_where(
+    file: Path, change: tuple[str, str], told: str
+) -> None:
+    file.write_text(GOOD.replace(*change))
+    error = failed(instep("check", "instep.toml"), 2)
+    assert error.startswith("error: ")
+    assert "where: instep.toml" in error
+    assert told in error
+    assert "s3cret" not in error
+    assert "pw" not in error
+
+
+def test_the_real_command_ends_with_2(file: Path) -> None:
+    file.write_text(GOOD.replace("name =", "nmae ="))
+    with started("check", str(file)) as process:
+        shown, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert shown == b""
+    assert told.decode() == (
+        "error: unknown key 'nmae'\n"
+        f"  where: {file}: consumers[0]\n"
+        "  to do: did you mean 'name'? known keys: name, settings, sink, source\n"
+    )

@@ -1,0 +1,88 @@
+"""`instep quarantine list|show|replay`."""
+
+import base64
+from pathlib import Path
+
+from tests.instep.cli.filled import (
+    READABLE_RAW,
+    UNREADABLE_RAW,
+    failed,
+    fill,
+    instep,
+    lines,
+)
+
+
+def test_records_are_listed_with_their_reasons(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    first, second = lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))
+    assert first == {
+        "id": 1,
+        "consumer": "east",
+        "stream": "network",
+        "reason": "no such spelling",
+        "token": "t9",
+        "received_at": first["received_at"],
+        "replayed_at": None,
+        "size_bytes": len(READABLE_RAW),
+    }
+    assert (second["reason"], second["token"]) == ("not JSON", None)
+    assert (
+        lines(
+            instep("quarantine", "list", "--store", url, "--stream", "quiet", "--format", "jsonl")
+        )
+        == []
+    )
+    shown = instep("quarantine", "list", "--store", url).stdout
+    assert "not JSON" in shown
+    assert shown.rstrip().endswith("2 in quarantine")
+
+
+def test_a_record_is_shown_with_its_bytes(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    (one,) = lines(instep("quarantine", "show", "1", "--store", url, "--format", "jsonl"))
+    assert one["raw"] == READABLE_RAW.decode()
+    (other,) = lines(instep("quarantine", "show", "2", "--store", url, "--format", "jsonl"))
+    assert base64.b64decode(other["raw_base64"]) == UNREADABLE_RAW
+    assert "raw" not in other
+    told = instep("quarantine", "show", "2", "--store", url).stdout
+    assert "not JSON" in told
+    assert r'{"log-record-header": \xff' in told
+
+
+def test_an_id_that_is_not_there_says_where_to_look(tmp_path: Path) -> None:
+    told = failed(instep("quarantine", "show", "99", "--store", fill(tmp_path)), 2)
+    assert "error: nothing in quarantine has the ID 99" in told
+    assert "instep quarantine list" in told
+
+
+def test_what_can_be_read_now_is_committed_and_leaves(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    result = instep("quarantine", "replay", "1", "--store", url)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "1: replayed, 1 entity changed\n1 replayed, 0 still in quarantine\n"
+    by_key = {
+        line["key"]: line for line in lines(instep("entities", "--store", url, "--format", "jsonl"))
+    }
+    assert by_key["k9"]["body"] == {"uuid": "u9"}
+    again = instep("quarantine", "replay", "1", "--store", url)
+    assert again.stdout.startswith("1: was replayed at ")
+
+
+def test_what_still_cannot_be_read_stays_and_ends_with_1(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    result = instep("quarantine", "replay", "--all", "--store", url)
+    assert result.exit_code == 1
+    first, second, total = result.stdout.splitlines()
+    assert first == "1: replayed, 1 entity changed"
+    assert second.startswith("2: still not readable: ")
+    assert total == "1 replayed, 1 still in quarantine"
+    listed = lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))
+    assert [line["replayed_at"] is None for line in listed] == [False, True]
+
+
+def test_replaying_needs_to_know_what(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    for arguments in ([], ["1", "--all"]):
+        told = failed(instep("quarantine", "replay", *arguments, "--store", url), 2)
+        assert "to do: name IDs, or --all" in told

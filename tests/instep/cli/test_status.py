@@ -1,0 +1,72 @@
+"""`instep status`."""
+
+from pathlib import Path
+
+from tests.instep.cli.filled import T0, failed, fill, instep, lines, said
+
+CONFIG = """
+[[consumers]]
+name = "{name}"
+source = {{ kind = "tapi", endpoints = ["http://127.0.0.1:9"] }}
+sink = {{ kind = "sql", url = "{url}" }}
+"""
+
+
+def test_a_stream_is_told_with_its_position(tmp_path: Path) -> None:
+    url = fill(tmp_path, said(1, b"{}", "ODD"))
+    network, quiet = lines(instep("status", "--store", url, "--format", "jsonl"))
+    assert (network["consumer"], network["stream"]) == ("east", "network")
+    assert (network["phase"], network["attempt"], network["ordinal"]) == ("aligned", 2, 2)
+    assert (network["token"], network["appended_at"]) == ("t1", T0)
+    assert (network["entities"], network["quarantined"]) == (2, 2)
+    assert network["behind_s"] > 1e6
+    assert network["zone"] == "reduced fidelity"
+    assert (quiet["phase"], quiet["token"], quiet["appended_at"]) == ("unaligned", None, None)
+    assert (quiet["behind_s"], quiet["zone"], quiet["deviations"]) == (None, None, [])
+
+
+def test_each_deviation_is_told_with_count_and_explanation(tmp_path: Path) -> None:
+    network, _ = lines(instep("status", "--store", fill(tmp_path), "--format", "jsonl"))
+    by_kind = {one["kind"]: one for one in network["deviations"]}
+    assert by_kind["offset-backwards"]["count"] == 3
+    assert "TR-548" in by_kind["offset-backwards"]["explanation"]
+    assert by_kind["of-the-future"] == {"kind": "of-the-future", "count": 2, "explanation": ""}
+
+
+def test_a_table_tells_the_same(tmp_path: Path) -> None:
+    shown = instep("status", "--store", fill(tmp_path)).stdout
+    assert "east / network" in shown
+    assert "aligned, attempt 2" in shown
+    assert "reduced fidelity" in shown
+    assert "for ever" in shown
+    assert "offset-backwards: an offset went backwards" in shown
+    assert "of-the-future\n" in "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+
+
+def test_a_configuration_shows_the_streams_of_its_consumers(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    file = tmp_path / "f.toml"
+    file.write_text(CONFIG.format(name="east", url=url))
+    assert len(lines(instep("status", str(file), "--format", "jsonl"))) == 2
+    file.write_text(CONFIG.format(name="west", url=url))
+    assert lines(instep("status", str(file), "--format", "jsonl")) == []
+    assert instep("status", str(file)).stdout == "no stream was stored yet\n"
+
+
+def test_one_of_configuration_and_store_is_asked_for(tmp_path: Path) -> None:
+    told = failed(instep("status", "f.toml", "--store", fill(tmp_path)), 2)
+    assert "CONFIG and --store were both given" in told
+
+
+def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
+    told = failed(instep("status", "--store", f"sqlite:///{tmp_path / 'none.db'}"), 1)
+    assert "error: there is no such store" in told
+    assert f"where: {tmp_path / 'none.db'}" in told
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_file_that_is_no_store_is_told(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_bytes(b"this is no database" * 100)
+    told = failed(instep("status", "--store", f"sqlite:///{other}"), 1)
+    assert f"where: {other}" in told
