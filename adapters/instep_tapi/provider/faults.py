@@ -34,6 +34,7 @@ class Faults:
         restconf_status: RESTCONF reads are refused with this HTTP status.
         restconf_spares_discovery: … but not those of the stream context.
     Load:
+        storm_changes_per_s, storm_keys: an event storm at this rate, over so many keys or all.
         quiet: no storm and no periodic statement, as in a network where nothing happens.
     """
 
@@ -56,6 +57,8 @@ class Faults:
     unauthorized_once: bool = False
     restconf_status: int | None = None
     restconf_spares_discovery: bool = True
+    storm_changes_per_s: float = 0.0
+    storm_keys: int | None = None
     quiet: bool = False
 
     @property

@@ -6,7 +6,6 @@ async with Provider(Context.load(path), ProviderSettings(), faults=Faults()) as 
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Mapping
 from types import TracebackType
@@ -107,6 +106,7 @@ class Provider:
             for stream in self.streams
             if stream.settings.record_strategy is LogRecordStrategy.WHOLE_ENTITY_PERIODIC
         ]
+        self._apply_storm()
         return self
 
     async def __aexit__(
@@ -115,7 +115,9 @@ class Provider:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.stop_storm()
+        if self._storm is not None:
+            self._tasks.append(self._storm)
+            self._storm = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -193,6 +195,8 @@ class Provider:
     def set_faults(self, **values: Any) -> None:
         """Set faults by name while the provider runs."""
         self.faults.set(**values)
+        if values.keys() & {"storm_changes_per_s", "storm_keys"}:
+            self._apply_storm()
         for stream in self.streams:
             stream.wake()
 
@@ -249,14 +253,20 @@ class Provider:
 
     async def start_storm(self, changes_per_s: float, keys: int | None = None) -> None:
         """Begin an event storm, in place of the one that goes on."""
-        await self.stop_storm()
-        storm = Storm(self.operator, StormSettings(changes_per_s, keys), self.rng, self.faults)
-        self._storm = asyncio.create_task(storm.run())
+        self.set_faults(storm_changes_per_s=changes_per_s, storm_keys=keys)
 
     async def stop_storm(self) -> None:
         """End the event storm, if there is one."""
+        self.set_faults(storm_changes_per_s=0.0)
+
+    def _apply_storm(self) -> None:
+        """Let the weather be as the faults want it."""
         if self._storm is not None:
             self._storm.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._storm
             self._storm = None
+        rate, keys = self.faults.storm_changes_per_s, self.faults.storm_keys
+        if rate:
+            self.faults.storm_changes_per_s = 0.0  # unless the storm can begin
+            storm = Storm(self.operator, StormSettings(rate, keys), self.rng, self.faults)
+            self._storm = asyncio.create_task(storm.run())
+            self.faults.storm_changes_per_s = rate

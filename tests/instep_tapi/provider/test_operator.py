@@ -232,6 +232,16 @@ async def test_a_storm_runs_at_its_rate_until_it_is_stopped_or_quiet() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_storm_is_a_fault_like_the_others() -> None:
+    async with Provider(network(), faults=Faults(storm_changes_per_s=500.0)) as provider:
+        log = provider.stream("alarms").log
+        await until(lambda: log.next_ordinal > 50, "a storm")
+        with pytest.raises(ConfigurationError, match="rate above 0"):
+            provider.set_faults(storm_changes_per_s=-1)
+        assert provider.faults.storm_changes_per_s == 0
+
+
+@pytest.mark.asyncio
 async def test_a_client_in_a_storm_ends_with_the_truth() -> None:
     streams = (StreamSettings("all", compaction_delay_s=0.2, tombstone_retention_s=30),)
     settings = ProviderSettings(streams=streams)

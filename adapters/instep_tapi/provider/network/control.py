@@ -4,7 +4,8 @@ trouble.
 It has no login, so it is off unless asked for. Bodies are JSON; what is wrong with one is
 answered by 400 and {"error": text}.
 
-    GET  entities           JSON lines: stream and stream_id (the same), key, class, token, appended_at, body
+    GET  entities           JSON lines: stream and stream_id (the same), key, class, token,
+                            appended_at, body
     GET  counters           per stream-id: connections, records_sent, resumes_by_token …
     GET  faults             the faults as they are
     POST faults             {name: value, …}
