@@ -19,6 +19,7 @@ from instep_sql import ended
 from instep_sql.dialect import Dialect
 from instep_sql.ended import Ended
 from instep_sql.fold import newer
+from instep_sql.merge import prefixes
 from instep_sql.stored import Stored, as_json, stored_places
 from instep_sql.streams import StreamRow
 
@@ -84,11 +85,14 @@ def join(
     written nowhere and returned as unresolved, once a key.
     """
     names = {record.key for record in records} | {record.uuid for record in records if record.uuid}
+    names.update(*(prefixes(record.key) for record in records if not record.whole))
     rows = _Rows(stored_places(connection, dialect, stream.no, names))
     over = ended.find(connection, dialect, stream.no, names)
     ended_at = {one.key: one for one in over} | {one.uuid: one for one in over if one.uuid}
 
-    keys = _settle(rows.key_of, records)
+    known_keys = rows.by_key.keys() | {record.key for record in records}
+    changes = {record.key for record in records if _is_change(record, known_keys)}
+    keys = _settle(rows.key_of, [record for record in records if record.key not in changes])
     ends: dict[str, Ended] = {}
     for uuid, key in keys.items():
         old = rows.key_of.get(uuid)
@@ -103,6 +107,9 @@ def join(
     alive = set(rows.by_key)
     uuid_of = {key: uuid for uuid, key in keys.items()}
     for record in records:
+        if record.key in changes:
+            joined.append(record)
+            continue
         key = keys.get(record.uuid or record.key, record.key)
         if record.ends:
             known = key in alive or key in ended_at or record.key in ended_at or key in ends
@@ -132,6 +139,16 @@ def _settle(stored: dict[str, str], records: Sequence[Record]) -> dict[str, str]
             else:
                 keys.setdefault(record.uuid, record.key)
     return keys
+
+
+def _is_change(record: Record, known_keys: Collection[str]) -> bool:
+    """Whether a CHANGE_ONLY record speaks of a part: its key lies below the one of its entity.
+
+    Such a key names no row; the parts find the entity.
+    """
+    return not record.whole and any(
+        prefix in known_keys or prefix == record.uuid for prefix in prefixes(record.key)
+    )
 
 
 def _overtaken(record: Record, ended_at: dict[str, Ended], lineage: int) -> bool:
