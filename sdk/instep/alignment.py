@@ -29,11 +29,12 @@ batch that it returns, `committed`; `tick` from time to time; after each call ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from instep.arrival import Arrival, Arrivals
+from instep.arrival import Arrival, Arrivals, watched
 from instep.effects import (
     AskHoldsBefore,
     Effect,
@@ -127,19 +128,18 @@ class Alignment:
         """The stream is open where `start` said. From its start: a new attempt begins."""
         self._connected = True
         resumed = not isinstance(self._opening.start, Start)
+        if not resumed:
+            self.position = new_attempt(
+                self.stream, self.position, another_log=self._opening.another_log, now_us=now_us
+            )
+            self._dirty = True
+            self._asked = ""
+            self._another_log = False
+        self._progress = Progress(self.stream, self.settings)
+        self._progress.opened(self.position, now_us)
         self._arrivals.opened(self.position, resumed=resumed)
         if resumed:
-            self._progress.opened(self.position, now_us)
             return
-        self.position = new_attempt(
-            self.stream, self.position, another_log=self._opening.another_log, now_us=now_us
-        )
-        self._dirty = True
-        self._asked = ""
-        self._another_log = False
-        self._progress.attempt(
-            self.position, now_us, from_latest=self._opening.start is Start.LATEST
-        )
         self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
         if self.stream.mode is Mode.BASELINE:
             self._effects.append(ReadBaseline())
@@ -151,6 +151,10 @@ class Alignment:
         """
         self._connected = self.caught_up = False
         self._census_asked = False
+        if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
+            # The attempt was never made durable: what called for it calls again.
+            self._asked = self._asked or self._opening.reason
+            self._another_log = self._another_log or self._opening.another_log
         self.position = self.durable
         self._dirty = False
 
@@ -177,11 +181,13 @@ class Alignment:
             records, found = self._arrivals.sift(records, self.position)
             if found is not None and not self._arrived(*found):
                 return None
-        if records and (self._hole(records) or self._lost(records[0], now_us)):
+        if records and self._hole(records):
             return None
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
-        position = self._advance(records, offsets)
+        if records and self._lost(now_us):
+            return None
+        position = self._advance(records, offsets, now_us)
         if records:
             self.read_delay_s = max(0.0, (now_us - records[-1].appended_at_us) / _US)
             if self.zone is not Zone.LOST:
@@ -196,7 +202,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return self._batch(self._advance([], {}), rows, _NOTHING, {})
+        return self._batch(self._advance(), rows, _NOTHING, {})
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -256,7 +262,7 @@ class Alignment:
         self._consider(self.position, now_us)
         unsaved_s = (self._known_to_us - self.position.known_to_us) / _US
         if self.restless or unsaved_s > self._heartbeat_s:
-            return self._batch(self._advance([], {}), [], _NOTHING, {})
+            return self._batch(self._advance(), [], _NOTHING, {})
         return None
 
     # -- inner parts -----------------------------------------------------------------------------
@@ -272,8 +278,7 @@ class Alignment:
             self._notice(NoticeKind.REWOUND, "the provider delivers recent records again")
             return True
         if arrival is Arrival.UNDECIDED:
-            partition = record.partition if self.position.offsets else ""
-            self._effects.append(AskHoldsBefore(record, partition))
+            self._effects.append(AskHoldsBefore(record, watched(record)))
         else:
             self._another_log = arrival is Arrival.ANOTHER_LOG
             self.realign(f"the first record after the reconnect shows it: {arrival}")
@@ -294,12 +299,13 @@ class Alignment:
     def _first_since_opening(self) -> bool:
         return not isinstance(self._opening.start, Start) and not self._progress.heard
 
-    def _lost(self, oldest: Record, now_us: int) -> bool:
+    def _lost(self, now_us: int) -> bool:
         """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
         keeps_s = self.stream.tombstone_retention_s
         if self.stream.mode is Mode.BASELINE or keeps_s is None:
             return False
-        delay_s = (now_us - oldest.appended_at_us) / _US
+        known_us = max(self._known_to_us, self.position.known_to_us)
+        delay_s = (now_us - min(self._progress.oldest_us, known_us)) / _US
         attempt_s = (now_us - self.position.attempt_started_at_us) / _US
         # An attempt reads old records by right, as long as it is itself younger than the retention.
         replaying = self.position.phase is Phase.ALIGNING and attempt_s <= keeps_s
@@ -312,7 +318,9 @@ class Alignment:
         self.realign(reason)
         return True
 
-    def _advance(self, records: list[Record], offsets: dict[str, int]) -> Position:
+    def _advance(
+        self, records: Sequence[Record] = (), offsets: dict[str, int] | None = None, now_us: int = 0
+    ) -> Position:
         """The position after these records."""
         position = self.position
         changes: dict[str, Any] = {
@@ -326,7 +334,7 @@ class Alignment:
                 "offsets": offsets,
                 "appended_at_us": newest_us,
                 "records": position.records + len(records),
-                "known_to_us": max(changes["known_to_us"], newest_us),
+                "known_to_us": max(changes["known_to_us"], min(newest_us, now_us)),
                 "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
             }
         return msgspec.structs.replace(position, **changes)

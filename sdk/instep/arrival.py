@@ -12,7 +12,10 @@ it to the client to see it "in the first record received", ST-2.2 step 4):
 
 A fourth is seen on the way: **another log**, where a record lies at or before the last committed
 offset of its partition and yet was appended after everything committed. No log can state that of
-itself: it was lost and rebuilt, and its append times say nothing about ours (rule 3).
+itself: it was lost and rebuilt, and its append times say nothing about ours (rule 3). This is
+looked for on a stream opened from its start too: whatever called for that attempt, the log may have
+been lost meanwhile. A rebuilt log that has passed our last offset is not seen, and need not be: all
+of it is newer than what is stored, by offset as by time.
 
 Being wrong is not symmetric. "Restarted" costs a reading of the log; "rewound" taken for a restart
 that was none would sweep live entities away. So a restart is only a reason to open the stream
@@ -27,7 +30,7 @@ from enum import StrEnum
 from instep.position import Position
 from instep.records import Record
 
-__all__ = ["Arrival", "Arrivals", "classify"]
+__all__ = ["Arrival", "Arrivals", "classify", "watched"]
 
 
 class Arrival(StrEnum):
@@ -48,25 +51,42 @@ def classify(first: Record, position: Position, *, holds_before: bool | None = N
     `first` in its partition; it is only needed (and worth a look into the store) when the answer
     without it is `UNDECIDED`.
     """
+    if first.token == position.token:
+        return Arrival.CONTINUED
+    if _of_another_log(first, position):
+        return Arrival.ANOTHER_LOG
     committed = position.offsets.get(first.partition)
     if committed is not None and first.offset >= 0:
         # Equal counts as after: a DELETE and its TOMBSTONE may share one token and offset.
         if first.offset >= committed:
             return Arrival.CONTINUED
-        if first.appended_at_us > position.appended_at_us:
-            return Arrival.ANOTHER_LOG
     elif committed is None and position.offsets and first.offset >= 0:
         # A partition that had nothing yet: had the stream restarted, another partition will tell.
         return Arrival.CONTINUED
     elif first.appended_at_us >= position.appended_at_us and not position.recently(first.token):
-        return Arrival.CONTINUED
-    if first.token == position.token:
         return Arrival.CONTINUED
     if not position.recently(first.token):
         return Arrival.RESTARTED
     if holds_before is None:
         return Arrival.UNDECIDED
     return Arrival.REWOUND if holds_before else Arrival.RESTARTED
+
+
+def _of_another_log(first: Record, position: Position) -> bool:
+    committed, newest_us = position.offsets.get(first.partition), position.appended_at_us
+    if committed is None and position.reference.token is not None:
+        # Not yet heard in this attempt: it is compared with what was committed before it.
+        committed = position.reference.offsets.get(first.partition)
+        newest_us = position.reference.appended_at_us
+    if committed is None or first.offset < 0 or first.appended_at_us <= newest_us:
+        return False
+    shared = first.offset == committed and position.recently(first.token)
+    return first.offset <= committed and not shared
+
+
+def watched(record: Record) -> str:
+    """The partition that a record tells of: where there are no offsets, all are one."""
+    return record.partition if record.offset >= 0 else ""
 
 
 class Arrivals:
@@ -81,13 +101,17 @@ class Arrivals:
         self._evidence: dict[str, bool] = {}
 
     def opened(self, position: Position, *, resumed: bool) -> None:
-        """The stream is open: after our token (`resumed`), or from its start, where nothing is to
-        be told.
+        """The stream is open: after our token (`resumed`), or from its start, where only another
+        log is to be told.
         """
         self._evidence.clear()
         self._rewound.clear()
-        # A log without offsets has one nameless partition to watch.
-        self._unseen = (set(position.offsets) or {""}) if resumed else set()
+        self._unseen = set(position.offsets)
+        if position.reference.token is not None:
+            self._unseen.update(position.reference.offsets)
+        if resumed and not position.offsets:
+            # A log without offsets has one nameless partition to watch.
+            self._unseen.add("")
 
     def evidence(self, partition: str, *, holds_before: bool) -> None:
         """Whether the store holds an entity from before the first record of this partition."""
@@ -110,7 +134,7 @@ class Arrivals:
         kept: list[Record] = []
         found: tuple[Arrival, Record] | None = None
         for record in records:
-            partition = record.partition if position.offsets else ""
+            partition = watched(record)
             if partition in self._unseen:
                 arrival = classify(record, position, holds_before=self._evidence.get(partition))
                 if arrival in (Arrival.UNDECIDED, Arrival.RESTARTED, Arrival.ANOTHER_LOG):

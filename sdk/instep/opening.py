@@ -10,7 +10,7 @@ from instep.ports import Mode, Start, StreamInfo
 from instep.position import UNREACHABLE_OFFSET, Phase, Position, Reference
 from instep.transitions import Event, after
 
-__all__ = ["Opening", "new_attempt", "opening", "retention_s"]
+__all__ = ["Opening", "from_the_start", "new_attempt", "opening", "retention_s"]
 
 _US = 1_000_000
 
@@ -62,9 +62,14 @@ def opening(
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
     if not reason and position.token is not None:
         return Opening(position.token)
+    return Opening(from_the_start(stream), reason, another_log)
+
+
+def from_the_start(stream: StreamInfo) -> Start:
+    """Where an attempt opens: a baseline that shows every class needs nothing of the log's past."""
     readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
     latest = stream.mode is Mode.BASELINE and readable
-    return Opening(Start.LATEST if latest else Start.OLDEST, reason, another_log)
+    return Start.LATEST if latest else Start.OLDEST
 
 
 def new_attempt(
@@ -76,10 +81,15 @@ def new_attempt(
     """
     baseline = stream.mode is Mode.BASELINE
     reference = Reference(position.token, position.appended_at_us, position.offsets)
-    unfinished = position.phase in (Phase.ALIGNING, Phase.BASELINING)
-    if unfinished and position.reference.appended_at_us >= reference.appended_at_us:
+    if position.phase in (Phase.ALIGNING, Phase.BASELINING):
         # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
-        reference = position.reference
+        reference = _furthest(position.reference, reference)
+        # So it does with a log whose predecessor's offsets still stand in the store.
+        another_log = another_log or UNREACHABLE_OFFSET in reference.offsets.values()
+    # What was committed before now cannot be newer than now, whatever a provider's clock said.
+    reference = msgspec.structs.replace(
+        reference, appended_at_us=min(reference.appended_at_us, now_us)
+    )
     another_log = another_log or position.lineage == 0
     # One that had marked nothing when it was interrupted is the same attempt still.
     untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
@@ -98,7 +108,19 @@ def new_attempt(
         reference=reference,
         lineage=position.lineage + another_log,
         origin=stream.origin,
+        # What the log has let go before now is missed by nobody who reads it from its start; a
+        # record read early may have been superseded up to a compaction delay before.
+        known_to_us=max(position.known_to_us, now_us - int((stream.compaction_delay_s or 0) * _US)),
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,
     )
+
+
+def _furthest(one: Reference, other: Reference) -> Reference:
+    offsets = {
+        partition: max(one.offsets.get(partition, -1), other.offsets.get(partition, -1))
+        for partition in one.offsets | other.offsets
+    }
+    newest_us = max(one.appended_at_us, other.appended_at_us)
+    return Reference(other.token or one.token, newest_us, offsets)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from instep.ports import StreamInfo
+from instep.opening import from_the_start
+from instep.ports import Start, StreamInfo
 from instep.position import UNREACHABLE_OFFSET, Position
 from instep.records import Record
 from instep.settings import AlignmentSettings
@@ -21,6 +22,8 @@ class Progress:
 
     def __init__(self, stream: StreamInfo, settings: AlignmentSettings) -> None:
         self.newest_us = 0
+        self.oldest_us = 0
+        """Append time of the oldest record that the last delivery brought for the first time."""
         self._settings = settings
         delay_s = stream.compaction_delay_s
         self._compaction_delay_us = int(
@@ -31,7 +34,8 @@ class Progress:
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
         self._opened_us = 0
-        self._from_latest = False
+        # Its baseline has shown all there is, before the first record of the stream is looked at.
+        self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
         """Whether a record came since the opening."""
 
@@ -41,19 +45,12 @@ class Progress:
         self._heard_us = dict.fromkeys(self._heard_us, now_us)
 
     def opened(self, position: Position, now_us: int) -> None:
-        """The stream is open, after the position's token."""
+        """The stream is open, after the position's token or for a new attempt."""
         partitions = position.reference.offsets.keys() | position.offsets.keys()
         self._heard_us = dict.fromkeys(partitions, now_us)
         self._opened_us = now_us
         self.heard = False
         self.silence_from(now_us)
-
-    def attempt(self, position: Position, now_us: int, *, from_latest: bool) -> None:
-        """The stream is open from its start, a new attempt begins."""
-        self.newest_us = 0
-        self._appended_us.clear()
-        self._from_latest = from_latest
-        self.opened(position, now_us)
 
     def silent_s(self, now_us: int) -> float:
         return (now_us - self._last_heard_us) / _US
@@ -76,29 +73,36 @@ class Progress:
         appended_us = self._appended_us
         repeated: list[int] = []
         offsets_back = times_back = 0
+        oldest_us = now_us
         heard = set()
         for index, record in enumerate(records):
             partition = record.partition
             offset = record.offset
+            at_us = record.appended_at_us
             if offset >= 0:
                 last = offsets.get(partition, -1)
                 if offset > last:
                     offsets[partition] = offset
+                    oldest_us = min(oldest_us, at_us)
                 elif offset < last:
                     if position.recently(record.token):
                         repeated.append(index)
                         continue
                     offsets_back += 1
-            at_us = record.appended_at_us
+            elif at_us < oldest_us and record.token != position.token:
+                oldest_us = at_us
             if at_us < appended_us.get(partition, 0):
                 times_back += 1
             appended_us[partition] = at_us
             heard.add(partition)
         self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
-        self._last_heard_us = now_us
+        self.oldest_us = oldest_us
         self.heard = True
-        for partition in heard:
-            self._heard_us[partition] = now_us
+        self._last_heard_us = now_us
+        self._heard_us |= dict.fromkeys(heard, now_us)
+        if any(appended_us[partition] <= self._opened_us for partition in heard):
+            # One partition still replays: that the others are silent meanwhile says nothing.
+            self.silence_from(now_us)
         if offsets_back:
             _count(deviations, "offset-backwards", offsets_back)
         if times_back:
@@ -120,7 +124,7 @@ class Progress:
 
     def sweep_due(self, position: Position, now_us: int) -> bool:
         """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
-        if self._from_latest:
+        if self._shown:
             return True
         partitions = self._heard_us.keys() | self._appended_us.keys()
         if not partitions:
