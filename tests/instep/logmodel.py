@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from instep import Batch, CommitResult, Kind, Mode, Position, Record, Start, StreamInfo
+from instep import Batch, CommitResult, Kind, Position, Record, Start, StreamInfo
 from instep.ports import Census
 from instep.records import StreamState, SweepStep
 

@@ -1,0 +1,155 @@
+"""The alignment against a model of a log: anything may happen, in any order (DESIGN 9)."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from instep import Kind, Phase
+from instep.records import StreamState
+from tests.instep.logdriver import Driver
+from tests.instep.logmodel import COMPACTION_DELAY_S, TOMBSTONE_RETENTION_S, ModelLog
+
+KEYS = [f"key-{number}" for number in range(8)]
+SPANS_S = st.sampled_from(
+    [1.0, 15.0, 50.0, 300.0, COMPACTION_DELAY_S + 1, 3600.0, TOMBSTONE_RETENTION_S + 60]
+)
+COUNTS = st.integers(1, 12)
+PARTITIONS = st.integers(0, 2)
+
+
+class AlignmentMachine(RuleBasedStateMachine):
+    """A provider that does as it likes, a network that fails, a process that dies."""
+
+    driver: Driver
+
+    @initialize(partitions=st.integers(1, 3), offsets=st.booleans(), anchored=st.booleans())
+    def begin(self, partitions: int, offsets: bool, anchored: bool) -> None:
+        # Without offsets nothing tells partitions apart, so there is one.
+        log = ModelLog(partitions if offsets else 1, offsets, anchored)
+        self.driver = Driver(log)
+
+    # -- the provider ----------------------------------------------------------------------------
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8))
+    def state(self, keys: list[str]) -> None:
+        for key in keys:
+            self.driver.log.put(key)
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        kinds=st.sampled_from([(Kind.DELETE,), (Kind.TOMBSTONE,), (Kind.DELETE, Kind.TOMBSTONE)]),
+        shares=st.booleans(),
+    )
+    def end(self, key: str, kinds: tuple[Kind, ...], shares: bool) -> None:
+        if key in self.driver.log.alive:
+            self.driver.log.end(key, *kinds, shares=shares)
+
+    @rule()
+    def compact(self) -> None:
+        self.driver.log.compact()
+
+    @rule(elsewhere=st.booleans())
+    def lose_log(self, elsewhere: bool) -> None:
+        self.driver.crash() if elsewhere else self.disconnect()
+        self.driver.log.lose(elsewhere=elsewhere)
+
+    @rule()
+    def pause(self) -> None:
+        self.driver.log.state = StreamState.PAUSED
+
+    @rule()
+    def resume(self) -> None:
+        self.driver.log.state = StreamState.ACTIVE
+
+    # -- the network and the process -------------------------------------------------------------
+
+    @precondition(lambda self: self.driver.feed is None)
+    @rule(rewind=st.sampled_from([0, 0, 0, 1, 3, 100]), restart=st.booleans(), refuse=st.booleans())
+    def connect(self, rewind: int, restart: bool, refuse: bool) -> None:
+        self.driver.open(rewind=rewind, restart=restart, refuse=refuse)
+
+    @rule()
+    def disconnect(self) -> None:
+        if self.driver.feed is not None:
+            self.driver.close()
+
+    @rule()
+    def crash(self) -> None:
+        self.driver.crash()
+
+    @rule(most=COUNTS, prefer=PARTITIONS)
+    def deliver(self, most: int, prefer: int) -> None:
+        self.driver.deliver(most, prefer)
+
+    @rule(most=COUNTS, prefer=PARTITIONS, durable=st.booleans(), dies=st.booleans())
+    def fail_in_commit(self, most: int, prefer: int, durable: bool, dies: bool) -> None:
+        """A batch is decided on and committed, or not; nobody hears which of it."""
+        driver = self.driver
+        delivery = driver.read(most, prefer)
+        if delivery is None:
+            return
+        batch = driver.core.receive(delivery, driver.log.now_us)
+        if batch is not None and durable:
+            driver.store_commit(batch)
+        if dies or durable:
+            driver.crash()
+        else:
+            driver.close()
+
+    @rule(seconds=SPANS_S)
+    def wait(self, seconds: float) -> None:
+        self.driver.wait(seconds)
+
+    @rule(seconds=SPANS_S, most=COUNTS, prefer=PARTITIONS)
+    def read_late(self, seconds: float, most: int, prefer: int) -> None:
+        """The consumer is busy meanwhile: it neither reads nor ticks."""
+        self.driver.log.now_us += int(seconds * 1_000_000)
+        self.driver.deliver(most, prefer)
+
+    @precondition(lambda self: self.driver.feed is not None)
+    @rule()
+    def realign(self) -> None:
+        self.driver.core.realign("the operator asks for it")
+        self.driver.carry_out()
+
+    @precondition(lambda self: self.driver.core.position.phase is Phase.SWEEP_HELD)
+    @rule()
+    def release(self) -> None:
+        self.driver.core.release_sweep()
+
+    @rule()
+    def heal(self) -> None:
+        driver = self.driver
+        driver.settle()
+        assert driver.store.bodies == driver.log.bodies
+
+    # -- what holds after each step ----------------------------------------------------------------
+
+    @invariant()
+    def position_is_not_ahead(self) -> None:
+        if hasattr(self, "driver"):
+            self.driver.check_position()
+
+    def teardown(self) -> None:
+        if hasattr(self, "driver"):
+            self.heal()
+
+
+TestAlignment = pytest.mark.hypothesis(AlignmentMachine.TestCase)
+TestAlignment.settings = settings(
+    stateful_step_count=40,
+    max_examples=20_000
+    if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
+    else 150,
+)
