@@ -22,7 +22,7 @@ from instep.ports import Start
 from instep.records import Delivery
 from instep_tapi.auth import Authenticator
 from instep_tapi.endings import CLOSE_TOO_BIG, closed_error, frame_too_big, handshake_error
-from instep_tapi.frames import HEADER_MARK
+from instep_tapi.frames import count_records
 from instep_tapi.liveness import Due, Liveness
 from instep_tapi.options import Options
 from instep_tapi.reader import Reader
@@ -130,6 +130,7 @@ class WebSocketFeed:
         self._with_token = with_token
         self._clock = asyncio.get_running_loop().time
         self._liveness = Liveness(options.pong_interval_s, options.dead_peer_s, self._clock())
+        self._heard = False
         self._frames: deque[tuple[bytes, int]] = deque()
         self._held_records = 0
         self._held_bytes = 0
@@ -166,10 +167,11 @@ class WebSocketFeed:
                 if self._full():
                     await self._wait_for_room()
                 message = await self._websocket.receive()
-                self._liveness.heard(self._clock())
+                self._heard = True
+                if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
+                    self._hold(message.data)
+                    continue
                 match message.type:
-                    case WSMsgType.TEXT | WSMsgType.BINARY:
-                        self._hold(message.data)
                     case WSMsgType.PING:
                         await self._websocket.pong(message.data)
                     case WSMsgType.PONG:
@@ -187,8 +189,10 @@ class WebSocketFeed:
         """Send Pongs, and Pings into silence, until the peer is dead or the connection ends."""
         try:
             while self._ending is None:
-                if self._full():
-                    self._liveness.heard(self._clock())  # we do not listen: silence says nothing
+                # While the buffer is full we do not listen: then silence says nothing.
+                if self._heard or self._full():
+                    self._heard = False
+                    self._liveness.heard(self._clock())
                 for action in self._liveness.due(self._clock()):
                     match action:
                         case Due.PONG:
@@ -214,7 +218,7 @@ class WebSocketFeed:
             self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
 
     def _hold(self, frame: bytes) -> None:
-        records = frame.count(HEADER_MARK) or 1
+        records = count_records(frame)
         self._frames.append((frame, records))
         self._held_records += records
         self._held_bytes += len(frame)

@@ -8,19 +8,18 @@ without its module.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 import msgspec
 
 from instep_tapi.names import strip_module
 
 __all__ = [
-    "HEADER_MARK",
     "BadRecord",
     "Fields",
     "Header",
     "LogRecord",
     "NameValue",
+    "count_records",
     "decode_fields",
     "split_fast",
     "split_liberal",
@@ -29,8 +28,6 @@ __all__ = [
 Fields = dict[str, msgspec.Raw]
 """Members of a JSON object, values undecoded."""
 
-HEADER_MARK: Final = b'log-record-header"'
-"""Occurs once for each record of a frame: counts records before anything is decoded."""
 _WRAPPER_DEPTH = 5
 
 
@@ -76,6 +73,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 decode_fields = msgspec.json.Decoder(Fields).decode
 
 _BARE = b'{"log-record-header"'
+_HEADER_MARK = b'log-record-header"'
 _LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
 _STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
 _NOTIFICATION = rb'\{\s*"ietf-restconf:notification"\s*:\s*\{\s*"eventTime"\s*:\s*"[^"\\]*"\s*,\s*'
@@ -85,6 +83,11 @@ _OPENING = re.compile(
 )
 _CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
 _BLANKS = b" \t\r\n"
+
+
+def count_records(frame: bytes) -> int:
+    """How many records a frame holds, before anything is decoded; at least 1."""
+    return 1 if frame.startswith(_BARE) else frame.count(_HEADER_MARK) or 1
 
 
 def split_fast(frame: bytes) -> list[LogRecord] | list[_PrefixedLogRecord]:
