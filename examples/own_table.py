@@ -1,0 +1,63 @@
+"""A table of your own beside the store: which nodes there are, and whether they work.
+
+    instep provider --port 8548 &
+    python examples/own_table.py http://127.0.0.1:8548 nodes.db
+
+The table is fed from the journal. It keeps its own cursor, and moves it in the transaction that
+writes the rows the cursor covers: however often this program is stopped, the table is never ahead
+of its cursor, nor behind it.
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+
+from instep import Change, ChangeKind, Consumer
+from instep_sql import SqlStore
+from instep_tapi import TapiSource, read_options
+
+TABLES = """
+    CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, name TEXT, state TEXT);
+    CREATE TABLE IF NOT EXISTS place (cursor INTEGER NOT NULL);
+    INSERT INTO place SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM place);
+"""
+GONE = (ChangeKind.DELETED, ChangeKind.SWEPT)
+
+
+def apply(table: sqlite3.Connection, change: Change) -> None:
+    """Bring the table to what one change says, and its cursor to that change, or do neither."""
+    with table:
+        if change.entity_class == "NODE" and change.change in GONE:
+            table.execute("DELETE FROM node WHERE key = ?", [change.key])
+        elif change.entity_class == "NODE":
+            node = json.loads(change.body)
+            name = next((name["value"] for name in node.get("name", ())), node["uuid"])
+            row = (change.key, name, node.get("operational-state"))
+            table.execute("INSERT OR REPLACE INTO node VALUES (?, ?, ?)", row)
+        table.execute("UPDATE place SET cursor = ?", [change.cursor])
+
+
+async def feed(table: sqlite3.Connection, changes: AsyncIterator[Change]) -> None:
+    """Apply changes as they come; ends when they end."""
+    async for change in changes:
+        apply(table, change)
+
+
+async def main(endpoint: str, path: str, url: str = "sqlite:///own_table.db") -> None:
+    source = TapiSource(read_options({"endpoints": [endpoint]}, "own_table.py"))
+    store = SqlStore(url, journal="bodies")
+    with closing(sqlite3.connect(path)) as table:
+        table.executescript(TABLES)
+        async with Consumer("own-table", source, store) as consumer:
+            await consumer.aligned()
+            (cursor,) = table.execute("SELECT cursor FROM place").fetchone()
+            await feed(table, store.changes(cursor))
+        for state, count in table.execute("SELECT state, count(*) FROM node GROUP BY state"):
+            print(f"{count} nodes are {state}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3]))
