@@ -133,7 +133,10 @@ async def test_a_state_that_is_not_told() -> None:
 
 @pytest.mark.asyncio
 async def test_a_server_that_never_answers_is_given_up() -> None:
+    served: list[asyncio.StreamWriter] = []
+
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
         await reader.read()
         writer.close()
 
@@ -142,3 +145,6 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
     async with server, source_of(f"http://127.0.0.1:{port}", request_timeout_s=0.05) as source:
         with pytest.raises(UnreachableError, match="no answer in time"):
             await source.survey()
+        await source.close()
+        for writer in served:
+            await asyncio.wait_for(writer.wait_closed(), 10)
