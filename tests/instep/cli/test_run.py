@@ -1,0 +1,248 @@
+"""`instep run`, against a provider in a process of its own."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep_sql.schema import VERSION_TABLE
+from tests.instep.cli.filled import fill, instep, lines, started
+
+SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
+DEADLINE_S = 60
+CONFIG = """
+[[consumers]]
+name = "east"
+[consumers.source]
+kind = "tapi"
+endpoints = ["{url}"]
+auth = {{ kind = "bearer", token = "${{TOKEN}}" }}
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///{database}"
+[consumers.settings]
+reconnect_initial_s = 0.05
+reconnect_attempts = {attempts}
+alignment = {{ quiet_s = 0.5, unreached_quiet_s = 1 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    """A provider with a storm. Gives its URL."""
+    options = ["--token", "s3cret", "--storm", "200", "--control", "--format", "jsonl"]
+    with started("provider", *SMALL, *options) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.kill()
+
+
+def control(provider: str, call: str, body: dict[str, Any] | None = None) -> str:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(f"{provider}/_instep/{call}", data, DEADLINE_S) as answer:
+        return str(answer.read().decode())
+
+
+def configured(folder: Path, url: str, *, attempts: int = 0, database: str = "") -> str:
+    file = folder / "instep.toml"
+    database = database or str(folder / "network.db")
+    file.write_text(CONFIG.format(url=url, attempts=attempts, database=database))
+    return str(file)
+
+
+def running(file: str, *options: str, token: str = "s3cret") -> subprocess.Popen[bytes]:
+    return started("run", file, *options, TOKEN=token)
+
+
+def events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    try:
+        told = process.communicate(timeout=DEADLINE_S)[1]
+    finally:
+        process.kill()
+    return process.returncode, told.decode()
+
+
+def stored(folder: Path) -> dict[tuple[str, str], Any]:
+    url = f"sqlite:///{folder / 'network.db'}"
+    found = lines(instep("entities", "--store", url, "--format", "jsonl"))
+    return {(line["stream"], line["key"]): line["body"] for line in found}
+
+
+def test_until_aligned_ends_with_0_and_nothing_but_json_lines(
+    tmp_path: Path, provider: str
+) -> None:
+    with running(configured(tmp_path, provider), "--until-aligned") as process:
+        told = list(events(process))
+        assert ended(process) == (0, "")
+    assert {"connected", "attempt", "aligned", "stopped"} <= {line["event"] for line in told}
+    assert told[-1]["event"] == "stopped"
+    status = lines(
+        instep("status", "--store", f"sqlite:///{tmp_path / 'network.db'}", "--format", "jsonl")
+    )
+    assert [(one["phase"], one["attempt"]) for one in status] == [("aligned", 1)] * 2
+    assert stored(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
+    tmp_path: Path, provider: str, number: signal.Signals
+) -> None:
+    file = configured(tmp_path, provider)
+    with running(file) as process:
+        aligned = (line for line in events(process) if line["event"] == "aligned")
+        assert {next(aligned)["stream"], next(aligned)["stream"]} == {"network", "alarms"}
+        process.send_signal(number)
+        assert ended(process) == (0, "")
+    control(provider, "storm", {"changes_per_s": 0})
+    truth = {
+        (line["stream_id"], line["key"]): line["body"]
+        for line in map(json.loads, control(provider, "entities").splitlines())
+    }
+    try:
+        with running(file, "--period", "0.1") as process:
+            for line in events(process):
+                if line["event"] == "health" and stored(tmp_path) == truth:
+                    break
+                assert line["event"] != "attempt", "it resumes where it stopped"
+            process.send_signal(number)
+            assert ended(process) == (0, "")
+    finally:
+        control(provider, "storm", {"changes_per_s": 200})
+    assert stored(tmp_path) == truth
+
+
+def test_health_is_told_every_period(tmp_path: Path, provider: str) -> None:
+    with running(configured(tmp_path, provider), "--period", "0.2") as process:
+        health = next(
+            line for line in events(process) if line["event"] == "health" and line["streams"]
+        )
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+    assert (health["consumer"], health["error"]) == ("east", "")
+    stream = health["streams"][0]
+    assert stream["compaction_delay_s"] == 600.0
+    assert {"phase", "attempt", "records_per_s", "read_delay_s", "zone", "deviations"} <= set(
+        stream
+    )
+
+
+def test_a_token_that_is_refused_ends_with_1(tmp_path: Path, provider: str) -> None:
+    with running(configured(tmp_path, provider), token="wr0ng") as process:
+        told = list(events(process))
+        code, error = ended(process)
+    assert code == 1
+    assert error.startswith("error: the provider answers 401\n  where: http://127.0.0.1:")
+    assert "to do: " in error
+    assert "failed" in {line["event"] for line in told}
+    assert "wr0ng" not in error + json.dumps(told)
+
+
+def test_a_provider_that_is_not_there_is_waited_for_until_a_signal(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with running(configured(tmp_path, url)) as process:
+            first = next(line for line in events(process) if line["event"] == "disconnected")
+            assert url in first["text"]
+            process.send_signal(signal.SIGTERM)
+            assert ended(process) == (0, "")
+
+
+def test_a_host_that_is_unknown_ends_with_1_when_there_is_a_limit(tmp_path: Path) -> None:
+    file = configured(tmp_path, "http://no-such-host.invalid:1", attempts=2)
+    with running(file) as process:
+        code, error = ended(process)
+    assert code == 1
+    assert error.startswith("error: ")
+    assert "no-such-host.invalid" in error
+    assert "Traceback" not in error
+
+
+def test_a_database_that_cannot_be_written_ends_with_1(tmp_path: Path) -> None:
+    database = str(tmp_path / "no" / "such" / "folder.db")
+    with running(configured(tmp_path, "http://127.0.0.1:9", database=database)) as process:
+        code, error = ended(process)
+    assert code == 1
+    assert f"where: {database}" in error
+    assert "Traceback" not in error
+
+
+def test_a_database_of_a_newer_version_ends_with_1(tmp_path: Path) -> None:
+    fill(tmp_path)
+    database = tmp_path / "network.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+        connection.commit()
+    with running(configured(tmp_path, "http://127.0.0.1:9")) as process:
+        code, error = ended(process)
+    assert code == 1
+    assert "9999" in error
+    assert f"where: {database}" in error
+
+
+def test_a_wrong_configuration_ends_with_2(tmp_path: Path, provider: str) -> None:
+    file = Path(configured(tmp_path, provider))
+    file.write_text(file.read_text().replace("endpoints", "endpoint"))
+    with running(str(file)) as process:
+        code, error = ended(process)
+    assert code == 2
+    assert error.startswith(
+        f"error: unknown key 'endpoint'\n  where: {file}: consumers[0].source\n"
+    )
+
+
+def test_a_reader_that_is_gone_ends_it_with_0(tmp_path: Path, provider: str) -> None:
+    with running(configured(tmp_path, provider), "--period", "0.1") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert (process.wait(DEADLINE_S), told) == (0, b"")
+
+
+def test_a_terminal_gets_a_live_table(tmp_path: Path, provider: str) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TOKEN": "s3cret", "COLUMNS": "120", "TERM": "xterm"}
+    environment["PYTHONASYNCIODEBUG"] = ""
+    with subprocess.Popen(
+        ["instep", "run", configured(tmp_path, provider)],
+        executable=Path(sys.executable).with_name("instep"),
+        env=environment,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while shown.count(b"aligned by attempt") < 2:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGTERM)
+        try:
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+        except OSError:  # how Linux tells that the other side is closed
+            pass
+        assert process.wait(DEADLINE_S) == 0
+    os.close(ours)
+    for told in (b"Read delay", b"of 10 min / 4 h", b"full fidelity", b"attempt 1", b"stopped"):
+        assert told in shown
+    assert b'{"' not in shown
