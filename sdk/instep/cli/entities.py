@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -24,6 +24,9 @@ from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.reading import StoredEntity
 
 __all__ = ["entities"]
+
+_BODY_SHOWN_BYTES: Final = 400
+"""Of a body in a table, which shows no more in any case."""
 
 
 class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
@@ -70,7 +73,7 @@ async def _list(store: str, stream: str | None, entity_class: str | None, output
                 entity.entity_class,
                 entity.key,
                 moment(entity.appended_at_us),
-                proven + entity.body.decode(errors="replace"),
+                proven + entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
             )
         listing.flush()
         console.print(f"{listing.rows:,} entities")

@@ -64,7 +64,7 @@ def one_line(body: bytes) -> msgspec.Raw:
 def stamp(at_us: int) -> str:
     """Microseconds since 1970 as RFC 3339, UTC, with all six decimals."""
     at = _EPOCH + timedelta(microseconds=at_us)
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def moment(at_us: int) -> str:
@@ -94,7 +94,7 @@ def plain(text: str) -> str:
 class Listing:
     """A table that is printed while it grows: memory does not grow with it.
 
-    Its columns have fixed shares of the width, so that every part of it lines up.
+    No column is as wide as its content, so that every part of the table lines up.
     """
 
     def __init__(self, console: Console, columns: Sequence[Column]) -> None:
@@ -119,7 +119,7 @@ class Listing:
         columns = [replace(column, no_wrap=True, _cells=[]) for column in self._columns]
         table = Table(
             *columns,
-            box=SIMPLE_HEAD if first else None,
+            box=SIMPLE_HEAD,
             show_header=first,
             show_edge=False,
             expand=True,

@@ -9,38 +9,36 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final
 
-__all__ = ["until_signalled"]
+__all__ = ["STOP_WITHIN_S", "until_signalled"]
 
 STOP_WITHIN_S: Final = 4.0
 """A supervisor that was promised five seconds must not come to its SIGKILL."""
 
 
 def until_signalled(work: Coroutine[Any, Any, None]) -> None:
-    """Run until it is done or a signal comes; then it is cancelled and returns normally.
+    """Run until it is done or a signal comes; then it is cancelled and this returns normally.
 
     What has not stopped after `STOP_WITHIN_S` is left where it is: a transaction that was not
     committed is not there, and its records are read again.
     """
 
     async def main() -> None:
-        task = asyncio.current_task()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         signalled = False
 
-        def stop() -> None:
+        def stop(_number: int, _frame: object) -> None:
             nonlocal signalled
-            if signalled:
-                return
-            signalled = True
-            # A thread, since it is a loop or a commit that is stuck which makes it necessary.
-            timer = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
-            timer.daemon = True
-            timer.start()
-            task.cancel()
+            if not signalled:
+                signalled = True
+                last = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
+                last.daemon = True
+                last.start()
+                loop.call_soon_threadsafe(task.cancel)
 
-        loop = asyncio.get_running_loop()
+        # Not through the loop: it may be stuck where nobody reads what it prints.
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
+            signal.signal(number, stop)
         try:
             await work
         except asyncio.CancelledError:
