@@ -11,6 +11,7 @@ left out.
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from instep import Consumer
 from instep_sql import SqlStore
@@ -35,7 +36,6 @@ async def main(endpoint: str, cursor: int = 0, url: str = "sqlite:///embed.db") 
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:3])))
-    except KeyboardInterrupt:
-        pass
+    endpoint, cursor = [*sys.argv[1:], "0"][:2]
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(endpoint, int(cursor)))

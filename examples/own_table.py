@@ -30,7 +30,7 @@ GONE = (ChangeKind.DELETED, ChangeKind.SWEPT)
 def apply(table: sqlite3.Connection, change: Change) -> None:
     """Bring the table to what one change says, and its cursor to that change, or do neither."""
     with table:
-        if change.entity_class == "NODE" and change.change in GONE:
+        if change.change in GONE:
             table.execute("DELETE FROM node WHERE key = ?", [change.key])
         elif change.entity_class == "NODE":
             node = json.loads(change.body)

@@ -1,7 +1,7 @@
 """A sink of your own: entities and positions in one JSON file, replaced whole with each commit.
 
 It is small, so it shows what every sink has to do (`instep.Sink`): the comparison of rule 3, the
-marks, the sweep, and one commit for all of it. It fits a few thousand entities, not more.
+marks, the sweep, and one commit for all of it. It fits some thousand entities, not more.
 
 To use it from `instep.toml` as ``kind = "json"``, install it with an entry point:
 
@@ -22,17 +22,19 @@ from instep import (
     CommitResult,
     ConfigurationError,
     FencedError,
+    Mode,
     Position,
     Record,
     StoreReader,
     StoreUnavailableError,
     StreamInfo,
+    SweepStep,
     Unreadable,
 )
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """What is kept of an entity: its last record, the log it is from, the attempt that proved it."""
+    """An entity: its last record, which log that is from, and the attempt that proved it."""
 
     record: Record
     lineage: int
@@ -40,7 +42,7 @@ class Entity(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct):
-    """Everything that is kept of a stream; `ordinal` of the position tells who committed last."""
+    """Everything that is kept of a stream."""
 
     position: Position = Position()
     entities: dict[str, Entity] = {}
@@ -48,29 +50,34 @@ class Stream(msgspec.Struct):
 
 
 class JsonFile:
-    """Implements `instep.Sink`. One consumer a file."""
+    """Implements `instep.Sink` for logs that give state alone (`Mode.LOG`). One process a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._streams: dict[str, Stream] = {}
 
-    async def open(self, consumer: str) -> None:
-        self._streams = {}
-        if self._path.exists():
-            self._streams = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Stream])
+    async def open(self, consumer: str) -> None:  # noqa: ARG002 - one consumer a file
+        self._read()
 
     async def position(self, stream: StreamInfo) -> Position:
+        if stream.mode is not Mode.LOG or stream.record_strategy == "CHANGE_ONLY":
+            raise ConfigurationError(
+                "this sink takes whole entities from a log that gives state alone",
+                where=stream.id,
+                hint="leave this stream out of streams.ids",
+            )
         return self._stream(stream.id).position
 
     async def commit(self, batch: Batch) -> CommitResult:
-        """A copy is changed and written; it counts from the moment the file is replaced."""
-        old = self._stream(batch.stream)
-        if old.position.ordinal != batch.expects_ordinal:
+        """What the file holds is changed in memory, and counts once the file is replaced."""
+        streams = self._read()
+        stream = streams.setdefault(batch.stream, Stream())
+        if stream.position.ordinal != batch.expects_ordinal:
             raise FencedError("another process has committed", where=str(self._path))
-        new = Stream(batch.position, dict(old.entities), [*old.quarantine, *batch.unreadable])
-        written = sum(_apply(new, record) for record in batch.records)
-        swept = _sweep(new, batch)
-        self._write({**self._streams, batch.stream: new})
+        stream.position = batch.position
+        written = sum([_apply(stream, record) for record in batch.records])
+        swept = _sweep(stream, batch.sweep) if batch.sweep else 0
+        stream.quarantine += batch.unreadable
+        self._write(streams)
         return CommitResult(written=written, swept=swept, sweep_done=batch.sweep is not None)
 
     async def census(self, stream: str, attempt: int) -> Census:
@@ -82,7 +89,7 @@ class JsonFile:
         return any(
             entity.lineage == lineage
             and entity.record.partition == record.partition
-            and _place(entity.record) < _place(record)
+            and _newer(record, entity.record)
             for entity in self._stream(stream).entities.values()
         )
 
@@ -90,7 +97,12 @@ class JsonFile:
         """Nothing is open between two commits."""
 
     def _stream(self, name: str) -> Stream:
-        return self._streams.get(name) or Stream()
+        return self._read().get(name) or Stream()
+
+    def _read(self) -> dict[str, Stream]:
+        if not self._path.exists():
+            return {}
+        return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Stream])
 
     def _write(self, streams: dict[str, Stream]) -> None:
         beside = self._path.with_suffix(".new")
@@ -102,15 +114,14 @@ class JsonFile:
             beside.replace(self._path)
         except OSError as error:
             raise StoreUnavailableError(str(error), where=str(self._path)) from error
-        self._streams = streams
 
 
 def _apply(stream: Stream, record: Record) -> bool:
     """Rule 3 for one record; whether an entity was written."""
     position = stream.position
     known = stream.entities.get(record.key)
-    if known and known.lineage == position.lineage and _place(known.record) > _place(record):
-        return False  # newer is stored: ignored and not marked
+    if known and known.lineage == position.lineage and _newer(known.record, record):
+        return False  # ignored, and not marked
     if record.ends:
         stream.entities.pop(record.key, None)
         return False
@@ -118,20 +129,19 @@ def _apply(stream: Stream, record: Record) -> bool:
     return True
 
 
-def _sweep(stream: Stream, batch: Batch) -> int:
+def _newer(one: Record, other: Record) -> bool:
+    """Whether `one` lies after `other` in their log."""
+    if one.partition == other.partition and min(one.offset, other.offset) >= 0:
+        return one.offset > other.offset
+    return one.appended_at_us > other.appended_at_us
+
+
+def _sweep(stream: Stream, step: SweepStep) -> int:
     """All in one step: what the attempt did not mark goes. How many went."""
-    if batch.sweep is None:
-        return 0
-    attempt = batch.sweep.attempt
-    gone = [key for key, entity in stream.entities.items() if entity.attempt < attempt]
+    gone = [key for key, entity in stream.entities.items() if entity.attempt < step.attempt]
     for key in gone:
         del stream.entities[key]
     return len(gone)
-
-
-def _place(record: Record) -> int:
-    """Where a record lies in its partition: its offset, else its append time."""
-    return record.offset if record.offset >= 0 else record.appended_at_us
 
 
 class Plugin:
@@ -145,7 +155,7 @@ class Plugin:
         self.check(options, where)
         return JsonFile(Path(options["path"]))
 
-    def reads(self, url: str) -> bool:
+    def reads(self, url: str) -> bool:  # noqa: ARG002 - none is
         return False
 
     def reader(self, url: str) -> StoreReader:

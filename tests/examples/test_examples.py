@@ -1,0 +1,181 @@
+"""The examples do what they say, against a real provider."""
+
+import asyncio
+import importlib.util
+import json
+import sqlite3
+from base64 import b64decode
+from contextlib import closing, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from instep import AlignmentSettings, ConfigurationError, Consumer, ConsumerSettings, Sink
+from instep_tapi import TapiSource, read_options
+from instep_tapi.testing import Context, Provider
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+QUICK = ConsumerSettings(
+    reconnect_initial_s=0.01,
+    poll_state_s=0.1,
+    alignment=AlignmentSettings(quiet_s=0.3, unreached_quiet_s=1.0),
+)
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def network() -> Context:
+    nodes = [
+        {"uuid": key, "name": [{"value-name": "name", "value": name}], "operational-state": state}
+        for key, name, state in (
+            ("n1", "Aachen", "ENABLED"),
+            ("n2", "Berlin", "ENABLED"),
+            ("n3", "Cottbus", "DISABLED"),
+        )
+    ]
+    topology = {"uuid": "t", "node": nodes}
+    return Context(
+        {"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}},
+    )
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_embed_prints_each_change_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed = example("embed")
+    url = f"sqlite:///{tmp_path}/embed.db"
+    printed: list[str] = []
+
+    def told(word: str) -> bool:
+        printed.extend(capsys.readouterr().out.splitlines())
+        return any(word in line for line in printed)
+
+    async with Provider(network()) as provider:
+        program = asyncio.create_task(embed.main(provider.url, 0, url))
+        await until(lambda: told("created NODE n3"))
+        provider.update("n1", {"operational-state": "DISABLED"})
+        await until(lambda: told("updated NODE n1"))
+        program.cancel()
+        with suppress(asyncio.CancelledError):
+            await program
+        cursor = int(printed[-1].split()[0])
+        printed.clear()
+
+        provider.delete("n2")
+        program = asyncio.create_task(embed.main(provider.url, cursor, url))
+        await until(lambda: told("deleted"))
+        program.cancel()
+        with suppress(asyncio.CancelledError):
+            await program
+    (change,) = [line.split() for line in printed if " " in line]
+    assert (change[0], change[1], change[-1]) == (str(cursor + 1), "deleted", "n2")
+
+
+@pytest.mark.asyncio
+async def test_alarms_are_told_by_severity_with_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Provider(network()) as provider:
+        provider.raise_alarm("n1", "FANFAIL")
+        provider.clear_alarm(provider.raise_alarm("n2", "FANFAIL"))
+        provider.raise_alarm("n3", "EQPT-FAIL")
+        await example("alarms").main(provider.url)
+    assert capsys.readouterr().out.splitlines() == [
+        "CRITICAL: 1",
+        "  Equipment Failure at Cottbus",
+        "MAJOR: 1",
+        "  Fan Failure at Aachen",
+        "MINOR: 0",
+        "WARNING: 0",
+        "not stated: 0",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_own_table_follows_the_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_table = example("own_table")
+    path, url = str(tmp_path / "nodes.db"), f"sqlite:///{tmp_path}/own_table.db"
+    async with Provider(network()) as provider:
+        await own_table.main(provider.url, path, url)
+        assert capsys.readouterr().out.splitlines() == [
+            "1 nodes are DISABLED",
+            "2 nodes are ENABLED",
+        ]
+        provider.delete("n1")
+        provider.update("n2", {"operational-state": "DISABLED"})
+        await own_table.main(provider.url, path, url)
+    with closing(sqlite3.connect(path)) as table:
+        rows = table.execute("SELECT key, name, state FROM node ORDER BY key").fetchall()
+    assert rows == [("n2", "Berlin", "DISABLED"), ("n3", "Cottbus", "DISABLED")]
+
+
+def keep(path: Path, provider: Provider) -> Consumer:
+    sink: Sink = example("plug_in").sink.build({"path": str(path)}, "test")
+    source = TapiSource(read_options({"endpoints": [provider.url]}, "test"))
+    return Consumer("test", source, sink, QUICK)
+
+
+def kept(path: Path, stream: str) -> dict[str, Any]:
+    entities = msgspec.json.decode(path.read_bytes())[stream]["entities"]
+    return {k: json.loads(b64decode(e["record"]["body"])) for k, e in entities.items()}
+
+
+def stated(provider: Provider, stream: str) -> dict[str, Any]:
+    return {key: json.loads(body) for key, (_, body) in provider.entities(stream).items()}
+
+
+@pytest.mark.asyncio
+async def test_the_plugged_in_sink_holds_what_the_provider_states(tmp_path: Path) -> None:
+    path = tmp_path / "network.json"
+    async with Provider(network()) as provider:
+        async with keep(path, provider) as consumer:
+            await consumer.aligned(timeout_s=20)
+            assert kept(path, "network") == stated(provider, "network")
+            provider.update("n1", {"operational-state": "DISABLED"})
+            provider.delete("n3")
+            await until(lambda: kept(path, "network") == stated(provider, "network"))
+        # Away, while an entity goes and the log that says so is lost: only a sweep can tell.
+        provider.delete("n2")
+        provider.forget_log()
+        async with keep(path, provider) as consumer:
+            await consumer.aligned(timeout_s=20)
+            await until(lambda: kept(path, "network") == stated(provider, "network"))
+            assert {s.stream: s.attempt for s in consumer.health().streams}["network"] == 2
+
+
+@pytest.mark.asyncio
+async def test_the_plugged_in_sink_commits_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "network.json"
+    async with Provider(network()) as provider, keep(path, provider) as consumer:
+        await consumer.aligned(timeout_s=20)
+        before = path.read_bytes()
+        path.with_suffix(".new").mkdir()  # nothing can be written now
+        provider.update("n1", {"operational-state": "DISABLED"})
+        await until(lambda: any(s.last_error for s in consumer.health().streams))
+        assert path.read_bytes() == before
+        path.with_suffix(".new").rmdir()
+        await until(lambda: kept(path, "network") == stated(provider, "network"))
+
+
+def test_the_plug_in_refuses_other_options() -> None:
+    with pytest.raises(ConfigurationError, match="give path"):
+        example("plug_in").sink.check({"url": "x"}, "sink")
