@@ -27,7 +27,7 @@ ConfigArgument = Annotated[
         show_default=False,
     ),
 ]
-_SECRET: Final = re.compile(r"pass|secret|token|credential|key$", re.IGNORECASE)
+_SECRET: Final = re.compile(r"(pass\w*|secret|token|credentials?|key)$", re.IGNORECASE)
 _USER: Final = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
 
 

@@ -53,7 +53,8 @@ def _tell(error: Exception) -> Never:
         case InstepError():
             what, where, to_do = error.message, error.where, error.hint
         case OSError():
-            what, where, to_do = error.strerror or str(error), str(error.filename or ""), ""
+            what = error.strerror or str(error) or type(error).__name__
+            where, to_do = str(error.filename or ""), ""
         case _:
             what, where = f"{type(error).__name__}: {error}", ""
             to_do = "this is a mistake in instep: report what `instep --debug …` prints"

@@ -10,8 +10,10 @@ PROGRAM = """
 import asyncio, sys, time
 from instep.cli.signals import until_signalled
 
-async def work():
+def ready():
     print("ready", flush=True)
+
+async def work():
     try:
         {body}
     finally:
@@ -38,14 +40,14 @@ def stopped(body: str, number: signal.Signals) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_cancels_the_work_and_returns(number: signal.Signals) -> None:
-    assert stopped("await asyncio.sleep(600)", number) == (0, ["over", "returned"])
+    assert stopped("ready(); await asyncio.sleep(600)", number) == (0, ["over", "returned"])
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "time.sleep(600)",  # the loop itself is stuck
-        "await asyncio.gather(asyncio.to_thread(time.sleep, 600))",  # a thread is not cancelled
+        "ready(); time.sleep(600)",  # the loop itself is stuck
+        "await asyncio.to_thread(lambda: (ready(), time.sleep(600)))",  # a thread is not cancelled
     ],
 )
 def test_what_does_not_stop_is_left_where_it_is(body: str) -> None:
@@ -55,7 +57,7 @@ def test_what_does_not_stop_is_left_where_it_is(body: str) -> None:
 
 
 def test_work_that_ends_by_itself_just_returns() -> None:
-    program = PROGRAM.format(body="await asyncio.sleep(0)")
+    program = PROGRAM.format(body="ready()")
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
     )
@@ -63,7 +65,9 @@ def test_work_that_ends_by_itself_just_returns() -> None:
 
 
 def test_work_that_is_cancelled_without_a_signal_is_no_success() -> None:
-    program = PROGRAM.format(body="asyncio.current_task().cancel(); await asyncio.sleep(1)")
+    program = PROGRAM.format(
+        body="ready(); asyncio.current_task().cancel(); await asyncio.sleep(1)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
     )
