@@ -18,14 +18,20 @@ from hypothesis.stateful import (
 from instep import Kind, Phase
 from instep.records import StreamState
 from tests.instep.logdriver import Driver
-from tests.instep.logmodel import COMPACTION_DELAY_S, TOMBSTONE_RETENTION_S, ModelLog
+from tests.instep.logmodel import COMPACTION_DELAY_S, TOMBSTONE_RETENTION_S, US, ModelLog
 
-KEYS = [f"key-{number}" for number in range(8)]
+KEYS = [f"key-{number}" for number in range(6)]
+ENDS: list[tuple[Kind, ...]] = [(Kind.DELETE,), (Kind.TOMBSTONE,), (Kind.DELETE, Kind.TOMBSTONE)]
 SPANS_S = st.sampled_from(
     [1.0, 15.0, 50.0, 300.0, COMPACTION_DELAY_S + 1, 3600.0, TOMBSTONE_RETENTION_S + 60]
 )
-COUNTS = st.integers(1, 12)
+COUNTS = st.integers(1, 8)
 PARTITIONS = st.integers(0, 2)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.sampled_from([(), (), *ENDS]), st.booleans()), max_size=8
+)
+"""Keys with the records that end them (none: the entity is stated), which may share a token."""
+Changes = list[tuple[str, tuple[Kind, ...], bool]]
 
 
 class AlignmentMachine(RuleBasedStateMachine):
@@ -33,44 +39,45 @@ class AlignmentMachine(RuleBasedStateMachine):
 
     driver: Driver
 
-    @initialize(partitions=st.integers(1, 3), offsets=st.booleans(), anchored=st.booleans())
-    def begin(self, partitions: int, offsets: bool, anchored: bool) -> None:
+    @initialize(
+        partitions=st.integers(1, 3),
+        offsets=st.booleans(),
+        anchored=st.booleans(),
+        changes=CHANGES,
+        aligned=st.booleans(),
+    )
+    def begin(
+        self, partitions: int, offsets: bool, anchored: bool, changes: Changes, aligned: bool
+    ) -> None:
         # Without offsets nothing tells partitions apart, so there is one.
-        log = ModelLog(partitions if offsets else 1, offsets, anchored)
-        self.driver = Driver(log)
+        self.driver = Driver(ModelLog(partitions if offsets else 1, offsets, anchored))
+        self.change(changes)
+        if aligned:
+            self.heal()
 
     # -- the provider ----------------------------------------------------------------------------
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8))
-    def state(self, keys: list[str]) -> None:
-        for key in keys:
-            self.driver.log.put(key)
-
-    @rule(
-        key=st.sampled_from(KEYS),
-        kinds=st.sampled_from([(Kind.DELETE,), (Kind.TOMBSTONE,), (Kind.DELETE, Kind.TOMBSTONE)]),
-        shares=st.booleans(),
-    )
-    def end(self, key: str, kinds: tuple[Kind, ...], shares: bool) -> None:
-        if key in self.driver.log.alive:
-            self.driver.log.end(key, *kinds, shares=shares)
+    @rule(changes=CHANGES)
+    def change(self, changes: Changes) -> None:
+        log = self.driver.log
+        for key, ends, shares in changes:
+            if not ends:
+                log.put(key)
+            elif key in log.alive:
+                log.end(key, *ends, shares=shares)
 
     @rule()
     def compact(self) -> None:
         self.driver.log.compact()
 
-    @rule(elsewhere=st.booleans())
-    def lose_log(self, elsewhere: bool) -> None:
-        self.driver.crash() if elsewhere else self.disconnect()
+    @rule(elsewhere=st.booleans(), dies=st.booleans())
+    def lose_log(self, elsewhere: bool, dies: bool) -> None:
+        self.crash() if dies else self.disconnect()
         self.driver.log.lose(elsewhere=elsewhere)
 
-    @rule()
-    def pause(self) -> None:
-        self.driver.log.state = StreamState.PAUSED
-
-    @rule()
-    def resume(self) -> None:
-        self.driver.log.state = StreamState.ACTIVE
+    @rule(state=st.sampled_from([StreamState.ACTIVE, StreamState.PAUSED]))
+    def hold_back(self, state: StreamState) -> None:
+        self.driver.log.state = state
 
     # -- the network and the process -------------------------------------------------------------
 
@@ -87,6 +94,16 @@ class AlignmentMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         self.driver.crash()
+
+    @rule(before=CHANGES, seconds=SPANS_S, after=CHANGES, dies=st.booleans())
+    def be_away(self, before: Changes, seconds: float, after: Changes, dies: bool) -> None:
+        """Meanwhile things change, and the log forgets what it may."""
+        self.crash() if dies else self.disconnect()
+        self.change(before)
+        self.driver.log.now_us += int(seconds * US)
+        self.compact()
+        self.change(after)
+        self.driver.open()
 
     @rule(most=COUNTS, prefer=PARTITIONS)
     def deliver(self, most: int, prefer: int) -> None:
@@ -107,14 +124,21 @@ class AlignmentMachine(RuleBasedStateMachine):
         else:
             driver.close()
 
-    @rule(seconds=SPANS_S)
-    def wait(self, seconds: float) -> None:
+    @rule(seconds=SPANS_S, compacts=st.booleans())
+    def wait(self, seconds: float, compacts: bool) -> None:
         self.driver.wait(seconds)
+        if compacts:
+            self.compact()
 
-    @rule(seconds=SPANS_S, most=COUNTS, prefer=PARTITIONS)
-    def read_late(self, seconds: float, most: int, prefer: int) -> None:
+    @rule(before=CHANGES, seconds=SPANS_S, after=CHANGES, most=COUNTS, prefer=PARTITIONS)
+    def read_late(
+        self, before: Changes, seconds: float, after: Changes, most: int, prefer: int
+    ) -> None:
         """The consumer is busy meanwhile: it neither reads nor ticks."""
-        self.driver.log.now_us += int(seconds * 1_000_000)
+        self.change(before)
+        self.driver.log.now_us += int(seconds * US)
+        self.compact()
+        self.change(after)
         self.driver.deliver(most, prefer)
 
     @precondition(lambda self: self.driver.feed is not None)
@@ -149,7 +173,5 @@ class AlignmentMachine(RuleBasedStateMachine):
 TestAlignment = pytest.mark.hypothesis(AlignmentMachine.TestCase)
 TestAlignment.settings = settings(
     stateful_step_count=40,
-    max_examples=20_000
-    if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-    else 150,
+    max_examples=20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 150,
 )
