@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ _CLEAR = {
 }
 _LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_")
 _MAX_IDENTITY_CHARS = 128
+_could_say = re.compile(b"CLEAR").search
+"""Faster than `in` on texts as long as an entity."""
 
 
 def states_clear(content: bytes) -> bool:
@@ -34,7 +37,7 @@ def states_clear(content: bytes) -> bool:
 
     Nothing is parsed unless the bytes could say so: most do not. Raises `msgspec.MsgspecError`.
     """
-    if b"CLEAR" not in content and b"\\" not in content:
+    if _could_say(content) is None and b"\\" not in content:
         return False
     return _clear(msgspec.json.decode(content), depth=len(_CONTAINERS))
 

@@ -20,6 +20,7 @@ _NESTED_TIME_WITHIN = (
 )
 _KNOWN_CLASSES = frozenset(OBJECT_CLASSES)
 _text = msgspec.json.Decoder(str)
+_encode = msgspec.json.Encoder().encode
 
 
 def class_named(identity: str) -> str:
@@ -48,7 +49,7 @@ def open_body(body: Fields, odd: list[str]) -> tuple[str, bytes, bytes]:
         content = bytes(body.pop(container))
     else:
         entity_class, content = _other_container(body, entity_class, container, odd)
-    envelope = _template(tuple(body)) % tuple(body.values())
+    envelope = _encode(body)
     if "event-time-stamp" not in body:
         odd.append("event-time-missing")
     elif envelope.find(_NESTED_TIME, 0, _NESTED_TIME_WITHIN) >= 0:
@@ -65,13 +66,6 @@ def _read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
     if name not in _KNOWN_CLASSES:
         odd = (*odd, "class-unknown")
     return name, container_of(name), odd
-
-
-@lru_cache(maxsize=256)
-def _template(names: tuple[str, ...]) -> bytes:
-    """A JSON object with these members, its values to be filled in."""
-    labels = [msgspec.json.encode(name).replace(b"%", b"%%") for name in names]
-    return b"{%b}" % b",".join([b"%b:%%b" % label for label in labels])
 
 
 def _without_module(body: Fields, odd: list[str]) -> Fields:

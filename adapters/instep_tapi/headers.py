@@ -61,8 +61,10 @@ def place_of(ids: list[NameValue], odd: list[str]) -> tuple[str, int]:
 
     The names are the YANG's examples; their order and other entries do not matter.
     """
-    if len(ids) == 2 and ids[0].value_name == "partition" and ids[1].value_name == "offset":
-        return _place(ids[0].value, ids[1].value, odd)
+    if len(ids) == 2:
+        one, other = ids
+        if one.value_name == "partition" and other.value_name == "offset":
+            return _place(one.value, other.value, odd)
     named = {item.value_name.strip().lower().replace(" ", "-"): item.value for item in ids}
     for name in _OFFSET_NAMES:
         if name in named:
