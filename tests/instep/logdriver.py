@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from instep import AlignmentSettings, Phase
@@ -15,6 +16,9 @@ SETTINGS: Final = AlignmentSettings(
     quiet_s=40.0, unreached_quiet_s=240.0, sweep_guard_records=3, sweep_step_records=3
 )
 TICK_S: Final = SETTINGS.quiet_s / 4
+
+
+KEYS: Final = [f"key-{number}" for number in range(6)]
 
 
 class Driver:
@@ -165,6 +169,32 @@ class Driver:
                 return
         raise AssertionError(f"not aligned after {rounds} rounds: {self.core.position}")
 
+    def be_away(self, seconds: float) -> None:
+        """The connection is lost for so long; the log forgets what it may."""
+        self.close()
+        self.log.now_us += int(seconds * US)
+        self.log.compact()
+
+    def attempt(self) -> None:
+        """Begin another attempt, an hour after what came before."""
+        self.wait(3600.0)
+        self.core.realign("a test asks for it")
+        self.carry_out()
+        self.open()
+
+    def converges(self) -> bool:
+        """Whether the store, once healed, is what the provider states."""
+        self.settle()
+        return self.store.bodies == self.log.bodies
+
+    def decided(self, phase: Phase) -> bool:
+        """Whether the alignment is in this phase, durable or not."""
+        return self.core.position.phase is phase
+
+    def reached(self, phase: Phase) -> bool:
+        """Whether this phase is durable."""
+        return self.store.position.phase is phase
+
     # -- what must never happen ------------------------------------------------------------------
 
     def _swept(self, key: str, stored: Stored) -> None:
@@ -187,3 +217,13 @@ class Driver:
                 stored = self.store.entities.get(entry.key)
                 assert stored, f"{entry} is not stored, {position.token} is ahead"
                 assert stored.record.body == entry.body
+
+
+def aligned(partitions: int = 1, *, offsets: bool = True, keys: Iterable[str] = KEYS) -> Driver:
+    """A consumer that is aligned with these entities."""
+    driver = Driver(ModelLog(partitions, offsets))
+    for key in keys:
+        driver.log.now_us += US
+        driver.log.put(key)
+    driver.settle()
+    return driver

@@ -18,13 +18,12 @@ from hypothesis.stateful import (
 from instep import Kind, Phase
 from instep.records import StreamState
 from tests.instep.logdriver import Driver
-from tests.instep.logmodel import COMPACTION_DELAY_S, TOMBSTONE_RETENTION_S, US, ModelLog
+from tests.instep.logmodel import TOMBSTONE_RETENTION_S, US, ModelLog
 
+LOST_S = TOMBSTONE_RETENTION_S + 60
 KEYS = [f"key-{number}" for number in range(6)]
 ENDS: list[tuple[Kind, ...]] = [(Kind.DELETE,), (Kind.TOMBSTONE,), (Kind.DELETE, Kind.TOMBSTONE)]
-SPANS_S = st.sampled_from(
-    [1.0, 15.0, 50.0, 300.0, COMPACTION_DELAY_S + 1, 3600.0, TOMBSTONE_RETENTION_S + 60]
-)
+SPANS_S = st.sampled_from([1.0, 15.0, 50.0, 300.0, 700.0, 3600.0, LOST_S, LOST_S])
 COUNTS = st.integers(1, 8)
 PARTITIONS = st.integers(0, 2)
 CHANGES = st.lists(
@@ -171,7 +170,8 @@ class AlignmentMachine(RuleBasedStateMachine):
 
 
 TestAlignment = pytest.mark.hypothesis(AlignmentMachine.TestCase)
+# Short runs: what went wrong is seen at their end, unless another attempt mended it on the way.
 TestAlignment.settings = settings(
-    stateful_step_count=40,
-    max_examples=20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 150,
+    stateful_step_count=12,
+    max_examples=20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 400,
 )
