@@ -1,0 +1,260 @@
+"""What must hold after every transaction, whatever happened before it (DESIGN 3)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from instep import Phase
+from instep.ports import Census
+from instep.position import Position
+from instep.records import Batch
+from instep_tapi.names import RecordType
+from instep_tapi.provider.log import LogRecord
+from tests.simulation.provider import Instance, SimLog
+from tests.simulation.world import World
+
+__all__ = ["Checks", "Row", "ViolationError"]
+
+_ENTITIES: Final = """
+    SELECT key, id, token, partition, "offset", appended_at_us, lineage, attempt, uuid, body
+    FROM instep_entity
+"""
+_US: Final = 1_000_000
+
+
+class ViolationError(AssertionError):
+    """A promise was broken."""
+
+
+class Row(NamedTuple):
+    """An entity as stored."""
+
+    key: str
+    id: int
+    token: str
+    partition: str
+    offset: int
+    appended_at_us: int
+    lineage: int
+    attempt: int
+    uuid: str
+    body: bytes
+
+
+class Checks:
+    """Looks at the store through a connection of its own, from outside."""
+
+    def __init__(self, world: World, path: Path, guard_records: int) -> None:
+        self._world = world
+        self._guard_records = guard_records
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self.rows: dict[str, Row] = {}
+        self.position = Position()
+        self.committing: Batch | None = None
+        """The batch of the transaction that is under way."""
+        self._starts: set[tuple[str, int]] = set()
+        """Origin and provider's time of every opening from the start of a log."""
+        self._counted: dict[int, Census] = {}
+        self._released: set[int] = set()
+        self._checked: dict[int, int] = {}
+        self._mixed_attempt = -1
+        """An attempt whose position may speak of two logs: one was lost behind a token."""
+        self.commits = 0
+        self.swept = 0
+
+    def close(self) -> None:
+        self._database.close()
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def process_started(self) -> None:
+        self._checked.clear()
+
+    def opened(self, instance: Instance, token: str | None, provider_us: int) -> None:
+        """A stream was opened: after a token, or from its start."""
+        if token is None:
+            self._starts.add((instance.info().origin, provider_us))
+            return
+        if instance.log.tokens.decode(token) is None:
+            self._mixed_attempt = self.position.attempt
+            if not self._can_be_told(instance.log):
+                self._world.must_realign = True
+                self._world.trace("nothing shows that the log is another")
+
+    def _can_be_told(self, log: SimLog) -> bool:
+        """Whether the rebuilt log shows it: its first record lies where we have been already."""
+        oldest: dict[int, int] = {}
+        for record in log:
+            oldest.setdefault(record.partition, record.offset)
+        committed = {int(name): offset for name, offset in self.position.offsets.items() if name}
+        return any(
+            partition in oldest and oldest[partition] <= offset
+            for partition, offset in committed.items()
+        )
+
+    def counted(self, attempt: int, census: Census) -> None:
+        self._counted[attempt] = census
+
+    def released(self, attempt: int) -> None:
+        self._released.add(attempt)
+
+    # -- what is checked -------------------------------------------------------------------------
+
+    def fetch(self) -> dict[str, Row]:
+        rows: dict[str, Row] = {}
+        for row in map(Row._make, self._database.execute(_ENTITIES)):
+            self._hold(row.key not in rows, f"{row.key} has two rows")
+            rows[row.key] = row
+        return rows
+
+    def after_transaction(self, failed: BaseException | None) -> None:
+        """Call after each transaction of the store, committed or not."""
+        batch, self.committing = self.committing, None
+        if batch is None:
+            return
+        before, after = self.rows, self.fetch()
+        if failed is not None:
+            self._hold(before == after, f"a failed commit left something: {failed}")
+            self._world.trace(f"commit failed: {failed}")
+            return
+        self.commits += 1
+        self._position_moves(batch)
+        self._marks(before, after, batch)
+        self._rows_are_stated(before, after)
+        self._vanished(before, after, batch)
+        self.rows, self.position = after, batch.position
+        self._not_ahead()
+
+    def _hold(self, truth: bool, said: str) -> None:
+        if not truth:
+            raise ViolationError(said)
+
+    def _position_moves(self, batch: Batch) -> None:
+        old, new = self.position, batch.position
+        (text,) = self._database.execute("SELECT position FROM instep_stream").fetchone()
+        stored = msgspec.json.decode(text, type=Position)
+        self._hold(stored == new, f"the stored position is not the batch's: {stored} / {new}")
+        self._hold(new.ordinal == old.ordinal + 1, f"ordinal {old.ordinal} to {new.ordinal}")
+        for name in ("attempt", "lineage", "records"):
+            self._hold(getattr(new, name) >= getattr(old, name), f"{name} went back")
+        self._world.trace(
+            f"commit {new.ordinal} {new.phase} attempt={new.attempt} lineage={new.lineage} "
+            f"records={len(batch.records)} offsets={list(new.offsets.values())}"
+            + (f" sweep@{batch.sweep.cursor}" if batch.sweep else "")
+        )
+        if new.attempt != old.attempt:
+            self._checked.clear()
+            opening = (new.origin, new.attempt_started_at_us)
+            self._hold(opening in self._starts, f"attempt {new.attempt} began on a resumed stream")
+
+    def _marks(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
+        attempt = batch.position.attempt
+        for key, row in after.items():
+            old = before.get(key)
+            if old is not None:
+                self._hold(row.attempt >= old.attempt, f"the mark of {key} went back")
+            self._hold(row.attempt <= attempt, f"{key} is marked by attempt {row.attempt}")
+        uuids = [row.uuid for row in after.values() if row.uuid]
+        self._hold(len(uuids) == len(set(uuids)), "one entity has two rows")
+
+    def _rows_are_stated(self, before: dict[str, Row], after: dict[str, Row]) -> None:
+        """What a row holds was stated of this very entity."""
+        for key, row in after.items():
+            if before.get(key) is not row and before.get(key) != row:
+                stated = row.body.startswith(b'{"uuid":"%s",' % key.encode())
+                self._hold(stated, f"{key} holds the body {row.body!r}")
+
+    def _vanished(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
+        ended = {record.key for record in batch.records if record.ends}
+        gone = [key for key in before if key not in after and key not in ended]
+        position = batch.position
+        if batch.sweep is not None:
+            self._may_sweep(before, batch)
+        for key in gone:
+            row = before[key]
+            self._hold(batch.sweep is not None, f"{key} is gone without end or sweep")
+            self._hold(row.attempt < position.attempt, f"{key} was marked and is swept")
+            self._hold(not self._lives(key, position), f"{key} is stated all the time and is swept")
+            self.swept += 1
+            self._world.trace(f"swept {key}")
+
+    def _may_sweep(self, before: dict[str, Row], batch: Batch) -> None:
+        """A sweep is due only when what it removes was counted, and let pass (rule 6)."""
+        assert batch.sweep is not None
+        attempt = batch.position.attempt
+        self._hold(batch.position.phase is Phase.SWEEPING, "a sweep in another phase")
+        self._hold(attempt in self._counted, f"attempt {attempt} sweeps and has not counted")
+        if batch.sweep.cursor or attempt in self._released:
+            return
+        unmarked = sum(row.attempt < attempt for row in before.values())
+        # What has ended since the census can only have moved the share a little.
+        guarded = unmarked > self._guard_records and unmarked > 0.7 * len(before)
+        self._hold(not guarded, f"a sweep of {unmarked} of {len(before)} entities was not held")
+
+    def _lives(self, key: str, position: Position) -> bool:
+        """Whether the log being read states the entity since before the attempt began."""
+        for instance in self._world.provider.instances:
+            if instance.info().origin == position.origin and key not in self._world.unreliable:
+                since_s = instance.log.stated_since.get(key)
+                if since_s is not None:
+                    return since_s * _US < position.attempt_started_at_us
+        return False
+
+    def _not_ahead(self) -> None:
+        """Rule 1: all that lies up to the position is in the store."""
+        position, options = self.position, self._world.log_options
+        if position.token is None or position.attempt == self._mixed_attempt:
+            return
+        found = self._log_of(position.token)
+        if found is None:
+            return
+        log, ordinal = found
+        committed = {int(name): offset for name, offset in position.offsets.items() if name}
+        if not committed:
+            committed = {0: log.offset_of(ordinal)}
+        if options.storage == "emulated" and position.phase is not Phase.ALIGNED:
+            # A snapshot states the last only: what was before it lies behind the position as well.
+            self._checked = committed
+            return
+        for partition, offset in committed.items():
+            for record in log.history[partition][self._checked.get(partition, -1) + 1 : offset + 1]:
+                if log.last_before(record.key, offset) is record and log.holds(record):
+                    self._is_stored(log, record)
+        self._checked = committed
+
+    def _log_of(self, token: str) -> tuple[SimLog, int] | None:
+        for instance in self._world.provider.instances:
+            place = instance.log.tokens.decode(token)
+            if place is not None:
+                return instance.log, place.ordinal
+        return None
+
+    def _is_stored(self, log: SimLog, record: LogRecord) -> None:
+        key = record.key
+        if key in self._world.unreliable:
+            return
+        row = self.rows.get(key)
+        appended_us = int(record.appended_s * 1000) * 1000
+        place = f"{record.kind} of {key} at {record.partition}/{record.offset}"
+        ends = record.kind is not RecordType.CREATE_UPDATE or b'"CLEAR"' in record.data
+        if ends:
+            newer = row is not None and (
+                row.offset > record.offset
+                if row.offset >= 0 and row.lineage == self.position.lineage
+                else row.appended_at_us >= appended_us
+            )
+            self._hold(row is None or newer, f"the position is ahead: {place} is not done")
+            return
+        if log.by_key[key][-1] is not record and self._world.log_options.storage == "truncated":
+            # A baseline may have shown what the stream has not come to yet.
+            return
+        self._hold(row is not None, f"the position is ahead: {place} is not stored")
+        assert row is not None
+        if row.offset >= 0 and row.lineage == self.position.lineage:
+            self._hold(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
+        else:
+            self._hold(row.appended_at_us >= appended_us, f"{place} is stored as of before")

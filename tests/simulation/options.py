@@ -1,0 +1,162 @@
+"""What one seed makes: the provider's log, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+__all__ = ["GROUPS", "FaultOptions", "LogOptions", "drawn"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """The provider's log and its network. Periods are virtual seconds."""
+
+    storage: str = "compacted"
+    """compacted, emulated (a snapshot, then a truncated log), truncated or full-history."""
+    partitions: int = 1
+    offsets: bool = True
+    """Whether records state partition and offset."""
+    compaction_delay_s: float = 30.0
+    tombstone_retention_s: float = 120.0
+    retention_s: float = 120.0
+    entities: int = 16
+    change_every_s: float = 4.0
+    duration_s: float = 500.0
+    """Of the safety phase."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultOptions:
+    """Everything that can go wrong; all off by default.
+
+    `…_every_s`: mean time between such events (0: never). `…_p`: chance at each connection, frame,
+    request or transaction. `…_s`: longest duration of the event before it.
+    """
+
+    # The network
+    latency_s: float = 0.02
+    cut_every_s: float = 0.0
+    half_open_every_s: float = 0.0
+    dead_peer_s: float = 20.0
+    outage_every_s: float = 0.0
+    outage_s: float = 200.0
+    slow_every_s: float = 0.0
+    slow_s: float = 60.0
+    connect_fails_p: float = 0.0
+    request_fails_p: float = 0.0
+
+    # How the provider answers a token (TR-548 5.8), and what it does at its edge
+    refuse_token_p: float = 0.0
+    restart_p: float = 0.0
+    rewind_p: float = 0.0
+    rewind_records: int = 40
+    duplicate_p: float = 0.0
+    redeliver_p: float = 0.0
+    shuffle_partitions: bool = False
+    drop_p: float = 0.0
+    malformed_p: float = 0.0
+
+    # The provider
+    restart_every_s: float = 0.0
+    lose_log_every_s: float = 0.0
+    fail_over_every_s: float = 0.0
+    down_s: float = 90.0
+    pause_every_s: float = 0.0
+    pause_s: float = 60.0
+    mass_end_every_s: float = 0.0
+    quiet_every_s: float = 0.0
+    quiet_s: float = 200.0
+
+    # The store
+    store_latency_s: float = 0.002
+    store_slow_every_s: float = 0.0
+    store_slow_s: float = 150.0
+    store_down_every_s: float = 0.0
+    store_down_s: float = 60.0
+    locked_p: float = 0.0
+    disk_full_p: float = 0.0
+    serialization_p: float = 0.0
+    outcome_unknown_p: float = 0.0
+
+    # The process
+    crash_every_s: float = 0.0
+    cancel_every_s: float = 0.0
+    away_s: float = 200.0
+    realign_every_s: float = 0.0
+
+
+GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "latency": {"latency_s": (0.001, 0.4), "store_latency_s": (0.001, 0.3)},
+    "cut": {"cut_every_s": (15, 120)},
+    "half-open": {"half_open_every_s": (60, 300)},
+    "outage": {"outage_every_s": (80, 400), "connect_fails_p": (0.0, 0.5)},
+    "slow": {"slow_every_s": (100, 400)},
+    "requests": {"request_fails_p": (0.01, 0.5)},
+    "refuse": {"refuse_token_p": (0.01, 0.3)},
+    "restart": {"restart_p": (0.05, 0.6)},
+    "rewind": {"rewind_p": (0.1, 1.0)},
+    "duplicate": {"duplicate_p": (0.005, 0.2), "redeliver_p": (0.005, 0.1)},
+    "drop": {"drop_p": (0.002, 0.03)},
+    "malformed": {"malformed_p": (0.002, 0.03)},
+    "provider-restart": {"restart_every_s": (80, 300)},
+    "lose-log": {"lose_log_every_s": (80, 400)},
+    "fail-over": {"fail_over_every_s": (80, 400)},
+    "pause": {"pause_every_s": (60, 300)},
+    "mass-end": {"mass_end_every_s": (60, 300)},
+    "quiet": {"quiet_every_s": (80, 300)},
+    "store-slow": {"store_slow_every_s": (100, 400)},
+    "store-down": {"store_down_every_s": (100, 400)},
+    "store-errors": {
+        "locked_p": (0.001, 0.1),
+        "disk_full_p": (0.001, 0.1),
+        "serialization_p": (0.001, 0.1),
+        "outcome_unknown_p": (0.001, 0.1),
+    },
+    "crash": {"crash_every_s": (20, 200)},
+    "cancel": {"cancel_every_s": (30, 300)},
+    "realign": {"realign_every_s": (60, 400)},
+}
+"""Faults that are turned on together, and the range each is drawn from."""
+
+_SELDOM: Final = {"drop", "malformed"}
+"""After these, equality is promised only once the operator has realigned."""
+
+
+def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
+    """What a seed makes: each group of faults is off in many seeds, so that none hides another."""
+    share = rng.choice((0.1, 0.25, 0.45))
+    values: dict[str, float] = {}
+    for name, ranges in GROUPS.items():
+        chance = share / 3 if name in _SELDOM else share
+        on, drawn_values = rng.random() < chance, {f: rng.uniform(*r) for f, r in ranges.items()}
+        if on:
+            values |= drawn_values
+    faults = replace(FaultOptions(), **values, shuffle_partitions=rng.random() < share)  # type: ignore[arg-type]
+    storage = rng.choices(("compacted", "emulated", "truncated", "full-history"), (6, 1, 2, 1))[0]
+    delay_s = rng.uniform(10, 50)
+    offsets = storage in {"truncated", "emulated"} or rng.random() < 0.85
+    log = LogOptions(
+        storage=storage,
+        # Without offsets nothing tells partitions apart, so there is one.
+        partitions=rng.choice((1, 1, 2, 3)) if offsets else 1,
+        offsets=offsets,
+        compaction_delay_s=delay_s,
+        tombstone_retention_s=delay_s + rng.uniform(20, 150),
+        retention_s=rng.uniform(60, 200),
+        entities=rng.randint(3, 30),
+        change_every_s=rng.choice((0.5, 2.0, 5.0, 20.0)),
+        duration_s=rng.uniform(200, 600),
+    )
+    return log, faults
+
+
+def changed(options: FaultOptions) -> dict[str, object]:
+    """The fields that are not as by default, for the reader of a failing seed."""
+    quiet = FaultOptions()
+    return {
+        field.name: value
+        for field in fields(options)
+        if (value := getattr(options, field.name)) != getattr(quiet, field.name)
+    }

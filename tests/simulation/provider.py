@@ -1,0 +1,240 @@
+"""The provider: what is true of its network, and the instances that state it in logs of their own.
+
+Streams, logs, records and tokens are those of `instep_tapi.provider`; time is the simulation's.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from instep import Mode, StreamInfo
+from instep.records import StreamState
+from instep_tapi.names import LogStorageStrategy, RecordType
+from instep_tapi.names import StreamState as ProviderState
+from instep_tapi.provider.faults import Faults
+from instep_tapi.provider.log import Log, LogRecord, LogSettings
+from instep_tapi.provider.records import RecordStyle, Statement
+from instep_tapi.provider.settings import StreamSettings
+from instep_tapi.provider.stream import Stream
+from tests.simulation.options import LogOptions
+
+__all__ = ["STREAM", "Instance", "Provider", "SimLog"]
+
+STREAM: Final = "all"
+CLASS: Final = "NODE"
+_STORAGE: Final = {
+    "compacted": LogStorageStrategy.COMPACTED,
+    "emulated": LogStorageStrategy.TRUNCATED,
+    "truncated": LogStorageStrategy.TRUNCATED,
+    "full-history": LogStorageStrategy.FULL_HISTORY,
+}
+
+
+class SimLog(Log):
+    """A log that also remembers all it ever stated, for the checks.
+
+    Compaction lets an old record go only when the one that supersedes it is itself past the
+    compaction delay: what ST-2.2 step 7 rests on ("compaction will not remove old records due to
+    records that are newer than the compaction delay").
+    """
+
+    def __init__(self, settings: LogSettings, now: Callable[[], float], log_id: int) -> None:
+        super().__init__(settings, now, log_id)
+        self.history: list[list[LogRecord]] = [[] for _ in range(settings.partitions)]
+        """By partition and offset."""
+        self.by_key: dict[str, list[LogRecord]] = {}
+        self.stated_since: dict[str, float] = {}
+        """Since when each entity is stated without interruption."""
+        self._settled: dict[str, LogRecord] = {}
+        self._offsets_by_ordinal: list[int] = []
+
+    def append(
+        self, key: str, kind: RecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
+    ) -> LogRecord:
+        record = super().append(key, kind, encode, parent)
+        self.history[record.partition].append(record)
+        self._offsets_by_ordinal.append(record.offset)
+        self.by_key.setdefault(key, []).append(record)
+        if kind is RecordType.CREATE_UPDATE:
+            self.stated_since.setdefault(key, record.appended_s)
+        else:
+            self.stated_since.pop(key, None)
+        return record
+
+    def holds(self, record: LogRecord) -> bool:
+        return record.ordinal in self._records
+
+    def offset_of(self, ordinal: int) -> int:
+        return self._offsets_by_ordinal[ordinal]
+
+    def last_before(self, key: str, offset: int) -> LogRecord | None:
+        """The last statement about a key up to an offset of its partition."""
+        stated = self.by_key[key]
+        at = bisect_right(stated, offset, key=lambda record: record.offset)
+        return stated[at - 1] if at else None
+
+    def _supersede(self, record: LogRecord, parent: str) -> None:
+        assert not parent
+        if record.kind is RecordType.TOMBSTONE:
+            self._tombstones.append(record)
+        self._latest[record.key] = record
+
+    def _compact(self, now: float) -> None:
+        cleaner_point = now - self.settings.compaction_delay_s
+        while self._young and self._young[0].appended_s <= cleaner_point:
+            record = self._young.popleft()
+            older = self._settled.get(record.key)
+            if older is not None:
+                self._remove(older)
+            self._settled[record.key] = record
+        super()._compact(now)
+
+
+class Instance:
+    """One instance of the provider: its stream, its log, and whether it is up."""
+
+    def __init__(
+        self, name: str, options: LogOptions, now: Callable[[], float], rng: random.Random
+    ) -> None:
+        self.name = name
+        self.up = True
+        self._rng = rng
+        self._now = now
+        self._options = options
+        settings = StreamSettings(
+            STREAM,
+            storage=_STORAGE[options.storage],
+            emulated=options.storage == "emulated",
+            partitions=options.partitions,
+            style=RecordStyle(),
+        )
+        self._log_settings = LogSettings(
+            strategy=_STORAGE[options.storage],
+            partitions=options.partitions,
+            compaction_delay_s=options.compaction_delay_s,
+            tombstone_retention_s=options.tombstone_retention_s,
+            retention_s=options.retention_s,
+        )
+        self.stream = Stream(settings, self._log_settings, {CLASS}, now)
+        self.stream.state = ProviderState.ACTIVE
+        self.logs: list[SimLog] = []
+        self.new_log()
+
+    @property
+    def log(self) -> SimLog:
+        return self.logs[-1]
+
+    def new_log(self) -> None:
+        """Lose the log; the new one is filled from what is (ST-1.3, case 2)."""
+        log = SimLog(self._log_settings, self._now, self._rng.getrandbits(62))
+        self.logs.append(log)
+        self.stream.log = log
+        self.stream.hearing = self.up
+        if self.up:
+            self.stream.say_all_again()
+
+    def cut(self) -> None:
+        """Cut every connection."""
+        for listener in sorted(self.stream.listeners, key=lambda one: int(one.client_id)):
+            listener.drop()
+
+    def go_down(self) -> None:
+        """It hears nothing of its network, and nobody reaches it."""
+        self.up = self.stream.hearing = False
+        self.cut()
+
+    def come_up(self) -> None:
+        """With its log, which it brings up to date (ST-1.2)."""
+        self.up = True
+        self.stream.audit()
+
+    def info(self) -> StreamInfo:
+        """As `TapiSource.discover` would describe it."""
+        options = self._options
+        baseline = options.storage == "truncated"
+        emulated = options.storage == "emulated"
+        delay_s = options.retention_s if emulated else options.compaction_delay_s
+        keeps_s = options.retention_s if emulated else options.tombstone_retention_s
+        compacted = options.storage in {"compacted", "emulated"}
+        return StreamInfo(
+            id=STREAM,
+            origin=f"{self.name} {self.stream.uuid}",
+            kind="simulated",
+            mode=Mode.BASELINE if baseline else Mode.LOG,
+            classes=(CLASS,),
+            storage_strategy=options.storage.upper(),
+            compaction_delay_s=delay_s if compacted else None,
+            tombstone_retention_s=keeps_s if compacted else None,
+            record_retention_s=None if compacted else options.retention_s,
+            readable=frozenset({CLASS}) if baseline else frozenset(),
+        )
+
+
+class Provider:
+    """Two instances over one network. What changes in the network, both hear while they are up."""
+
+    def __init__(self, options: LogOptions, now: Callable[[], float], rng: random.Random) -> None:
+        self.options = options
+        self._rng = rng
+        self._changes = 0
+        self._keys = 0
+        self.state = StreamState.ACTIVE
+        self.faults = Faults()
+        self.bodies: dict[str, bytes] = {}
+        """What is true: entity-key to body."""
+        self.instances = [Instance(name, options, now, rng) for name in ("east", "west")]
+        self.current = self.instances[0]
+        for _ in range(options.entities):
+            self.create()
+
+    def create(self) -> None:
+        self._keys += 1
+        self._state(f"k{self._keys}")
+
+    def update(self) -> None:
+        if self.bodies:
+            self._state(self._rng.choice(list(self.bodies)))
+
+    def end(self) -> None:
+        if len(self.bodies) < 2:
+            return
+        key = self._rng.choice(list(self.bodies))
+        del self.bodies[key]
+        way = self._rng.randrange(3)
+        for instance in self.instances:
+            if way:
+                instance.stream.end(key, delete=way == 1)
+            else:
+                instance.stream.say_last(self._statement(key, b',"alarm-detector-state":"CLEAR"'))
+
+    def change(self) -> None:
+        """Anything: also an entity that ends and is stated again under its old key."""
+        fate = self._rng.random()
+        wanted = self.options.entities
+        if fate < 0.7:
+            self.update()
+        elif fate < 0.8:
+            gone = [f"k{n}" for n in range(1, self._keys + 1) if f"k{n}" not in self.bodies]
+            self._state(self._rng.choice(gone)) if gone else self.create()
+        elif fate < 0.9 and len(self.bodies) < 2 * wanted:
+            self.create()
+        else:
+            self.end()
+
+    def _state(self, key: str) -> None:
+        statement = self._statement(key, b"")
+        self.bodies[key] = statement.body
+        for instance in self.instances:
+            instance.stream.say(self._copy(statement))
+
+    def _statement(self, key: str, more: bytes) -> Statement:
+        self._changes += 1
+        body = b'{"uuid":"%s","change":%d%s}' % (key.encode(), self._changes, more)
+        return Statement(key, CLASS if not more else "CONDITION_DETECTOR", body)
+
+    @staticmethod
+    def _copy(statement: Statement) -> Statement:
+        return statement.saying(statement.body, None)
