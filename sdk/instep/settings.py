@@ -4,53 +4,59 @@ bounded here.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = ["AlignmentSettings", "ConsumerSettings"]
+
+Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an alignment comes to its sweep."""
 
-    quiet_s: float = 5.0
+    quiet_s: Seconds = 5.0
     """A stream that is ACTIVE and silent this long has delivered what its log holds."""
-    unreached_quiet_s: float = 60.0
+    unreached_quiet_s: Seconds = 60.0
     """The same, where the last record committed before the attempt has not come by: it may be
     compacted away, or the provider is merely slow, so the silence must be longer.
     """
-    assumed_compaction_delay_s: float = 600.0
+    assumed_compaction_delay_s: Seconds = 600.0
     """Where the provider declares none (TR-548 4.3 proposes ten minutes)."""
-    sweep_guard_share: float = 0.5
+    sweep_guard_share: Share = 0.5
     """A sweep of more than this share of a stream's entities is held (rule 6) …"""
-    sweep_guard_records: int = 100
+    sweep_guard_records: Annotated[int, msgspec.Meta(ge=0)] = 100
     """… when it is also more than this many."""
-    sweep_step_records: int = 2_000
+    sweep_step_records: Count = 2_000
     """Entities removed with one commit, so that new records are never kept waiting for long."""
-    heartbeat_s: float = 900.0
+    heartbeat_s: Seconds = 900.0
     """A silent stream's position is renewed this often, so that a restart knows how long it was
     away.
     """
-    lost_realigns: int = 2
+    lost_realigns: Annotated[int, msgspec.Meta(ge=0)] = 2
     """Realignments in a row because of the read delay alone; more would be a wrong clock, not a
     lag.
     """
-    rebaseline_min_s: float = 60.0
+    rebaseline_min_s: Seconds = 60.0
     """Shortest time between baselines that are read because of unknown tombstones."""
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a consumer runs."""
 
-    batch_records: int = 20_000
+    batch_records: Count = 20_000
     """Most records of one commit; under load batches grow to it, in quiet they are what arrived."""
-    batch_bytes: int = 32 * 1024 * 1024
+    batch_bytes: Count = 32 * 1024 * 1024
     """Most bytes of one commit, and of what is read ahead of it."""
-    poll_state_s: float = 5.0
+    poll_state_s: Seconds = 5.0
     """A stream that is silent is asked for its state this often."""
-    reconnect_initial_s: float = 0.5
-    reconnect_max_s: float = 30.0
-    reconnect_attempts: int = 0
+    reconnect_initial_s: Seconds = 0.5
+    reconnect_max_s: Seconds = 30.0
+    reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
-    healthy_after_s: float = 30.0
+    healthy_after_s: Seconds = 30.0
     """A connection that lived this long resets the back-off."""
     alignment: AlignmentSettings = AlignmentSettings()
