@@ -3,107 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-import trustme
 
 from instep.errors import (
-    AuthenticationError,
-    BaselineError,
-    DiscoveryError,
-    FrameTooBigError,
-    NoStreamError,
-    SourceError,
-    StreamGoneError,
-    TlsError,
-    TokenRefusedError,
     UnreachableError,
 )
-from instep.ports import Feed, Mode, Source, Start, StreamInfo
-from instep.records import Delivery, Record, StreamState
-from instep_tapi.names import LogRecordStrategy, LogStorageStrategy
-from instep_tapi.names import StreamState as ProviderState
-from instep_tapi.plugin import source as plugin
+from instep.ports import Mode, Start
+from instep.records import StreamState
+from instep_tapi.names import LogRecordStrategy
 from instep_tapi.provider import (
-    AuthSettings,
-    Context,
     Faults,
-    Provider,
     ProviderSettings,
     RecordStyle,
     StreamSettings,
     Wrapper,
 )
-
-DEADLINE_S = 20.0
-TRUNCATED = LogStorageStrategy.TRUNCATED
-NODES = 20
-
-
-def network(nodes: int = NODES) -> Context:
-    node = [{"uuid": f"n{n}", "owned-node-edge-point": [{"uuid": f"p{n}"}]} for n in range(nodes)]
-    topology = {"topology": [{"uuid": "t", "node": node}]}
-    return Context({"uuid": "c", "tapi-topology:topology-context": topology})
-
-
-def one_stream(style: RecordStyle | None = None, **stream: Any) -> ProviderSettings:
-    settings = StreamSettings("network", style=style or RecordStyle(), **stream)
-    return ProviderSettings(streams=(settings,))
-
-
-@asynccontextmanager
-async def following(provider: Provider, **options: Any) -> AsyncIterator[Source]:
-    source = plugin.build({"endpoints": [provider.url], **options}, "source")
-    try:
-        yield source
-    finally:
-        await source.close()
-
-
-@asynccontextmanager
-async def serving(
-    settings: ProviderSettings | None = None, faults: Faults | None = None, **options: Any
-) -> AsyncIterator[tuple[Provider, Source]]:
-    async with (
-        Provider(network(), settings or one_stream(), faults=faults) as provider,
-        following(provider, **options) as source,
-    ):
-        yield provider, source
-
-
-async def receive(feed: Feed, count: int) -> list[Record]:
-    records: list[Record] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(records) < count:
-            records += (await feed.receive()).records
-    return records
-
-
-async def ending(feed: Feed) -> SourceError:
-    """The error that the feed ends with."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                await feed.receive()
-            except SourceError as error:
-                return error
-
-
-async def only(source: Source) -> StreamInfo:
-    [info] = await source.discover()
-    return info
-
-
-def same(records: list[Record], truth: dict[str, tuple[str, bytes]]) -> bool:
-    return {record.key: (record.entity_class, json.loads(record.body)) for record in records} == {
-        key: (entity_class, json.loads(body)) for key, (entity_class, body) in truth.items()
-    }
+from tests.instep_tapi.source_kit import (
+    DEADLINE_S,
+    TRUNCATED,
+    ending,
+    one_stream,
+    only,
+    receive,
+    same,
+    serving,
+)
 
 
 @pytest.mark.asyncio
@@ -259,169 +184,3 @@ async def test_a_truncated_stream_is_aligned_from_a_baseline() -> None:
 
 
 # --- bad input, each with its message ---------------------------------------------------------
-
-
-@pytest.mark.asyncio
-async def test_unknown_host() -> None:
-    source = plugin.build({"endpoints": ["https://no-such-host.invalid:8443"]}, "source")
-    with pytest.raises(UnreachableError, match=r"no-such-host\.invalid.*: unknown host"):
-        await source.discover()
-    await source.close()
-
-
-@pytest.mark.asyncio
-async def test_the_next_endpoint_is_asked_where_one_does_not_answer() -> None:
-    async with Provider(network(), one_stream()) as provider:
-        endpoints = ["http://127.0.0.1:1", provider.url]
-        source = plugin.build({"endpoints": endpoints}, "source")
-        assert (await only(source)).origin.startswith(provider.url)
-        await source.close()
-    source = plugin.build({"endpoints": ["http://127.0.0.1:1", "http://127.0.0.1:2"]}, "source")
-    with pytest.raises(UnreachableError, match="none of the endpoints can be reached"):
-        await source.discover()
-    await source.close()
-
-
-@pytest.mark.asyncio
-async def test_tls_is_verified_unless_turned_off_by_name(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    settings = ProviderSettings(streams=(StreamSettings("network"),), tls=tls)
-    async with Provider(network(), settings) as provider:
-        async with following(provider) as source:
-            with pytest.raises(
-                TlsError, match=r"certificate verify failed|unable to get"
-            ) as raised:
-                await source.discover()
-            assert "tls.ca" in raised.value.hint
-        for trusted in ({"ca": str(ca)}, {"verify": "off"}, {"verify": False}):
-            async with following(provider, tls=trusted) as source:
-                info = await only(source)
-                assert info.details["address"].startswith("wss://")
-                async with source.feed(info, Start.OLDEST) as feed:
-                    assert await receive(feed, 1)
-
-
-@pytest.mark.asyncio
-async def test_a_refused_token_is_told_without_it() -> None:
-    settings = ProviderSettings(
-        streams=(StreamSettings("network"),), auth=AuthSettings(tokens=frozenset({"right"}))
-    )
-    bearer = {"kind": "bearer", "token": "very-secret"}
-    async with serving(settings, auth=bearer) as (_, source):
-        with pytest.raises(AuthenticationError, match="the provider answers 401") as raised:
-            await source.discover()
-        assert "very-secret" not in f"{raised.value!r} {raised.value} {raised.value.data} {source}"
-    async with serving(settings) as (_, source):
-        with pytest.raises(AuthenticationError, match="give a login as auth"):
-            await source.discover()
-
-
-@pytest.mark.asyncio
-async def test_404_on_discovery() -> None:
-    faults = Faults(restconf_status=404, restconf_spares_discovery=False)
-    async with serving(faults=faults) as (_, source):
-        with pytest.raises(DiscoveryError, match="no stream-context found") as raised:
-            await source.discover()
-        assert set(raised.value.data["tried"].values()) == {"404"}
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("status", "retriable"), [(403, False), (503, True)])
-async def test_discovery_refused(status: int, retriable: bool) -> None:
-    faults = Faults(restconf_status=status, restconf_spares_discovery=False)
-    async with serving(faults=faults) as (_, source):
-        with pytest.raises(DiscoveryError, match=f"answered with {status}") as raised:
-            await source.discover()
-        assert raised.value.retriable is retriable
-
-
-@pytest.mark.asyncio
-async def test_no_active_stream() -> None:
-    async with serving() as (provider, source):
-        provider.pause("network", ProviderState.TERMINATED)
-        with pytest.raises(NoStreamError, match="network: its state is TERMINATED") as raised:
-            await source.discover()
-        assert raised.value.data["reasons"] == {"network": "its state is TERMINATED"}
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("status", [401, 403, 404, 503])
-async def test_only_truncated_and_restconf_refused(status: int) -> None:
-    faults = Faults(restconf_status=status)
-    async with serving(one_stream(storage=TRUNCATED), faults) as (_, source):
-        info = await only(source)
-        with pytest.raises(BaselineError, match=f"state is answered with {status}") as raised:
-            await anext(source.baseline(info, 0))
-        assert "cannot give state alone" in raised.value.hint
-
-
-@pytest.mark.asyncio
-async def test_a_resume_token_that_is_refused() -> None:
-    async with serving(faults=Faults(refuse_tokens=410)) as (_, source):
-        info = await only(source)
-        with pytest.raises(TokenRefusedError, match="refuses to resume from our token: 410"):
-            async with source.feed(info, "some:token="):
-                pass
-        async with source.feed(info, Start.OLDEST) as feed:
-            assert await receive(feed, 1)
-
-
-@pytest.mark.asyncio
-async def test_a_stream_that_is_gone() -> None:
-    async with serving(faults=Faults(handshake_status=404)) as (_, source):
-        info = await only(source)
-        with pytest.raises(StreamGoneError, match="no such stream any more"):
-            async with source.feed(info, Start.OLDEST):
-                pass
-
-
-@pytest.mark.asyncio
-async def test_a_frame_that_is_no_json_is_kept_and_the_stream_goes_on() -> None:
-    async with serving(faults=Faults(malformed_every=5)) as (provider, source):
-        info = await only(source)
-        count = len(provider.entities("network"))
-        got: list[Delivery] = []
-        async with source.feed(info, Start.OLDEST) as feed, asyncio.timeout(DEADLINE_S):
-            while sum(len(d.records) + len(d.unreadable) for d in got) < count:
-                got.append(await feed.receive())
-        bad = [unreadable for delivery in got for unreadable in delivery.unreadable]
-        assert len(bad) == count // 5
-        assert bad[0].reason.startswith("not JSON")
-        assert bad[0].raw.startswith(b'{"log-record-header"')
-
-
-@pytest.mark.asyncio
-async def test_a_frame_of_10_mb() -> None:
-    faults = Faults(oversized_every=10, oversized_bytes=10 * 1024 * 1024)
-    async with serving(faults=faults) as (_, source):
-        info = await only(source)
-        async with source.feed(info, Start.OLDEST) as feed:
-            error = await ending(feed)
-        assert isinstance(error, FrameTooBigError)
-        assert error.data["limit_bytes"] == 4 * 1024 * 1024
-        assert "max_frame_bytes" in str(error)
-
-
-@pytest.mark.asyncio
-async def test_a_login_that_expires_is_renewed_once() -> None:
-    settings = ProviderSettings(
-        streams=(StreamSettings("network"),),
-        auth=AuthSettings(username="u", password="p"),
-    )
-    login = {
-        "kind": "login",
-        "path": "/tron/api/v1/tokens",
-        "body": {"username": "u", "password": "p"},
-        "token_field": "token",
-    }
-    async with serving(settings, auth=login) as (provider, source):
-        info = await only(source)
-        provider.revoke_tokens()
-        async with source.feed(info, Start.OLDEST) as feed:
-            assert await receive(feed, 1)
-        provider.revoke_tokens()
-        assert await source.state(info) is StreamState.ACTIVE
