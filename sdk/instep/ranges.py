@@ -1,0 +1,222 @@
+"""A set of message numbers kept as ranges: as large as its gaps, however many numbers it holds.
+
+The ranges are two sorted lists of first and last numbers. Finding one is a bisection, O(log g) with
+g gaps; opening or closing a gap also shifts the lists, one `memmove` of 8 bytes a gap. Adding the
+number after the highest is constant time, and so is every operation on a set without a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from instep.errors import InstepError
+
+__all__ = ["Ranges", "RangesError"]
+
+_PART = re.compile(r"\s*([0-9]{1,20})\s*(?:-\s*([0-9]{1,20})\s*)?")
+"""A number or a range of them; an unsignedLong has 20 digits."""
+
+
+class RangesError(InstepError, ValueError):
+    """A text that is not ranges of numbers, or a range that ends before it begins.
+
+    `data["text"]` is the part at fault.
+    """
+
+    code = "ranges"
+
+
+class Ranges(msgspec.Struct, array_like=True):
+    """A mutable set of integers ≥ 0. Equal when they hold the same numbers; never hashable.
+
+    It is its own serialised form (two lists), and `copy` costs two list copies. `lows` and `highs`
+    are for reading: no two ranges touch or overlap, and they rise.
+    """
+
+    lows: list[int] = []
+    highs: list[int] = []
+
+    @classmethod
+    def of(cls, *pairs: tuple[int, int]) -> Ranges:
+        """The union of ranges `(low, high)`, both ends included, in any order."""
+        ranges = cls()
+        for low, high in pairs:
+            ranges.add_range(low, high)
+        return ranges
+
+    @classmethod
+    def of_numbers(cls, numbers: Iterable[int]) -> Ranges:
+        """The set of these numbers, in any order."""
+        ranges = cls()
+        ranges.add_sorted(sorted(numbers))
+        return ranges
+
+    @classmethod
+    def parse(cls, text: str) -> Ranges:
+        """The inverse of `str`: "1-7,10"; empty for an empty text. Blanks and any order are
+        allowed. Raises `RangesError`.
+        """
+        ranges = cls()
+        for part in text.split(",") if text.strip() else ():
+            match = _PART.fullmatch(part)
+            if match is None:
+                raise RangesError(
+                    f"{part[:60]!r} is not a number or a range of numbers",
+                    where="message ranges",
+                    hint="write them as in 1-7,10",
+                    text=part,
+                )
+            ranges.add_range(int(match[1]), int(match[2] or match[1]))
+        return ranges
+
+    def __str__(self) -> str:
+        return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in self.pairs())
+
+    def __repr__(self) -> str:
+        return f"<Ranges {self}>" if len(self.lows) <= 20 else f"<Ranges {len(self.lows)} ranges>"
+
+    def __bool__(self) -> bool:
+        return bool(self.lows)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self.lows, number) - 1
+        return at >= 0 and number <= self.highs[at]
+
+    def __iter__(self) -> Iterator[int]:
+        """Every number, rising. A range may be as wide as its sender liked: bound what you take."""
+        for low, high in self.pairs():
+            # A `range` object holds its ends only, whatever the width.
+            yield from range(low, high + 1)
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """The ranges `(low, high)`, rising, both ends included."""
+        return zip(self.lows, self.highs, strict=True)
+
+    def count(self) -> int:
+        """How many numbers; not `len`, which cannot count past 2^63."""
+        return sum(self.highs) - sum(self.lows) + len(self.lows)
+
+    @property
+    def first(self) -> int | None:
+        """The lowest number."""
+        return self.lows[0] if self.lows else None
+
+    @property
+    def last(self) -> int | None:
+        """The highest number."""
+        return self.highs[-1] if self.highs else None
+
+    def end_of(self, number: int) -> int:
+        """The first number from `number` on that is not in the set."""
+        at = bisect_right(self.lows, number) - 1
+        return max(number, self.highs[at] + 1) if at >= 0 else number
+
+    def next_member(self, number: int) -> int | None:
+        """The first number from `number` on that is in the set; None when there is none."""
+        at = bisect_left(self.highs, number)
+        return max(number, self.lows[at]) if at < len(self.lows) else None
+
+    def gaps(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The ranges of `low`…`high` that are not in the set, rising."""
+        at = bisect_left(self.highs, low)
+        while low <= high:
+            if at == len(self.lows) or self.lows[at] > high:
+                yield low, high
+                return
+            if low < self.lows[at]:
+                yield low, self.lows[at] - 1
+            low = self.highs[at] + 1
+            at += 1
+
+    def copy(self) -> Ranges:
+        """An independent copy."""
+        return Ranges(self.lows.copy(), self.highs.copy())
+
+    def add(self, number: int) -> None:
+        """Add one number. In constant time for the one after the highest."""
+        highs = self.highs
+        if highs and number == highs[-1] + 1:
+            highs[-1] = number
+        else:
+            self.add_range(number, number)
+
+    def add_sorted(self, numbers: list[int]) -> None:
+        """Add rising numbers; the ones that follow each other cost one step together."""
+        if not numbers:
+            return
+        low = high = numbers[0]
+        if numbers[-1] - low == len(numbers) - 1:
+            self.add_range(low, numbers[-1])
+            return
+        for number in numbers:
+            if number > high + 1:
+                self.add_range(low, high)
+                low = number
+            high = number
+        self.add_range(low, high)
+
+    def add_range(self, low: int, high: int) -> None:
+        """Add `low`…`high`, both included. Raises `RangesError`, and then nothing is added."""
+        _check(low, high)
+        lows, highs = self.lows, self.highs
+        if highs and low == highs[-1] + 1:
+            highs[-1] = high
+            return
+        # What overlaps or touches becomes one range.
+        start = bisect_left(highs, low - 1)
+        stop = bisect_right(lows, high + 1)
+        if start < stop:
+            low = min(low, lows[start])
+            high = max(high, highs[stop - 1])
+        lows[start:stop] = (low,)
+        highs[start:stop] = (high,)
+
+    def remove(self, low: int, high: int) -> None:
+        """Remove `low`…`high`, both included, as far as they are there. Raises `RangesError`."""
+        _check(low, high)
+        lows, highs = self.lows, self.highs
+        start = bisect_left(highs, low)
+        stop = bisect_right(lows, high)
+        if start >= stop:
+            return
+        left = (lows[start], low - 1) if lows[start] < low else None
+        right = (high + 1, highs[stop - 1]) if highs[stop - 1] > high else None
+        rest = [pair for pair in (left, right) if pair]
+        lows[start:stop] = [pair[0] for pair in rest]
+        highs[start:stop] = [pair[1] for pair in rest]
+
+    def update(self, other: Ranges) -> None:
+        """Add every number of the other."""
+        for low, high in other.pairs():
+            self.add_range(low, high)
+
+    def subtract(self, other: Ranges) -> None:
+        """Remove every number of the other."""
+        if not self.lows:
+            return
+        for low, high in other.pairs():
+            self.remove(low, high)
+
+    def __or__(self, other: Ranges) -> Ranges:
+        union = self.copy()
+        union.update(other)
+        return union
+
+    def __sub__(self, other: Ranges) -> Ranges:
+        difference = self.copy()
+        difference.subtract(other)
+        return difference
+
+
+def _check(low: int, high: int) -> None:
+    if not 0 <= low <= high:
+        raise RangesError(
+            f"{low}-{high} is not a range of message numbers",
+            where="message ranges",
+            hint="a range has its lower end first, and no number is negative",
+            text=f"{low}-{high}",
+        )
