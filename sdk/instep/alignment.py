@@ -84,6 +84,8 @@ class Alignment:
         """Why the next opening must be from the start; empty when it need not."""
         self._another_log = False
         self._known_to_us = position.known_to_us
+        self._attended_us = 0
+        """When the open stream was last read, or seen to have nothing."""
         self._lost_realigns = 0
         self._census_asked = False
         self._held = ""
@@ -137,6 +139,7 @@ class Alignment:
             self._another_log = False
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
+        self._attended_us = now_us
         self._arrivals.opened(self.position, resumed=resumed)
         if resumed:
             return
@@ -185,7 +188,7 @@ class Alignment:
             return None
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
-        if records and self._lost(now_us):
+        if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
         position = self._advance(records, offsets, now_us)
         if records:
@@ -250,6 +253,8 @@ class Alignment:
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
             # A silence that the provider announces says nothing about the head of the log.
             self._progress.silence_from(now_us)
+        elif self._lost(now_us, now_us):
+            return None
         elif self._progress.silent_s(now_us) >= self.settings.quiet_s:
             quiet_us = int(self.settings.quiet_s * _US)
             self._known_to_us = max(self._known_to_us, now_us - quiet_us)
@@ -299,13 +304,17 @@ class Alignment:
     def _first_since_opening(self) -> bool:
         return not isinstance(self._opening.start, Start) and not self._progress.heard
 
-    def _lost(self, now_us: int) -> bool:
-        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
+    def _lost(self, now_us: int, oldest_us: int) -> bool:
+        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped.
+
+        What came is too old, or nobody looked for too long: then what went meanwhile left no trace.
+        """
+        oldest_us = min(oldest_us, self._attended_us)
+        self._attended_us = now_us
         keeps_s = self.stream.tombstone_retention_s
         if self.stream.mode is Mode.BASELINE or keeps_s is None:
             return False
-        known_us = max(self._known_to_us, self.position.known_to_us)
-        delay_s = (now_us - min(self._progress.oldest_us, known_us)) / _US
+        delay_s = (now_us - oldest_us) / _US
         attempt_s = (now_us - self.position.attempt_started_at_us) / _US
         # An attempt reads old records by right, as long as it is itself younger than the retention.
         replaying = self.position.phase is Phase.ALIGNING and attempt_s <= keeps_s
@@ -329,9 +338,11 @@ class Alignment:
         }
         if records:
             newest_us = max(position.appended_at_us, self._progress.newest_us)
+            appended_us = position.appended_us | self._progress.appended_us
             changes |= {
                 "token": records[-1].token,
                 "offsets": offsets,
+                "appended_us": appended_us,
                 "appended_at_us": newest_us,
                 "records": position.records + len(records),
                 "known_to_us": max(changes["known_to_us"], min(newest_us, now_us)),

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from instep.position import Position
+from instep.position import Position, Reference
 from instep.records import Record
 
 __all__ = ["Arrival", "Arrivals", "classify", "watched"]
@@ -73,11 +73,14 @@ def classify(first: Record, position: Position, *, holds_before: bool | None = N
 
 
 def _of_another_log(first: Record, position: Position) -> bool:
-    committed, newest_us = position.offsets.get(first.partition), position.appended_at_us
-    if committed is None and position.reference.token is not None:
+    partition = first.partition
+    before: Position | Reference = position
+    if partition not in position.offsets and position.reference.token is not None:
         # Not yet heard in this attempt: it is compared with what was committed before it.
-        committed = position.reference.offsets.get(first.partition)
-        newest_us = position.reference.appended_at_us
+        before = position.reference
+    committed = before.offsets.get(partition)
+    # Other partitions say nothing: one of the new log may have been committed already.
+    newest_us = before.appended_us.get(partition, before.appended_at_us)
     if committed is None or first.offset < 0 or first.appended_at_us <= newest_us:
         return False
     shared = first.offset == committed and position.recently(first.token)

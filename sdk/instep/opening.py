@@ -80,7 +80,9 @@ def new_attempt(
     Raises `IllegalTransition` in a phase that allows none.
     """
     baseline = stream.mode is Mode.BASELINE
-    reference = Reference(position.token, position.appended_at_us, position.offsets)
+    reference = Reference(
+        position.token, position.appended_at_us, position.offsets, position.appended_us
+    )
     if position.phase in (Phase.ALIGNING, Phase.BASELINING):
         # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
         reference = _furthest(position.reference, reference)
@@ -102,6 +104,7 @@ def new_attempt(
         phase=after(position.phase, Event.BASELINE_OPENED if baseline else Event.ATTEMPT_OPENED),
         token=None,
         offsets={},
+        appended_us={},
         appended_at_us=0,
         attempt=position.attempt + (not untouched),
         attempt_started_at_us=now_us,
@@ -118,9 +121,13 @@ def new_attempt(
 
 
 def _furthest(one: Reference, other: Reference) -> Reference:
-    offsets = {
-        partition: max(one.offsets.get(partition, -1), other.offsets.get(partition, -1))
-        for partition in one.offsets | other.offsets
-    }
-    newest_us = max(one.appended_at_us, other.appended_at_us)
-    return Reference(other.token or one.token, newest_us, offsets)
+    return Reference(
+        other.token or one.token,
+        max(one.appended_at_us, other.appended_at_us),
+        _highest(one.offsets, other.offsets),
+        _highest(one.appended_us, other.appended_us),
+    )
+
+
+def _highest(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, -1), other.get(name, -1)) for name in one | other}

@@ -50,6 +50,7 @@ class Reference(msgspec.Struct, frozen=True):
     token: str | None = None
     appended_at_us: int = 0
     offsets: dict[str, int] = {}
+    appended_us: dict[str, int] = {}
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Token of the last committed record of the current attempt; None before the first."""
     offsets: dict[str, int] = {}
     """Highest committed offset by partition, of the current attempt."""
+    appended_us: dict[str, int] = {}
+    """Append time of the last committed record by partition, of the current attempt."""
     appended_at_us: int = 0
     """Newest committed append time of the current attempt; 0 before the first record."""
     ordinal: int = 0

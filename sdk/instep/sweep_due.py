@@ -29,7 +29,7 @@ class Progress:
         self._compaction_delay_us = int(
             (settings.assumed_compaction_delay_s if delay_s is None else delay_s) * _US
         )
-        self._appended_us: dict[str, int] = {}
+        self.appended_us: dict[str, int] = {}
         """Append time of the last record, by partition, in this attempt."""
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
@@ -70,7 +70,7 @@ class Progress:
         """
         if not records:
             return records
-        appended_us = self._appended_us
+        appended_us = self.appended_us
         repeated: list[int] = []
         offsets_back = times_back = 0
         oldest_us = now_us
@@ -118,7 +118,7 @@ class Progress:
         if not self._heard_us:
             return now_us - self._last_heard_us >= quiet_us
         return all(
-            self._appended_us.get(partition, 0) > self._opened_us or now_us - heard_us >= quiet_us
+            self.appended_us.get(partition, 0) > self._opened_us or now_us - heard_us >= quiet_us
             for partition, heard_us in self._heard_us.items()
         )
 
@@ -126,14 +126,14 @@ class Progress:
         """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
         if self._shown:
             return True
-        partitions = self._heard_us.keys() | self._appended_us.keys()
+        partitions = self._heard_us.keys() | self.appended_us.keys()
         if not partitions:
             return self.silent_s(now_us) >= self._settings.quiet_s
         return all(self._passed(partition, position, now_us) for partition in partitions)
 
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
         reference = position.reference
-        at_us = self._appended_us.get(partition, 0)
+        at_us = self.appended_us.get(partition, 0)
         # Newer than the reference is what a safe sweep needs. Newer than the attempt itself is what
         # makes "aligned" true: all of a young log is younger than its compaction delay.
         goal_us = max(reference.appended_at_us, position.attempt_started_at_us)
