@@ -148,11 +148,11 @@ async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
         while done < records:
             await receiver.filled.wait()
             done += await loop.run_in_executor(worker, table.write, receiver.take())
-            memory.append(rss_bytes())
+            memory.append((done, rss_bytes()))
         seconds = time.perf_counter() - start_s
         transport.disconnect()
     table.close()
-    return Result(records=done, seconds=seconds, rss_bytes=memory)
+    return Result(records=done, seconds=seconds, memory=memory)
 
 
 def main() -> None:

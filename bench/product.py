@@ -38,7 +38,7 @@ class _Meter(SqlStore):
         super().__init__(url, **options)
         self._expected = records
         self._start_s = 0.0
-        self._rss_bytes: list[int] = []
+        self._memory: list[tuple[int, int]] = []
         self._done = 0
         self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
@@ -50,10 +50,10 @@ class _Meter(SqlStore):
     async def commit(self, batch: Batch) -> CommitResult:
         result = await super().commit(batch)
         self._done += len(batch.records)
-        self._rss_bytes.append(rss_bytes())
+        self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s
-            self.result.set_result(Result(self._done, seconds, self._rss_bytes))
+            self.result.set_result(Result(self._done, seconds, self._memory))
         return result
 
 

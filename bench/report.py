@@ -18,8 +18,8 @@ class Result(msgspec.Struct, frozen=True):
 
     records: int
     seconds: float
-    rss_bytes: list[int]
-    """Resident memory after each commit."""
+    memory: list[tuple[int, int]]
+    """After each commit: records committed so far, and resident bytes."""
 
     @property
     def records_per_s(self) -> float:

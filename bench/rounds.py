@@ -20,7 +20,7 @@ __all__ = ["Measured", "Memory", "measure", "measure_memory"]
 
 _ROOT = Path(__file__).parents[1]
 _RUN_S = 600
-_WARM_SHARE = 0.2
+_WARM_SHARE = 0.25
 _FLAT_GROWTH = 1.1
 
 
@@ -39,8 +39,8 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Resident memory of the product over a long run. `first` is after a fifth of the commits, when
-    the caches are filled.
+    """Resident memory of the product over a long run. `first` is after a quarter of the records,
+    when caches and queues are filled.
     """
 
     scenario: str
@@ -91,8 +91,8 @@ def measure_memory(scenario: Scenario, records: int) -> Memory:
         if scenario.prefill:
             _run("product", url, place / "product.db", scenario.keys, scenario, "--prepare")
         result = _run("product", url, place / "product.db", records, scenario)
-    samples = result.rss_bytes
-    first = max(samples[: max(1, int(len(samples) * _WARM_SHARE))])
+    samples = [size for _, size in result.memory]
+    first = next(size for done, size in result.memory if done >= records * _WARM_SHARE)
     return Memory(
         scenario=scenario.name,
         text=scenario.text,
