@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from instep.alignment import Alignment
 from instep.effects import AskHoldsBefore, Notice, ReadBaseline, Reopen, TakeCensus
@@ -236,8 +236,14 @@ class Runner:
         """Read current state while the inbox holds the stream (its bound stops the socket, not
         us).
         """
-        async for page in self._source.baseline(self.stream, self._provider_us()):
-            await self._commit(core, core.baseline_page(page))
+        pages = self._source.baseline(self.stream, self._provider_us())
+        try:
+            async for page in pages:
+                await self._commit(core, core.baseline_page(page))
+        finally:
+            # A commit that fails must not leave a request open until garbage is collected.
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
         core.baseline_read(self._provider_us())
 
     # -- beside it -------------------------------------------------------------------------------
