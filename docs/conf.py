@@ -1,8 +1,9 @@
-"""How the documentation is built: Markdown, a reference from docstrings, drawn state machines.
+"""How the documentation is built: Markdown, a reference from the code, drawn state machines.
 
 Nothing is fetched while building, and nothing by the pages when they are read.
 """
 
+import logging
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -13,6 +14,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs.diagram import draw  # noqa: E402
+from docs.tables import PAGES  # noqa: E402
 from instep.transitions import TRANSITIONS  # noqa: E402
 
 project = "instep"
@@ -20,7 +22,7 @@ author = "The instep authors"
 project_copyright = author
 release = version = version_of("instep")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
 default_role = "code"
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
@@ -44,6 +46,16 @@ def draw_machines(_app: Sphinx) -> None:
     (folder / "alignment.svg").write_text(svg, encoding="utf-8")
 
 
+def write_tables(_app: Sphinx) -> None:
+    """Write the tables of the reference into `_build/tables`, where the pages take them from."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    folder = DOCS / "_build" / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, write in PAGES.items():
+        (folder / f"{name}.md").write_text(write() + "\n", encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
-    """Let the machines be drawn before the pages are read."""
+    """Let machines be drawn and tables be written before the pages are read."""
     app.connect("builder-inited", draw_machines)
+    app.connect("builder-inited", write_tables)

@@ -36,22 +36,34 @@ class Bearer(msgspec.Struct, frozen=True, tag_field="kind", tag="bearer"):
     """A token that somebody else issued: given, from the environment, or from a file."""
 
     token: Secret | None = None
+    """The token itself; better written as ``${NAME}``."""
     token_env: str | None = None
+    """The environment variable that holds it."""
     token_file: str | None = None
-    """Read again when the provider answers 401: whoever renews the token rewrites the file."""
+    """The file that holds it. Read again when the provider answers 401: whoever renews the token
+    rewrites the file.
+    """
 
 
 class OAuth2(msgspec.Struct, frozen=True, tag_field="kind", tag="oauth2"):
     """RFC 6749: client credentials (4.4) or the owner's password (4.3)."""
 
     token_url: str
+    """Where tokens are given out: a whole URL, or a path below the endpoint."""
     grant: Literal["client_credentials", "password"] = "client_credentials"
+    """Which grant is asked for."""
     client_id: str | None = None
+    """Needed for client credentials."""
     client_secret: Secret | None = None
+    """Needed for client credentials."""
     client_auth: Literal["basic", "body"] = "basic"
+    """Where the client's id and secret are sent: as HTTP basic authentication, or in the body."""
     username: str | None = None
+    """Needed for the password grant."""
     password: Secret | None = None
+    """Needed for the password grant."""
     scope: str | None = None
+    """What is asked for, where the server wants it said."""
 
 
 class Login(msgspec.Struct, frozen=True, tag_field="kind", tag="login"):
@@ -60,12 +72,15 @@ class Login(msgspec.Struct, frozen=True, tag_field="kind", tag="login"):
     path: str
     """Below the endpoint, or a whole URL."""
     body: dict[str, Any]
+    """What is posted, with user and password in it; never shown."""
     encoding: Literal["json", "form"] = "json"
+    """How the body is written."""
     token_field: str = "access_token"  # noqa: S105 - the name of a member, no secret
     """Where the token is in the answer; dots lead into objects: ``result.token``."""
     expires_field: str | None = None
     """Where its life in seconds is, if it is told."""
     header: str = "Authorization"
+    """The header that carries the token from then on."""
     scheme: str = "Bearer"
     """Before the token in the header; empty for the bare token."""
 
@@ -86,16 +101,22 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """Which streams to follow; nothing given: every one that can be connected to."""
 
     classes: tuple[str, ...] = ()
+    """Streams that carry one of these classes: NODE, CONDITION_DETECTOR …"""
     ids: tuple[str, ...] = ()
+    """These streams, by stream-id or uuid."""
     strategies: tuple[str, ...] = ()
+    """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
 
 
 class TlsOptions(msgspec.Struct, frozen=True):
     """How the provider proves itself, and how we do."""
 
     ca: str | None = None
+    """File of the certificates that are trusted, PEM; none: those of the system."""
     cert: str | None = None
+    """File of our own certificate and its chain, PEM, where the provider wants one."""
     key: str | None = None
+    """File of its private key, PEM; none: it is in the file of the certificate."""
     verify: bool | Literal["on", "off"] = True
     """Only the name ``off`` (or false) turns verification off."""
 
@@ -109,16 +130,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a `tapi` source can be told. Times in seconds, sizes in bytes."""
 
     endpoints: tuple[str, ...]
+    """Where the provider is, ``https://host:port``; the first that answers is used."""
     streams: StreamOptions = StreamOptions()
+    """Which streams to follow."""
     auth: AuthOptions = NoAuth()
+    """How to log in."""
     tls: TlsOptions = TlsOptions()
+    """How the provider proves itself, and how we do."""
     proxy: Secret | None = None
-    """URL; secret since it may hold a password."""
+    """URL of an HTTP proxy; treated as a secret, since it may hold a password."""
     roots: tuple[str, ...] = ()
     """RESTCONF roots to try after host-meta and before those of the field: ``/restconf``."""
     max_frame_bytes: int = 4 * MIB
+    """Largest WebSocket message; a larger one is an error."""
     max_body_bytes: int = 256 * MIB
+    """Largest answer to a request; a larger one is an error."""
     connect_timeout_s: float = 10.0
+    """Longest wait for a connection."""
     request_timeout_s: float = 60.0
     """Longest silence within the answer to a request."""
     pong_interval_s: float = 15.0
@@ -128,8 +156,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: int = 50_000
+    """What one stream buffers before it stops reading its socket …"""
     hold_bytes: int = 64 * MIB
-    """What one stream buffers before it stops reading its socket."""
+    """… in bytes; whichever is reached first."""
     batch_records: int = 5_000
     """Most that one `receive()` decodes (a frame is never cut)."""
     trust_compacted: bool = False

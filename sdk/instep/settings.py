@@ -54,9 +54,12 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     poll_state_s: Seconds = 5.0
     """A stream that is silent is asked for its state this often."""
     reconnect_initial_s: Seconds = 0.5
+    """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0
+    """… up to this. Up to half of a wait is left off by chance."""
     reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0
     """A connection that lived this long resets the back-off."""
     alignment: AlignmentSettings = AlignmentSettings()
+    """How an alignment comes to its sweep."""

@@ -34,8 +34,10 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     url: str
     """`sqlite:///file.db` (relative), `sqlite:////var/lib/file.db` (absolute) or `sqlite://`
-    (memory)."""
+    (memory); `postgresql://user:password@host:5432/database`, with libpq's options in its query
+    (`?sslmode=verify-full&sslrootcert=ca.pem`)."""
     journal: Journal = Journal.OFF
+    """How much of each change is told to subscribers."""
     journal_retention_records: _Positive = 1_000_000
     """The newest changes kept; older ones are removed as new ones come."""
     journal_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
@@ -43,16 +45,26 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     synchronous: Literal["full", "normal"] = "full"
-    """SQLite: `normal` may lose the last commits (data and position together) on power loss."""
+    """`normal` may lose the last commits (data and position together) when the power fails, or the
+    PostgreSQL server."""
     cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 << 20
     """SQLite: page cache of the writing connection."""
     busy_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """SQLite: how long to wait for another writer of the same file."""
+    schema: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z")] | None = None
+    """PostgreSQL: the schema of the tables, made if need be; None: the user's own default. It may
+    stand in the URL too: `?schema=instep`."""
+    statement_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
+    """PostgreSQL: the server ends a statement that takes longer."""
 
     @property
     def place(self) -> URL:
         """The URL, parsed. Its password does not show in `str` or `repr`."""
         return make_url(self.url)
+
+    def __repr__(self) -> str:
+        # The URL may hold a password.
+        return f"SqlOptions({self.place.set(query={})!r}, journal={self.journal.value!r})"
 
     @classmethod
     def read(cls, options: Mapping[str, Any], where: str) -> SqlOptions:
@@ -92,17 +104,17 @@ def check_url(url: str, where: str) -> None:
     """Raise `ConfigurationError` for a URL that no dialect of this package serves."""
     try:
         backend = make_url(url).get_backend_name()
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise ConfigurationError(
             "the key 'url' is not a database URL",
             where=where,
             hint='for example url = "sqlite:///network.db"',
             key="url",
         ) from None
-    if backend != "sqlite":
+    if backend not in {"sqlite", "postgresql"}:
         raise ConfigurationError(
             f"databases of kind {backend!r} are not supported",
             where=where,
-            hint='use a URL such as "sqlite:///network.db"',
+            hint='use a URL such as "sqlite:///network.db" or "postgresql://user@host/database"',
             key="url",
         )

@@ -1,0 +1,165 @@
+"""Writes the tables of the reference from the code, as Markdown, so that they cannot drift."""
+
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import typer
+from sphinx.pycode import ModuleAnalyzer
+from sqlalchemy import create_engine, text
+from typer.testing import CliRunner
+
+from instep import errors
+from instep.cli.app import app
+from instep.plugins import deviations_of
+from instep.settings import AlignmentSettings, ConsumerSettings
+from instep_sql import schema
+from instep_sql.options import Journal, SqlOptions
+from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
+
+__all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
+
+_PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
+    ('`[consumers.source]` with `kind = "tapi"`', "", Options),
+    ("`streams` of a source", "All that are given must fit.", StreamOptions),
+    ('`auth` with `kind = "bearer"`', "Exactly one of the three.", Bearer),
+    ('`auth` with `kind = "oauth2"`', "RFC 6749, 4.4 and 4.3.", OAuth2),
+    ('`auth` with `kind = "login"`', "A login of the controller's own.", Login),
+    ("`tls` of a source", "", TlsOptions),
+    ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
+    ("`[consumers.settings]`", "", ConsumerSettings),
+    ("`[consumers.settings.alignment]`", "", AlignmentSettings),
+)
+
+
+def configuration() -> str:
+    """Every key of `instep.toml`, place by place, with its type, default and meaning."""
+    parts = []
+    for title, words, struct in _PLACES:
+        told = attribute_docs(struct)
+        rows = [
+            (f"`{field.encode_name}`", _type(field.type), _default(field), told[field.name])
+            for field in msgspec.structs.fields(struct)
+        ]
+        table = _table(("Key", "Type", "Default", "Meaning"), rows)
+        parts.append("\n\n".join(filter(None, (f"## {title}", words, table))))
+    values = [(f'`"{value}"`', attribute_docs(Journal).get(value.name, "")) for value in Journal]
+    parts.append(f"## Values of `journal`\n\n{_table(('Value', 'What is told'), values)}")
+    return "\n\n".join(parts)
+
+
+def attribute_docs(cls: type) -> dict[str, str]:
+    """What stands below each attribute of a class in the code."""
+    docs = ModuleAnalyzer.for_module(cls.__module__).find_attr_docs()
+    return {
+        name: " ".join(" ".join(lines).split())
+        for (owner, name), lines in docs.items()
+        if owner == cls.__qualname__
+    }
+
+
+def error_codes() -> str:
+    """Every error with its code, whether it is retriable, and what it means."""
+    found = [getattr(errors, name) for name in errors.__all__]
+    found.sort(key=lambda error: inspect.getsourcelines(error)[1])
+    rows = [
+        (
+            f"`{error.code}`",
+            f"`{error.__name__}`",
+            "yes" if error.retriable else "no",
+            _sentence(inspect.getdoc(error) or ""),
+        )
+        for error in found[1:]
+    ]
+    return _table(("Code", "Error", "Retriable", "When"), rows)
+
+
+def deviations() -> str:
+    """Every departure from TR-548 that is understood all the same."""
+    rows = [(f"`{kind}`", text) for kind, text in deviations_of("tapi").items()]
+    return _table(("Kind", "What the provider did, and the clause"), rows)
+
+
+def command_line() -> str:
+    """What `--help` says of each command."""
+    return "\n\n".join(_helps([], typer.main.get_command(app)))
+
+
+def _helps(path: list[str], command: Any) -> Iterator[str]:
+    environment = {"COLUMNS": "100", "NO_COLOR": "1"}
+    told = CliRunner().invoke(app, [*path, "--help"], env=environment, prog_name="instep")
+    if told.exit_code != 0:
+        raise RuntimeError(f"{' '.join(path)} --help ends with {told.exit_code}")
+    lines = "\n".join(line.rstrip() for line in told.output.splitlines()).strip("\n")
+    yield f"## {' '.join(['instep', *path])}\n\n```text\n{lines}\n```"
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _helps([*path, name], inner)
+
+
+def sql_schema() -> str:
+    """The statements that make a store of this version in SQLite."""
+    with create_engine("sqlite://").begin() as connection:
+        schema.migrate(connection, "memory")
+        query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+        statements = [str(row.sql).expandtabs(2) for row in connection.execute(text(query))]
+    lines = ";\n\n".join(statements).splitlines()
+    return "```sql\n" + "\n".join(line.rstrip() for line in lines) + ";\n```"
+
+
+PAGES = {
+    "configuration": configuration,
+    "errors": error_codes,
+    "deviations": deviations,
+    "command-line": command_line,
+    "schema": sql_schema,
+}
+"""Name of the generated file → what writes it."""
+
+
+def _type(annotation: Any) -> str:
+    """A type in words of TOML."""
+    told = msgspec.json.schema(annotation, schema_hook=lambda _: {"type": "string"})
+    return _schema_type(told, told.get("$defs", {}))
+
+
+def _schema_type(told: dict[str, Any], known: dict[str, Any]) -> str:
+    if reference := told.get("$ref"):
+        return _schema_type(known[reference.rpartition("/")[2]], known)
+    if values := told.get("enum"):
+        return " or ".join(f"`{msgspec.json.encode(value).decode()}`" for value in values)
+    if several := told.get("anyOf"):
+        words = [_schema_type(one, known) for one in several if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(words))
+    if told.get("type") == "array":
+        return f"list of {_schema_type(told['items'], known)}s"
+    names = {"object": "table", "string": "text", "boolean": "true or false"}
+    return names.get(told["type"], str(told["type"]))
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    default = field.default
+    if default is None or default == () or isinstance(default, msgspec.Struct):
+        return ""
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        return f"{default:,}".removesuffix(".0")
+    return f"`{msgspec.json.encode(default).decode()}`"
+
+
+def _sentence(words: str) -> str:
+    return " ".join(words.partition("\n\n")[0].split())
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in line) + " |"
+        for line in lines
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(PAGES[sys.argv[1]]() + "\n")

@@ -1,0 +1,77 @@
+"""The tables of the reference are whole: every key, error, deviation and command is told."""
+
+import msgspec
+import pytest
+import typer
+
+from docs import tables
+from instep import errors
+from instep.cli.app import app
+from instep.settings import AlignmentSettings, ConsumerSettings
+from instep_sql.options import SqlOptions
+from instep_tapi.deviations import DEVIATIONS
+from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
+
+STRUCTS: list[type[msgspec.Struct]] = [
+    Options,
+    StreamOptions,
+    Bearer,
+    OAuth2,
+    Login,
+    TlsOptions,
+    SqlOptions,
+    ConsumerSettings,
+    AlignmentSettings,
+]
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_every_key_of_the_configuration_has_its_meaning(struct: type[msgspec.Struct]) -> None:
+    told = tables.configuration()
+    for field in msgspec.structs.fields(struct):
+        meaning = tables.attribute_docs(struct).get(field.name)
+        assert meaning, f"{struct.__name__}.{field.name} has no docstring"
+        assert f"| `{field.encode_name}` | " in told
+        assert meaning.replace("``", "`") in told
+
+
+def test_types_and_defaults_are_told_in_words_of_toml() -> None:
+    told = tables.configuration().splitlines()
+    starts = (
+        "| `endpoints` | list of texts | required | ",
+        "| `hold_records` | integer | 50,000 | ",
+        "| `quiet_s` | number | 5 | ",
+        "| `compression` | true or false | `true` | ",
+        '| `synchronous` | `"full"` or `"normal"` | `"full"` | ',
+        "| `alignment` | table |  | ",
+    )
+    for start in starts:
+        assert any(line.startswith(start) for line in told), start
+
+
+def test_every_error_is_told_with_its_code() -> None:
+    rows = tables.error_codes().splitlines()[2:]
+    told = {row.split("`")[3]: row for row in rows}
+    assert told.keys() == set(errors.__all__) - {"InstepError"}
+    assert told["UnreachableError"].startswith("| `unreachable` | `UnreachableError` | yes | No ")
+    assert told["TlsError"].startswith("| `tls` | `TlsError` | no | ")
+
+
+def test_every_deviation_is_told() -> None:
+    told = tables.deviations()
+    assert all(f"| `{kind}` | {text} |" in told for kind, text in DEVIATIONS.items())
+    assert "| `offset-backwards` | " in told
+
+
+def test_every_command_is_told_with_its_help() -> None:
+    told = tables.command_line()
+    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"## instep {name}\n\n```text\n Usage: instep {name} " in told
+    assert "## instep quarantine replay\n" in told
+
+
+def test_the_schema_is_that_of_a_new_store() -> None:
+    told = tables.sql_schema()
+    for name in ("instep_stream", "instep_entity", "instep_change", "instep_quarantine"):
+        assert f"CREATE TABLE {name} (" in told
+    assert "CREATE VIEW instep_entities AS" in told
