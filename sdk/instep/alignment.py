@@ -29,12 +29,12 @@ batch that it returns, `committed`; `tick` from time to time; after each call ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from instep.arrival import Arrival, Arrivals, watched
+from instep.batching import advanced, batch_of
 from instep.effects import (
     AskHoldsBefore,
     Effect,
@@ -44,11 +44,12 @@ from instep.effects import (
     Reopen,
     TakeCensus,
 )
-from instep.fidelity import Zone, zone
-from instep.opening import Opening, new_attempt, opening, retention_s
+from instep.fidelity import Zone
+from instep.lateness import Lateness
+from instep.opening import Opening, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
-from instep.position import RECENT_RECORDS, Phase, Position
-from instep.records import Batch, CommitResult, Delivery, Record, StreamState, SweepStep
+from instep.position import Phase, Position
+from instep.records import Batch, CommitResult, Delivery, Record, StreamState
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 from instep.transitions import Event, after
@@ -71,8 +72,6 @@ class Alignment:
         self.durable = position
         """As committed."""
         self.settings = settings or AlignmentSettings()
-        self.read_delay_s = 0.0
-        """Provider's now minus append time of the record last read; 0 when silent at the head."""
         self.caught_up = False
         """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
@@ -81,12 +80,8 @@ class Alignment:
         self._opening = Opening("")
         self._connected = False
         self._asked = ""
-        """Why the next opening must be from the start; empty when it need not."""
         self._another_log = False
-        self._known_to_us = position.known_to_us
-        self._attended_us = 0
-        """When the open stream was last read, or seen to have nothing."""
-        self._lost_realigns = 0
+        self._lateness = Lateness(stream, position.known_to_us, self.settings)
         self._census_asked = False
         self._held = ""
         """What a held sweep would remove."""
@@ -97,13 +92,22 @@ class Alignment:
     @property
     def zone(self) -> Zone:
         """The fidelity zone of what was last read (rule 8)."""
-        stream = self.stream
-        return zone(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
+        return self._lateness.zone
+
+    @property
+    def read_delay_s(self) -> float:
+        """Provider's now minus append time of the record last read; 0 when silent at the head."""
+        return self._lateness.read_delay_s
 
     @property
     def restless(self) -> bool:
         """Whether a `tick` would have something to commit at once."""
         return self._dirty or self.position.phase is Phase.SWEEPING
+
+    @property
+    def asked(self) -> str:
+        """Why the next opening must be from the start; empty when it need not."""
+        return self._asked
 
     def effects(self) -> list[Effect]:
         """What the driver must do now; taking empties the list."""
@@ -119,7 +123,7 @@ class Alignment:
         self._opening = opening(
             self.stream,
             self.position,
-            known_to_us=self._known_to_us,
+            known_to_us=self._lateness.known_to_us,
             now_us=now_us,
             asked=self._asked,
             another_log=self._another_log,
@@ -139,9 +143,12 @@ class Alignment:
             self._another_log = False
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
-        self._attended_us = now_us
+        self._lateness.opened(now_us)
         self._arrivals.opened(self.position, resumed=resumed)
         if resumed:
+            if self._asked:
+                # Asked for while the connection was being made.
+                self._effects.append(Reopen(self._asked))
             return
         self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
         if self.stream.mode is Mode.BASELINE:
@@ -154,6 +161,8 @@ class Alignment:
         """
         self._connected = self.caught_up = False
         self._census_asked = False
+        # What was to be done with this connection must not be done with the next.
+        self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
         if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
             # The attempt was never made durable: what called for it calls again.
             self._asked = self._asked or self._opening.reason
@@ -166,9 +175,13 @@ class Alignment:
         self._asked = "the provider refused our token"
 
     def realign(self, reason: str) -> None:
-        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""
+        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start.
+
+        Without a connection the next opening is from the start.
+        """
         self._asked = reason
-        self._effects.append(Reopen(reason))
+        if self._connected:
+            self._effects.append(Reopen(reason))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -190,11 +203,16 @@ class Alignment:
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
-        position = self._advance(records, offsets, now_us)
+        position = advanced(
+            self.position,
+            self._progress,
+            records,
+            offsets,
+            known_to_us=self._lateness.known_to_us,
+            now_us=now_us,
+        )
         if records:
-            self.read_delay_s = max(0.0, (now_us - records[-1].appended_at_us) / _US)
-            if self.zone is not Zone.LOST:
-                self._lost_realigns = 0
+            self._lateness.read(records[-1].appended_at_us, now_us)
         batch = self._batch(position, records, delivery, deviations)
         self._consider(position, now_us)
         return batch
@@ -205,7 +223,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return self._batch(self._advance(), rows, _NOTHING, {})
+        return self._batch(self._advance(), rows)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -237,7 +255,7 @@ class Alignment:
         self._dirty = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
-        self._known_to_us = max(self._known_to_us, batch.position.known_to_us)
+        self._lateness.known(batch.position.known_to_us)
         if batch.sweep is not None:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
@@ -256,26 +274,19 @@ class Alignment:
         elif self._lost(now_us, now_us):
             return None
         elif self._progress.silent_s(now_us) >= self.settings.quiet_s:
-            quiet_us = int(self.settings.quiet_s * _US)
-            self._known_to_us = max(self._known_to_us, now_us - quiet_us)
-            self.read_delay_s = 0.0
+            self._lateness.silent(self.settings.quiet_s, now_us)
         aligned = self.position.phase is Phase.ALIGNED
         if aligned and self._baseline_due_us is not None and now_us >= self._baseline_due_us:
             self._baseline_due_us = None
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
         self._consider(self.position, now_us)
-        unsaved_s = (self._known_to_us - self.position.known_to_us) / _US
-        if self.restless or unsaved_s > self._heartbeat_s:
-            return self._batch(self._advance(), [], _NOTHING, {})
+        unsaved_s = (self._lateness.known_to_us - self.position.known_to_us) / _US
+        if self.restless or unsaved_s > self._lateness.heartbeat_s:
+            return self._batch(self._advance())
         return None
 
     # -- inner parts -----------------------------------------------------------------------------
-
-    @property
-    def _heartbeat_s(self) -> float:
-        keeps_s = retention_s(self.stream)
-        return min(self.settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4)
 
     def _arrived(self, arrival: Arrival, record: Record) -> bool:
         """What a first record told (rule 2). False: the delivery cannot be used now."""
@@ -291,7 +302,8 @@ class Alignment:
 
     def _hole(self, records: list[Record]) -> bool:
         """A truncated log that goes on behind a gap has lost records of ours: a baseline is due."""
-        if self.stream.mode is not Mode.BASELINE or not self._first_since_opening:
+        resumed = not isinstance(self._opening.start, Start)
+        if self.stream.mode is not Mode.BASELINE or not resumed or self._progress.heard:
             return False
         first = records[0]
         committed = self.position.offsets.get(first.partition)
@@ -300,81 +312,33 @@ class Alignment:
         self.realign(f"offsets {committed + 1}–{first.offset - 1} have left the truncated log")
         return True
 
-    @property
-    def _first_since_opening(self) -> bool:
-        return not isinstance(self._opening.start, Start) and not self._progress.heard
-
     def _lost(self, now_us: int, oldest_us: int) -> bool:
-        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped.
+        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
+        reason = self._lateness.lost(self.position, oldest_us, now_us)
+        if reason:
+            self._notice(NoticeKind.LOST, reason)
+            self.realign(reason)
+        return bool(reason)
 
-        What came is too old, or nobody looked for too long: then what went meanwhile left no trace.
-        """
-        oldest_us = min(oldest_us, self._attended_us)
-        self._attended_us = now_us
-        keeps_s = self.stream.tombstone_retention_s
-        if self.stream.mode is Mode.BASELINE or keeps_s is None:
-            return False
-        delay_s = (now_us - oldest_us) / _US
-        attempt_s = (now_us - self.position.attempt_started_at_us) / _US
-        # An attempt reads old records by right, as long as it is itself younger than the retention.
-        replaying = self.position.phase is Phase.ALIGNING and attempt_s <= keeps_s
-        if delay_s <= keeps_s or replaying or self._lost_realigns >= self.settings.lost_realigns:
-            return False
-        self._lost_realigns += 1
-        self.read_delay_s = delay_s
-        reason = f"read {delay_s:,.0f} s late, past the tombstone retention ({keeps_s:,.0f} s)"
-        self._notice(NoticeKind.LOST, reason)
-        self.realign(reason)
-        return True
-
-    def _advance(
-        self, records: Sequence[Record] = (), offsets: dict[str, int] | None = None, now_us: int = 0
-    ) -> Position:
-        """The position after these records."""
-        position = self.position
-        changes: dict[str, Any] = {
-            "ordinal": position.ordinal + 1,
-            "known_to_us": max(self._known_to_us, position.known_to_us),
-        }
-        if records:
-            newest_us = max(position.appended_at_us, self._progress.newest_us)
-            appended_us = position.appended_us | self._progress.appended_us
-            changes |= {
-                "token": records[-1].token,
-                "offsets": offsets,
-                "appended_us": appended_us,
-                "appended_at_us": newest_us,
-                "records": position.records + len(records),
-                "known_to_us": max(changes["known_to_us"], min(newest_us, now_us)),
-                "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
-            }
-        return msgspec.structs.replace(position, **changes)
+    def _advance(self) -> Position:
+        """The position after nothing new."""
+        return advanced(self.position, self._progress, known_to_us=self._lateness.known_to_us)
 
     def _batch(
         self,
         position: Position,
-        records: list[Record],
-        delivery: Delivery,
-        deviations: dict[str, int],
+        records: list[Record] | None = None,
+        delivery: Delivery = _NOTHING,
+        deviations: dict[str, int] | None = None,
     ) -> Batch:
-        by_uuid = self.stream.mode is Mode.BASELINE
-        sweep = None
-        if position.phase is Phase.SWEEPING:
-            sweep = SweepStep(
-                position.attempt,
-                position.sweep_cursor,
-                self.settings.sweep_step_records,
-                self.stream.readable if by_uuid else None,
-            )
-        return Batch(
-            self.stream.id,
+        step = self.settings.sweep_step_records
+        return batch_of(
+            self.stream,
             position,
-            position.ordinal - 1,
-            records,
-            delivery.unreadable,
-            deviations,
-            sweep,
-            by_uuid,
+            records or [],
+            delivery,
+            deviations or {},
+            sweep_step_records=step,
         )
 
     def _consider(self, position: Position, now_us: int) -> None:

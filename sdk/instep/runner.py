@@ -64,6 +64,8 @@ class Runner:
         self._clock_offset_us = stream.clock_offset_us
         self._state = StreamState.UNKNOWN
         self._gone = False
+        self._asked = ""
+        """A realignment that was asked for while the store could not be asked where we stand."""
         self._last_error = ""
         self._heard_s = 0.0
         self._records = 0
@@ -98,7 +100,9 @@ class Runner:
 
     def realign(self, reason: str) -> None:
         """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
-        if self._core is not None:
+        if self._core is None:
+            self._asked = reason
+        else:
             self._core.realign(reason)
 
     def health(self) -> StreamHealth:
@@ -153,6 +157,9 @@ class Runner:
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._core = Alignment(self.stream, position, self._settings.alignment)
+            if self._asked:
+                self._core.realign(self._asked)
+                self._asked = ""
         return self._core
 
     def _failed(self, error: Exception) -> None:
@@ -162,7 +169,11 @@ class Runner:
         elif isinstance(error, StreamGoneError):
             self._gone = True
         elif isinstance(error, SinkError):
-            # The batch may be durable all the same: only the store knows where we stand.
+            # The batch may be durable all the same: only the store knows where we stand. But not
+            # what was asked for.
+            if self._core is not None:
+                self._core.closed()
+                self._asked = self._core.asked
             self._core = None
         self._tell(self.stream.id, "disconnected", self._last_error)
 
