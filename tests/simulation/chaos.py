@@ -66,8 +66,10 @@ class Chaos:
                 self._go(self._repeat(every_s, event))
         self._go(self._repeat(60.0, self._release))
 
-    def _go(self, work: Awaitable[None]) -> None:
-        self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
+    def _go(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._world.task_ended)
+        self._tasks.append(task)
 
     async def _repeat(self, every_s: float, event: Callable[[], Awaitable[None]]) -> None:
         rng = random.Random(self._rng.getrandbits(64))
@@ -86,9 +88,7 @@ class Chaos:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        world.raise_broken()
         world.trace("heal")
         world.faults = FaultOptions()
         world.store_down = False
@@ -101,6 +101,7 @@ class Chaos:
             instance.stream.wake()
         if self._ending is not None:
             await self._ending
+        self._tasks.clear()
         if self.process.task.done():
             await self.process.ended()
             self.process = self._start()

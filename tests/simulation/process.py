@@ -57,6 +57,7 @@ class Process:
         context = contextvars.copy_context()
         context.run(_worker.set, self._worker)
         self.task = asyncio.get_running_loop().create_task(self._main(), context=context)
+        self.task.add_done_callback(world.task_ended)
 
     async def _main(self) -> None:
         world = self._world

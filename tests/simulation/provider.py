@@ -174,9 +174,11 @@ class Instance:
 
 
 class Provider:
-    """Two instances over one network. What changes in the network, both hear while they are up."""
+    """One instance or a `pair` over one network. What changes in it, each hears while it is up."""
 
-    def __init__(self, options: LogOptions, now: Callable[[], float], rng: random.Random) -> None:
+    def __init__(
+        self, options: LogOptions, now: Callable[[], float], rng: random.Random, *, pair: bool
+    ) -> None:
         self.options = options
         self._rng = rng
         self._changes = 0
@@ -185,7 +187,8 @@ class Provider:
         self.faults = Faults()
         self.bodies: dict[str, bytes] = {}
         """What is true: entity-key to body."""
-        self.instances = [Instance(name, options, now, rng) for name in ("east", "west")]
+        names = ("east", "west") if pair else ("east",)
+        self.instances = [Instance(name, options, now, rng) for name in names]
         self.current = self.instances[0]
         for _ in range(options.entities):
             self.create()

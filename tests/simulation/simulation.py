@@ -124,8 +124,6 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     """Aligned, and the store holds what the provider states: entity by entity, body by body."""
     consumer = chaos.process.consumer
     world.raise_broken()
-    if chaos.process.task.done():
-        await chaos.process.task
     if consumer is None:
         return False
     try:

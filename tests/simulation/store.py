@@ -102,6 +102,7 @@ class Worker:
         self._fails_at: int | None = None
         """Which statement of the transaction fails; -1 the commit."""
         self._failure = sqlite3.SQLITE_BUSY
+        self._committed = False
         self.dead = False
 
     def watch(self, database: Database) -> None:
@@ -137,13 +138,14 @@ class Worker:
         outcome: Any = None
         error: BaseException | None = None
         unknown = self._draw()
+        self._committed = False
         try:
             outcome = work()
         except Exception as raised:  # noqa: BLE001 - it is the caller's
             error = raised
         self._fails_at = None
         self._world.checks.after_transaction(failed=error)
-        if error is None and unknown:
+        if self._committed and error is None and unknown:
             self._world.trace("store: connection lost after the commit")
             error = StoreUnavailableError("connection lost", where="simulation")
         self._world.loop.call_later(takes_s, self._end, future, outcome, error)
@@ -182,6 +184,7 @@ class Worker:
     def _before_commit(self, _connection: Connection) -> None:
         if self._fails_at == -1:
             self._fail()
+        self._committed = True
 
     def _fail(self) -> None:
         self._fails_at = None

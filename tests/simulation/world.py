@@ -58,7 +58,9 @@ class World:
         """Keys of which the consumer missed a statement by the provider's own fault."""
         self.must_realign = False
         """Whether something is wrong that no consumer can know of."""
-        self.provider = Provider(log_options, self.now, random.Random(f"provider {seed}"))
+        rng = random.Random(f"provider {seed}")
+        pair = faults.fail_over_every_s > 0
+        self.provider = Provider(log_options, self.now, rng, pair=pair)
 
     def now(self) -> float:
         """The provider's clock, in seconds since 1970."""
@@ -89,8 +91,15 @@ class World:
 
     def note_exception(self, _loop: object, context: dict[str, Any]) -> None:
         """What is raised where nobody listens, such as a broken promise inside a transaction."""
-        if self._exception is None:
-            self._exception = context.get("exception") or AssertionError(context["message"])
+        self._break(context.get("exception") or AssertionError(context["message"]))
+
+    def task_ended(self, task: asyncio.Task[None]) -> None:
+        """A task that should not fail has ended."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        self._exception = self._exception or error
         if self.broken is not None and not self.broken.done():
             self.broken.set_result(None)
 
