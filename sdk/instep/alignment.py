@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 
-from instep.arrival import Arrival, Arrivals, watched
+from instep.arrival import Arrival, Arrivals, hole, watched
 from instep.batching import advanced, batch_of
 from instep.effects import (
     AskHoldsBefore,
@@ -44,7 +44,6 @@ from instep.effects import (
     Reopen,
     TakeCensus,
 )
-from instep.fidelity import Zone
 from instep.lateness import Lateness
 from instep.opening import Opening, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
@@ -57,7 +56,6 @@ from instep.transitions import Event, after
 __all__ = ["Alignment"]
 
 _US = 1_000_000
-_NOTHING = Delivery([])
 
 
 class Alignment:
@@ -79,9 +77,9 @@ class Alignment:
         self._arrivals = Arrivals()
         self._opening = Opening("")
         self._connected = False
-        self._asked = ""
+        self.asked = ""
         self._another_log = False
-        self._lateness = Lateness(stream, position.known_to_us, self.settings)
+        self.lateness = Lateness(stream, position.known_to_us, self.settings)
         self._census_asked = False
         self._held = ""
         """What a held sweep would remove."""
@@ -90,24 +88,9 @@ class Alignment:
         """The phase moved since the last commit, and no batch has carried it yet."""
 
     @property
-    def zone(self) -> Zone:
-        """The fidelity zone of what was last read (rule 8)."""
-        return self._lateness.zone
-
-    @property
-    def read_delay_s(self) -> float:
-        """Provider's now minus append time of the record last read; 0 when silent at the head."""
-        return self._lateness.read_delay_s
-
-    @property
     def restless(self) -> bool:
         """Whether a `tick` would have something to commit at once."""
         return self._dirty or self.position.phase is Phase.SWEEPING
-
-    @property
-    def asked(self) -> str:
-        """Why the next opening must be from the start; empty when it need not."""
-        return self._asked
 
     def effects(self) -> list[Effect]:
         """What the driver must do now; taking empties the list."""
@@ -117,15 +100,13 @@ class Alignment:
     # -- opening and closing ---------------------------------------------------------------------
 
     def start(self, now_us: int) -> str | Start:
-        """Where to open the stream: after our token, or from its start when an attempt is called
-        for.
-        """
+        """Where to open the stream: after our token, or from its start for an attempt."""
         self._opening = opening(
             self.stream,
             self.position,
-            known_to_us=self._lateness.known_to_us,
+            known_to_us=self.lateness.known_to_us,
             now_us=now_us,
-            asked=self._asked,
+            asked=self.asked,
             another_log=self._another_log,
         )
         return self._opening.start
@@ -139,16 +120,16 @@ class Alignment:
                 self.stream, self.position, another_log=self._opening.another_log, now_us=now_us
             )
             self._dirty = True
-            self._asked = ""
+            self.asked = ""
             self._another_log = False
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
-        self._lateness.opened(now_us)
+        self.lateness.opened(now_us)
         self._arrivals.opened(self.position, resumed=resumed)
         if resumed:
-            if self._asked:
+            if self.asked:
                 # Asked for while the connection was being made.
-                self._effects.append(Reopen(self._asked))
+                self._effects.append(Reopen(self.asked))
             return
         self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
         if self.stream.mode is Mode.BASELINE:
@@ -165,21 +146,21 @@ class Alignment:
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
         if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
             # The attempt was never made durable: what called for it calls again.
-            self._asked = self._asked or self._opening.reason
+            self.asked = self.asked or self._opening.reason
             self._another_log = self._another_log or self._opening.another_log
         self.position = self.durable
         self._dirty = False
 
     def token_refused(self) -> None:
         """The provider will not resume from our token: the next opening is from the start."""
-        self._asked = "the provider refused our token"
+        self.asked = "the provider refused our token"
 
     def realign(self, reason: str) -> None:
         """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start.
 
         Without a connection the next opening is from the start.
         """
-        self._asked = reason
+        self.asked = reason
         if self._connected:
             self._effects.append(Reopen(reason))
 
@@ -197,7 +178,7 @@ class Alignment:
             records, found = self._arrivals.sift(records, self.position)
             if found is not None and not self._arrived(*found):
                 return None
-        if records and self._hole(records):
+        if records and self._hole(records[0]):
             return None
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
@@ -208,12 +189,12 @@ class Alignment:
             self._progress,
             records,
             offsets,
-            known_to_us=self._lateness.known_to_us,
+            known_to_us=self.lateness.known_to_us,
             now_us=now_us,
         )
         if records:
-            self._lateness.read(records[-1].appended_at_us, now_us)
-        batch = self._batch(position, records, delivery, deviations)
+            self.lateness.read(records[-1].appended_at_us, now_us)
+        batch = batch_of(self.stream, self.settings, position, records, delivery, deviations)
         self._consider(position, now_us)
         return batch
 
@@ -223,7 +204,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return self._batch(self._advance(), rows)
+        return batch_of(self.stream, self.settings, self._advance(), rows)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -245,9 +226,7 @@ class Alignment:
         self._move(Event.SWEEP_BEGUN)
 
     def committed(self, batch: Batch, result: CommitResult, now_us: int) -> None:
-        """The batch is durable. A phase that moved while it was committed is kept for the next
-        one.
-        """
+        """The batch is durable. A phase that moved meanwhile is kept for the next one."""
         phase = self.position.phase
         if batch.position.phase is not self.durable.phase:
             self._tell_phase(batch.position)
@@ -255,7 +234,7 @@ class Alignment:
         self._dirty = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
-        self._lateness.known(batch.position.known_to_us)
+        self.lateness.known(batch.position.known_to_us)
         if batch.sweep is not None:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
@@ -274,16 +253,16 @@ class Alignment:
         elif self._lost(now_us, now_us):
             return None
         elif self._progress.silent_s(now_us) >= self.settings.quiet_s:
-            self._lateness.silent(self.settings.quiet_s, now_us)
+            self.lateness.silent(self.settings.quiet_s, now_us)
         aligned = self.position.phase is Phase.ALIGNED
         if aligned and self._baseline_due_us is not None and now_us >= self._baseline_due_us:
             self._baseline_due_us = None
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
         self._consider(self.position, now_us)
-        unsaved_s = (self._lateness.known_to_us - self.position.known_to_us) / _US
-        if self.restless or unsaved_s > self._lateness.heartbeat_s:
-            return self._batch(self._advance())
+        unsaved_s = (self.lateness.known_to_us - self.position.known_to_us) / _US
+        if self.restless or unsaved_s > self.lateness.heartbeat_s:
+            return batch_of(self.stream, self.settings, self._advance())
         return None
 
     # -- inner parts -----------------------------------------------------------------------------
@@ -300,21 +279,19 @@ class Alignment:
             self.realign(f"the first record after the reconnect shows it: {arrival}")
         return False
 
-    def _hole(self, records: list[Record]) -> bool:
+    def _hole(self, first: Record) -> bool:
         """A truncated log that goes on behind a gap has lost records of ours: a baseline is due."""
         resumed = not isinstance(self._opening.start, Start)
         if self.stream.mode is not Mode.BASELINE or not resumed or self._progress.heard:
             return False
-        first = records[0]
-        committed = self.position.offsets.get(first.partition)
-        if committed is None or first.offset <= committed + 1:
-            return False
-        self.realign(f"offsets {committed + 1}–{first.offset - 1} have left the truncated log")
-        return True
+        reason = hole(first, self.position)
+        if reason:
+            self.realign(reason)
+        return bool(reason)
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
         """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
-        reason = self._lateness.lost(self.position, oldest_us, now_us)
+        reason = self.lateness.lost(self.position, oldest_us, now_us)
         if reason:
             self._notice(NoticeKind.LOST, reason)
             self.realign(reason)
@@ -322,24 +299,7 @@ class Alignment:
 
     def _advance(self) -> Position:
         """The position after nothing new."""
-        return advanced(self.position, self._progress, known_to_us=self._lateness.known_to_us)
-
-    def _batch(
-        self,
-        position: Position,
-        records: list[Record] | None = None,
-        delivery: Delivery = _NOTHING,
-        deviations: dict[str, int] | None = None,
-    ) -> Batch:
-        step = self.settings.sweep_step_records
-        return batch_of(
-            self.stream,
-            position,
-            records or [],
-            delivery,
-            deviations or {},
-            sweep_step_records=step,
-        )
+        return advanced(self.position, self._progress, known_to_us=self.lateness.known_to_us)
 
     def _consider(self, position: Position, now_us: int) -> None:
         """Whether the head of the log was reached, and whether a sweep is due."""

@@ -30,7 +30,7 @@ from enum import StrEnum
 from instep.position import Position, Reference
 from instep.records import Record
 
-__all__ = ["Arrival", "Arrivals", "classify", "watched"]
+__all__ = ["Arrival", "Arrivals", "classify", "hole", "watched"]
 
 
 class Arrival(StrEnum):
@@ -90,6 +90,14 @@ def _of_another_log(first: Record, position: Position) -> bool:
 def watched(record: Record) -> str:
     """The partition that a record tells of: where there are no offsets, all are one."""
     return record.partition if record.offset >= 0 else ""
+
+
+def hole(first: Record, position: Position) -> str:
+    """What a truncated log has lost between our position and this record; empty for nothing."""
+    committed = position.offsets.get(first.partition)
+    if committed is None or first.offset <= committed + 1:
+        return ""
+    return f"offsets {committed + 1}–{first.offset - 1} have left the truncated log"
 
 
 class Arrivals:

@@ -113,8 +113,8 @@ class Runner:
             attempt=core.durable.attempt if core else 0,
             caught_up=core.caught_up if core else False,
             records=self._records,
-            read_delay_s=core.read_delay_s if core else 0.0,
-            zone=core.zone if core else Zone.FULL,
+            read_delay_s=core.lateness.read_delay_s if core else 0.0,
+            zone=core.lateness.zone if core else Zone.FULL,
             connected=self._feed is not None,
             last_error=self._last_error,
             deviations=dict(self._deviations),
@@ -152,8 +152,8 @@ class Runner:
         if self._gone:
             self.stream = await self._rediscover(self.stream)
             self._gone = False
-            if self._core is not None:
-                self._core.stream = self.stream
+            # Another log or other retentions, perhaps: the alignment begins from what is durable.
+            self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._core = Alignment(self.stream, position, self._settings.alignment)

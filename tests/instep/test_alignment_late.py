@@ -26,7 +26,7 @@ def test_rule_8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> No
     driver.log.now_us += int((TOMBSTONE_RETENTION_S + 1) * US)
     driver.deliver(1)
     assert driver.feed is None
-    assert driver.core.zone is Zone.LOST
+    assert driver.core.lateness.zone is Zone.LOST
     assert driver.told(NoticeKind.LOST) == 1
     assert driver.converges()
 
