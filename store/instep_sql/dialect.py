@@ -5,6 +5,7 @@ this.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from instep.errors import SinkError
 from instep_sql.options import SqlOptions
 
-__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow"]
+__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "Verdict"]
 
 EntityRow = tuple[int, str, str, str, str, int, int, int, int, str, bytes, bytes]
 """stream_no, key, class, token, partition, offset, appended_at_us, lineage, attempt, uuid,
@@ -25,6 +26,17 @@ ChangeRow = tuple[int, str, str, str, int | None, str, int, int, bytes, bytes | 
 """stream_no, key, class, change, kind, token, appended_at_us, committed_at_us, body, previous."""
 
 
+class Verdict(Enum):
+    """What an error of the driver says of the transaction it ended."""
+
+    FINAL = "final"
+    """Rolled back; it would fail again."""
+    RERUN = "rerun"
+    """Rolled back because of others; the same again may do (serialization failure, deadlock)."""
+    LOST = "lost"
+    """The connection is gone. Rolled back, unless it was committing: then nobody knows."""
+
+
 class Dialect(Protocol):
     """One kind of database."""
 
@@ -32,6 +44,10 @@ class Dialect(Protocol):
     """The database as errors name it; without a password."""
     in_memory: bool
     """The database lives in its connection: readers have to share the writer's."""
+    errors: tuple[type[Exception], ...]
+    """What the driver raises."""
+    unlocked: str
+    """SQL after a subquery that picks rows to delete: passes over those that others hold."""
 
     def __init__(self, options: SqlOptions) -> None: ...
 
@@ -51,6 +67,14 @@ class Dialect(Protocol):
         """A driver's error in instep's terms: what, where, what to do, and whether trying again
         can help.
         """
+        ...
+
+    def verdict(self, error: BaseException) -> Verdict:
+        """Whether a transaction that ended so can be run again."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Keep others from migrating at the same time, until the transaction ends."""
         ...
 
     def members(self, parameter: str) -> str:

@@ -22,17 +22,12 @@ __all__ = ["Told", "tell", "tell_recomposed", "tell_swept", "trim"]
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
     DELETE FROM instep_change WHERE cursor IN (
-        SELECT cursor FROM instep_change WHERE {expired} ORDER BY cursor LIMIT :limit)
+        SELECT cursor FROM instep_change WHERE {expired} ORDER BY cursor LIMIT :limit {unlocked})
 """
-_TRIM_COUNT: Final = text(
-    _TRIM.format(expired="cursor <= (SELECT max(cursor) FROM instep_change) - :keep")
-)
-_TRIM_AGE: Final = text(
-    _TRIM.format(
-        expired="cursor < (SELECT min(cursor) FROM instep_change) + :limit"
-        " AND committed_at_us < :before_us"
-    )
-)
+_OVER_COUNT: Final = "cursor <= (SELECT max(cursor) FROM instep_change) - :keep"
+_OVER_AGE: Final = """
+    cursor < (SELECT min(cursor) FROM instep_change) + :limit AND committed_at_us < :before_us
+"""
 
 
 class Told(msgspec.Struct):
@@ -148,10 +143,15 @@ def tell_recomposed(
         connection.execute(statement, values)
 
 
-def trim(connection: Connection, options: SqlOptions, told: int, now_us: int) -> None:
+def trim(
+    connection: Connection, dialect: Dialect, options: SqlOptions, told: int, now_us: int
+) -> None:
     """Remove what is over the retention, a bounded piece a commit, yet faster than it grows."""
-    limit = 2 * told + _TRIM_RECORDS
-    connection.execute(_TRIM_COUNT, {"keep": options.journal_retention_records, "limit": limit})
+
+    def remove(expired: str, **values: int) -> None:
+        statement = text(_TRIM.format(expired=expired, unlocked=dialect.unlocked))
+        connection.execute(statement, {"limit": 2 * told + _TRIM_RECORDS, **values})
+
+    remove(_OVER_COUNT, keep=options.journal_retention_records)
     if options.journal_retention_s is not None:
-        before_us = now_us - int(options.journal_retention_s * 1_000_000)
-        connection.execute(_TRIM_AGE, {"before_us": before_us, "limit": limit})
+        remove(_OVER_AGE, before_us=now_us - int(options.journal_retention_s * 1_000_000))

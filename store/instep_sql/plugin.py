@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from instep.reading import StoreReader
+from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.store import SqlStore, now_us
@@ -20,7 +21,7 @@ class SqlPlugin:
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""
-        SqlOptions.read(options, where)
+        dialect_of(SqlOptions.read(options, where), where)
 
     def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
         """A store of these options, not yet open. Raises `ConfigurationError`."""
@@ -28,11 +29,11 @@ class SqlPlugin:
 
     def reads(self, url: str) -> bool:
         """Whether a `--store URL` is of this kind."""
-        return url.startswith("sqlite:")
+        return url.startswith(("sqlite:", "postgresql:", "postgresql+"))
 
     def reader(self, url: str) -> StoreReader:
         """Open the store of another process for reading. Raises `SinkError` when it is read."""
-        return SqlReader(SqlOptions.read({"url": url}, url), clock_us=now_us)
+        return SqlReader(SqlOptions.read({"url": url}, "--store"), clock_us=now_us)
 
 
 sink: Final = SqlPlugin()

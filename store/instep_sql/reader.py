@@ -22,9 +22,8 @@ from instep.reading import (
 from instep.records import Delivery, Kind
 from instep_sql import quarantine, schema, streams, writer
 from instep_sql.database import Database
-from instep_sql.dialect import Dialect
+from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
-from instep_sql.sqlite import Sqlite
 
 __all__ = ["SqlReader"]
 
@@ -71,7 +70,7 @@ class SqlReader:
         database: Database | None = None,
     ) -> None:
         self._options = options
-        self._dialect: Dialect = Sqlite(options)
+        self._dialect = dialect_of(options)
         self._clock_us = clock_us
         self._shared = database is not None
         self.database = database or Database(self._dialect.reader, self._dialect, "reader")
@@ -182,7 +181,7 @@ class SqlReader:
             )
 
         def work(connection: Connection) -> int:
-            schema.migrate(connection, self._dialect.where)
+            schema.migrate(connection, self._dialect)
             found = connection.execute(_QUARANTINED, {"id": id}).one_or_none()
             if found is None:
                 raise SinkError(
@@ -190,6 +189,7 @@ class SqlReader:
                     where=self._dialect.where,
                     hint="see `instep quarantine list`",
                 )
+            streams.hold(connection, found.consumer, found.stream)
             row = streams.find(connection, found.consumer, found.stream)
             assert row is not None
             now_us = self._clock_us()

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import Connection, inspect, text
 
 from instep.errors import SinkError, StoreVersionError
+from instep_sql.dialect import Dialect
 
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
 
@@ -23,12 +24,15 @@ def stored_version(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def migrate(connection: Connection, where: str) -> None:
+def migrate(connection: Connection, dialect: Dialect) -> None:
     """Create or upgrade the schema in the caller's transaction. Raises `StoreVersionError`."""
+    if stored_version(connection) == HEAD:
+        return
+    dialect.prepare(connection)
     version = stored_version(connection)
     if version == HEAD:
         return
-    _refuse_newer(version, where)
+    _refuse_newer(version, dialect.where)
     # Alembic takes a tenth of a second to import: an up-to-date store does not wait for it.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_sql.dialect import ChangeRow, EndRow, EntityRow
+from instep_sql.dialect import ChangeRow, EndRow, EntityRow, Verdict
 from instep_sql.options import SqlOptions
 
 __all__ = ["Sqlite"]
@@ -100,6 +100,9 @@ _UNUSABLE: Final[dict[int, tuple[str, str]]] = {
 class Sqlite:
     """The dialect of SQLite, for a file or for memory."""
 
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    unlocked = ""
+
     def __init__(self, options: SqlOptions) -> None:
         self._options = options
         self._file = options.place.database or ""
@@ -167,6 +170,13 @@ class Sqlite:
             message, hint = _UNUSABLE[code]
             return SinkError(message, where=self.where, hint=hint, **facts)
         return SinkError(f"the database refused: {orig}", where=self.where, **facts)
+
+    def verdict(self, _error: BaseException) -> Verdict:
+        # The busy timeout has waited already.
+        return Verdict.FINAL
+
+    def prepare(self, connection: Connection) -> None:
+        """Nothing: a writing transaction is alone."""
 
     def members(self, parameter: str) -> str:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name

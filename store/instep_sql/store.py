@@ -15,10 +15,9 @@ from instep.reading import Change
 from instep.records import Batch, CommitResult, Record
 from instep_sql import schema, streams, writer
 from instep_sql.database import Database
-from instep_sql.dialect import Dialect
+from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
 from instep_sql.reader import SqlReader
-from instep_sql.sqlite import Sqlite
 from instep_sql.streams import StreamRow
 from instep_sql.sweep import census
 
@@ -53,7 +52,7 @@ class SqlStore:
 
     def __init__(self, url: str, *, clock_us: Callable[[], int] = now_us, **options: Any) -> None:
         self.options = SqlOptions.read({"url": url, **options}, "SqlStore")
-        self._dialect: Dialect = Sqlite(self.options)
+        self._dialect = dialect_of(self.options)
         self._clock_us = clock_us
         self._consumer: str | None = None
         self._streams: dict[str, StreamRow] = {}
@@ -82,7 +81,7 @@ class SqlStore:
         """
         self._consumer = consumer
         self._streams.clear()
-        await self._database.run(lambda connection: schema.migrate(connection, self._dialect.where))
+        await self._database.run(lambda connection: schema.migrate(connection, self._dialect))
 
     async def position(self, stream: StreamInfo) -> Position:
         """What is durable; keeps the stream's description for readers of the store."""
@@ -104,13 +103,20 @@ class SqlStore:
     async def commit(self, batch: Batch) -> CommitResult:
         """All of the batch in one transaction, or nothing. Raises `SinkError`.
 
-        Cancelling leaves it whole or not there; ask `position` which.
+        Cancelling leaves it whole or not there; ask `position` which. The same holds for
+        `StoreUnavailableError` of a server that went away while it committed.
         """
-        return await self._database.run(lambda connection: self._commit(connection, batch))
+        now_us = self._clock_us()
 
-    def _commit(self, connection: Connection, batch: Batch) -> CommitResult:
-        row = self._row(connection, batch.stream)
-        return writer.commit(connection, self._dialect, self.options, row, batch, self._clock_us())
+        def work(connection: Connection) -> CommitResult:
+            row = self._row(connection, batch.stream)
+            return writer.commit(connection, self._dialect, self.options, row, batch, now_us)
+
+        def committed(connection: Connection) -> bool:
+            no = self._row(connection, batch.stream).no
+            return streams.stands_at(connection, no, batch.position, now_us)
+
+        return await self._database.run(work, committed=committed)
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)

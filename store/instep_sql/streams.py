@@ -12,9 +12,20 @@ from instep.errors import FencedError
 from instep.ports import Mode, StreamInfo
 from instep.position import Position
 from instep.records import Batch
+from instep_sql.dialect import Dialect
 from instep_sql.options import Journal
 
-__all__ = ["StreamRow", "count_deviations", "dump_info", "find", "insert", "move", "tell"]
+__all__ = [
+    "StreamRow",
+    "count_deviations",
+    "dump_info",
+    "find",
+    "hold",
+    "insert",
+    "move",
+    "stands_at",
+    "tell",
+]
 
 _FIND: Final = text("""
     SELECT id, position, info, journal,
@@ -25,6 +36,14 @@ _INSERT: Final = text("""
     INSERT INTO instep_stream (consumer, stream, position, token, appended_at_us, phase, attempt,
                                ordinal, records, info, deviations, journal, updated_at_us)
     VALUES (:consumer, :stream, :position, NULL, 0, :phase, 0, 0, 0, :info, '{}', :journal, :now_us)
+    ON CONFLICT (consumer, stream) DO NOTHING
+""")
+_HOLD: Final = text("""
+    UPDATE instep_stream SET ordinal = ordinal WHERE consumer = :consumer AND stream = :stream
+""")
+_STANDS: Final = text("""
+    SELECT count(*) FROM instep_stream
+    WHERE id = :no AND position = :position AND updated_at_us = :now_us
 """)
 _TELL: Final = text("""
     UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
@@ -70,12 +89,12 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
 def insert(
     connection: Connection, consumer: str, stream: str, info: str, journal: Journal, now_us: int
 ) -> StreamRow:
-    """A stream never seen: its position is the beginning."""
+    """A stream never seen: its position is the beginning. Another process may be first."""
     first = Position()
     values: dict[str, Any] = {
         "consumer": consumer,
         "stream": stream,
-        "position": msgspec.json.encode(first).decode(),
+        "position": _dump(first),
         "phase": first.phase.value,
         "info": info,
         "journal": journal.value,
@@ -97,7 +116,22 @@ def dump_info(info: StreamInfo) -> str:
     return json.dumps(msgspec.to_builtins(info), sort_keys=True)
 
 
-def move(connection: Connection, no: int, batch: Batch, now_us: int, where: str) -> None:
+def hold(connection: Connection, consumer: str, stream: str) -> None:
+    """Keep others from committing on the stream until the transaction ends."""
+    connection.execute(_HOLD, {"consumer": consumer, "stream": stream})
+
+
+def stands_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
+    """Whether the last commit on the stream was the one that led here at that time."""
+    values = {"no": no, "position": _dump(position), "now_us": now_us}
+    return bool(connection.execute(_STANDS, values).scalar_one())
+
+
+def _dump(position: Position) -> str:
+    return msgspec.json.encode(position).decode()
+
+
+def move(connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us: int) -> None:
     """Take the position that the batch leads to, if nobody has moved it meanwhile. Raises
     `FencedError`.
     """
@@ -106,25 +140,22 @@ def move(connection: Connection, no: int, batch: Batch, now_us: int, where: str)
         raise ValueError(
             f"a commit leads beyond ordinal {batch.expects_ordinal}, not to {position.ordinal}"
         )
-    moved = connection.exec_driver_sql(
-        _MOVE,
-        (
-            msgspec.json.encode(position).decode(),
-            position.token,
-            position.appended_at_us,
-            position.phase.value,
-            position.attempt,
-            position.ordinal,
-            position.records,
-            now_us,
-            no,
-            batch.expects_ordinal,
-        ),
-    ).rowcount
-    if moved != 1:
+    row = (
+        _dump(position),
+        position.token,
+        position.appended_at_us,
+        position.phase.value,
+        position.attempt,
+        position.ordinal,
+        position.records,
+        now_us,
+        no,
+        batch.expects_ordinal,
+    )
+    if dialect.many(connection, _MOVE, [row]) != 1:
         raise FencedError(
             f"another process has committed on stream {batch.stream!r}",
-            where=where,
+            where=dialect.where,
             hint="only one process may consume a stream under one name; end one of them",
             stream=batch.stream,
             expected=batch.expects_ordinal,

@@ -45,7 +45,7 @@ def commit(
     4. What could not be read goes to quarantine, what departs from the specification is counted.
     5. The journal is trimmed to its retention.
     """
-    streams.move(connection, stream.no, batch, now_us, dialect.where)
+    streams.move(connection, dialect, stream.no, batch, now_us)
     written = Written()
     if batch.records:
         written = write_records(
@@ -78,7 +78,7 @@ def commit(
     if batch.deviations:
         streams.count_deviations(connection, stream.no, batch.deviations)
     if options.journal is not Journal.OFF:
-        journal.trim(connection, options, len(batch.records) + result.swept, now_us)
+        journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     return result
 
 

