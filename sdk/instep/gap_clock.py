@@ -1,0 +1,46 @@
+"""When a gap's policy acts, and how: no gap waits for ever (DESIGN 4, rule 4).
+
+Only the first gap holds delivery back, so only it is timed; but asking covers all gaps that are
+known, and counts for each of them. A gap is known since a message behind it came, or was announced.
+"""
+
+from __future__ import annotations
+
+from instep.sequence_settings import GapPolicy, SequencerSettings
+
+__all__ = ["GapClock"]
+
+_US = 1_000_000
+
+
+class GapClock:
+    """Deadlines of the gaps of one sequence."""
+
+    def __init__(
+        self, settings: SequencerSettings, asked_to: list[int], acted_at_us: int = 0
+    ) -> None:
+        self._settings = settings
+        self.asked_to = asked_to
+        """For each deadline that passed: the highest number known then. At most `gap_attempts`."""
+        self.acted_at_us = acted_at_us
+
+    def due_us(self, since_us: int) -> int:
+        """When the policy acts on a gap that is known since then."""
+        return max(since_us, self.acted_at_us) + int(self._settings.gap_deadline_s * _US)
+
+    def act(self, missing: int, highest: int, since_us: int, now_us: int) -> GapPolicy | None:
+        """What to do about the first missing number now; None while its deadline is ahead."""
+        if now_us < self.due_us(since_us):
+            return None
+        settings = self._settings
+        policy = settings.gap_policy
+        self.asked_to = [number for number in self.asked_to if number >= missing]
+        if policy in (GapPolicy.WAIT, GapPolicy.RESEND):
+            if len(self.asked_to) < settings.gap_attempts:
+                self.asked_to.append(highest)
+                self.acted_at_us = now_us
+                return policy
+            policy = GapPolicy(settings.gap_last_resort)
+        if policy is GapPolicy.REALIGN:
+            self.acted_at_us = now_us
+        return policy

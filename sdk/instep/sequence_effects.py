@@ -1,0 +1,93 @@
+"""What a sequencer decided: what to keep, to hand over, to answer and to do. Plain data."""
+
+from __future__ import annotations
+
+import msgspec
+
+from instep.sequence_transitions import Refusal
+
+__all__ = [
+    "AskResend",
+    "Numbered",
+    "Outcome",
+    "RealignSequence",
+    "ReportFault",
+    "ReportLoss",
+    "SequenceEffect",
+    "SequenceFailed",
+]
+
+Pairs = list[tuple[int, int]]
+"""Ranges of numbers `(low, high)`, both ends included."""
+
+
+class Numbered(msgspec.Struct):
+    """What the sequencer must know of a message. Adapters may subclass it to carry the message."""
+
+    number: int
+    digest: bytes = b""
+    """Stands for the content (rule 7); empty where contents are not compared."""
+    size_bytes: int = 0
+    expires_at_us: int = 0
+    """The sender's deadline for delivery (rule 6); 0 for none."""
+
+
+class AskResend(msgspec.Struct, frozen=True):
+    """Ask the sender for these numbers (Nack, `received_orders`)."""
+
+    missing: Pairs
+
+
+class RealignSequence(msgspec.Struct, frozen=True):
+    """Obtain by other means the state that the missing numbers stood for, then `reset` or
+    `give_up`; asked again after another deadline.
+    """
+
+    missing: Pairs
+
+
+class ReportLoss(msgspec.Struct, frozen=True):
+    """Tell the operator: delivery goes on without these numbers."""
+
+    lost: Pairs
+    reason: str
+
+
+class ReportFault(msgspec.Struct, frozen=True):
+    """Tell the sender that these numbers will not be delivered, acknowledged or not (rule 6).
+
+    `Sequencer.faulted` goes on saying so, for who asks later.
+    """
+
+    faulted: Pairs
+    reason: Refusal
+
+
+class SequenceFailed(msgspec.Struct, frozen=True):
+    """Tell sender and operator that the sequence has failed."""
+
+    reason: str
+
+
+SequenceEffect = AskResend | RealignSequence | ReportLoss | ReportFault | SequenceFailed
+
+
+class Outcome(msgspec.Struct):
+    """The result of one call.
+
+    Keep `accepted`, release `deliver` and forget `dropped` in the transaction that stores
+    `Sequencer.checkpoint`; answer and carry out `effects` after it (rule 3).
+    """
+
+    accepted: list[Numbered] = []
+    """New, to be made durable; those that are also in `deliver` need no place in the inbox."""
+    deliver: list[int] = []
+    """Numbers whose turn has come, in order."""
+    dropped: list[int] = []
+    """Numbers that were kept and will never be delivered: expired, faulted, discarded."""
+    duplicates: list[Numbered] = []
+    """Received before: acknowledge again, do not deliver again (rule 1)."""
+    deviations: list[Numbered] = []
+    """Those of `duplicates` that have other content than before, without a fault (rule 7)."""
+    refused: list[tuple[Numbered, Refusal]] = []
+    effects: list[SequenceEffect] = []

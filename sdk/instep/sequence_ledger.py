@@ -1,0 +1,223 @@
+"""The book of a sequence's numbers: what was received, what waits, what delivery passes over.
+
+It keeps count and decides nothing; `instep.sequencer` does.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import islice
+
+from instep.ranges import Ranges
+from instep.sequence_effects import Numbered
+from instep.sequence_settings import FaultPolicy, SequencerSettings
+from instep.sequence_state import REMEMBERED_DIGESTS, Held, SequencerState
+
+__all__ = ["Ledger"]
+
+_REPORTED_RANGES = 256
+"""Most ranges in one request or report; the lowest go first."""
+
+
+class Ledger:
+    """The live, changing side of the numbers in a `SequencerState`.
+
+    Between two events: `received` includes what is held; `passed` are the numbers from our turn on
+    that need no message (cancelled, filled, by policy faulted); our turn is neither held nor
+    passed over.
+    """
+
+    def __init__(self, settings: SequencerSettings, state: SequencerState) -> None:
+        self._settings = settings
+        self.next_number = state.next_number
+        self.received = state.received.copy()
+        self.cancelled = state.cancelled.copy()
+        self.faulted = state.faulted.copy()
+        self.held = {held.number: held for held in state.held}
+        self.held_bytes = sum(held.size_bytes for held in state.held)
+        self.recent = dict(state.recent)
+        self.passed = self._passed_over()
+        self._expiries: list[tuple[int, int]] = []
+        self._index_expiries()
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    def hold(self, message: Numbered, now_us: int) -> bool:
+        """A new message waits for its turn; False where there is no room for it (rule 8).
+
+        `fold` adds it to what was received.
+        """
+        number, digest = message.number, message.digest
+        size_bytes, expires_at_us = message.size_bytes, message.expires_at_us
+        settings, held = self._settings, self.held
+        if len(held) >= settings.limit_messages:
+            return False
+        if self.held_bytes + size_bytes > settings.limit_bytes:
+            return False
+        held[number] = Held(number, digest, size_bytes, expires_at_us, now_us)
+        self.held_bytes += size_bytes
+        if self.passed:
+            self.passed.remove(number, number)
+        if expires_at_us:
+            heappush(self._expiries, (expires_at_us, number))
+            if len(self._expiries) > 2 * len(held) + 64:
+                self._index_expiries()
+        return True
+
+    def drop(self, number: int) -> bool:
+        """Forget what is held under a number, as if it had never come; whether there was any."""
+        held = self.held.pop(number, None)
+        if held is None:
+            return False
+        self.held_bytes -= held.size_bytes
+        self.received.remove(number, number)
+        return True
+
+    def discard_held(self) -> list[int]:
+        """Forget all that is held; the numbers, rising. They stay received."""
+        numbers = sorted(self.held)
+        self.held.clear()
+        self._expiries.clear()
+        self.held_bytes = 0
+        self.passed = self._passed_over()
+        return numbers
+
+    def fault_held(self) -> list[int]:
+        """The same, and the numbers are faulted instead of received."""
+        numbers = self.discard_held()
+        faulted = Ranges.of_numbers(numbers)
+        self.received.subtract(faulted)
+        self.faulted.update(faulted)
+        return numbers
+
+    def held_since_us(self) -> int | None:
+        """When the oldest of what is held came: since then our turn is known to be missing."""
+        return next(iter(self.held.values())).held_at_us if self.held else None
+
+    def next_expiry_us(self) -> int | None:
+        """When something held may expire next."""
+        return self._expiries[0][0] if self._expiries else None
+
+    def expired(self, now_us: int) -> list[int]:
+        """The held numbers whose deadline has come, each once."""
+        numbers = []
+        while self._expiries and self._expiries[0][0] <= now_us:
+            expires_at_us, number = heappop(self._expiries)
+            held = self.held.get(number)
+            if held is not None and held.expires_at_us == expires_at_us:
+                numbers.append(number)
+        return numbers
+
+    def _index_expiries(self) -> None:
+        self._expiries = [
+            (h.expires_at_us, h.number) for h in self.held.values() if h.expires_at_us
+        ]
+        heapify(self._expiries)
+
+    # -- what was received -----------------------------------------------------------------------
+
+    def fold(self, accepted: list[Numbered]) -> None:
+        """Add what was accepted to the ranges, and remember the last contents."""
+        if not accepted:
+            return
+        numbers = [message.number for message in accepted]
+        if len(numbers) > 1:
+            numbers.sort()
+        self.received.add_sorted(numbers)
+        if self.faulted:
+            # New content after a fault is the content that counts (rule 7).
+            self.faulted.subtract(Ranges.of_numbers(numbers))
+        recent = self.recent
+        for message in accepted[-REMEMBERED_DIGESTS:]:
+            if message.digest:
+                recent[message.number] = message.digest
+        while len(recent) > REMEMBERED_DIGESTS:
+            del recent[next(iter(recent))]
+
+    def settled_ahead(self, number: int) -> bool:
+        """Whether no message is wanted under a number that is not held: filled or cancelled."""
+        return number in self.passed and (number in self.received or number in self.cancelled)
+
+    def digest(self, number: int) -> bytes:
+        """The content received under a number; empty where it is not remembered."""
+        held = self.held.get(number)
+        return held.digest if held else self.recent.get(number, b"")
+
+    def add_fault(self, number: int) -> None:
+        """The number was answered with a fault; other content may come under it."""
+        self.recent.pop(number, None)
+        self.faulted.add(number)
+        if self._settings.fault_policy is FaultPolicy.SKIP and number >= self.next_number:
+            self.passed.add(number)
+
+    def add_cancelled(self, numbers: Ranges) -> None:
+        """Numbers that were not received never will be."""
+        self.cancelled.update(numbers)
+        self.faulted.subtract(numbers)
+        self.passed = self._passed_over()
+
+    def add_filled(self, low: int, high: int) -> None:
+        """The numbers count as received; no message will come for those that did not."""
+        self.received.add_range(low, high)
+        self.cancelled.remove(low, high)
+        self.faulted.remove(low, high)
+        self.passed = self._passed_over()
+
+    def lasting_ranges(self) -> int:
+        """How many ranges are remembered for good, at least; held messages make others, bounded
+        with them.
+        """
+        ranges = len(self.received.lows) + len(self.cancelled.lows) + len(self.faulted.lows)
+        return ranges - len(self.held)
+
+    def _passed_over(self) -> Ranges:
+        passed = self.received | self.cancelled
+        if self._settings.fault_policy is FaultPolicy.SKIP:
+            passed.update(self.faulted)
+        passed.subtract(Ranges.of_numbers(self.held))
+        if self.next_number > 0:
+            passed.remove(0, self.next_number - 1)
+        return passed
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def advance(self, number: int, deliver: list[int]) -> int:
+        """Release what is held from `number` on, passing over what needs no message: our turn."""
+        held, passed = self.held, self.passed
+        while True:
+            if number in held:
+                self.held_bytes -= held.pop(number).size_bytes
+                deliver.append(number)
+                number += 1
+            elif passed and number in passed:
+                number = passed.end_of(number)
+                passed.remove(0, number - 1)
+            else:
+                self.next_number = number
+                return number
+
+    def skip(self, through: int, deliver: list[int]) -> list[tuple[int, int]]:
+        """Pass over every missing number up to `through`, releasing what is held: the missing."""
+        lost = []
+        while self.next_number <= through:
+            first = self.next_number
+            last = min(self.gap_end(), through)
+            lost.append((first, last))
+            self.advance(last + 1, deliver)
+        return lost
+
+    def gap_end(self) -> int:
+        """The last number of the gap that begins at our turn; the highest there is, where nothing
+        lies behind it.
+        """
+        behind = (
+            self.received.next_member(self.next_number),
+            self.passed.next_member(self.next_number),
+        )
+        ends = [number - 1 for number in behind if number is not None]
+        return min(ends, default=self._settings.max_number)
+
+    def missing(self, highest: int) -> list[tuple[int, int]]:
+        """What has not come of the numbers from our turn to `highest`, the first ranges of it."""
+        there = self.received | self.passed
+        return list(islice(there.gaps(self.next_number, highest), _REPORTED_RANGES))

@@ -1,0 +1,120 @@
+"""The phases of a numbered sequence and what moves them, as data. What is not listed is illegal.
+
+The diagrams of the documentation are drawn from these tables.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from instep.errors import InstepError
+
+__all__ = [
+    "FINAL",
+    "REFUSALS",
+    "SEQUENCE_TRANSITIONS",
+    "Refusal",
+    "SequenceEvent",
+    "SequencePhase",
+    "SequenceRefusedError",
+    "phase_after",
+]
+
+
+class SequencePhase(StrEnum):
+    """How far a sequence has come."""
+
+    OPEN = "open"
+    ENDING = "ending"
+    """The last number is known, lower ones are still accepted."""
+    COMPLETE = "complete"
+    """Every number up to the last one is settled."""
+    CLOSED = "closed"
+    """Nothing new is accepted; the acknowledgement is final."""
+    FAILED = "failed"
+    """Given up by a policy; what was held is faulted."""
+    TERMINATED = "terminated"
+
+
+class SequenceEvent(StrEnum):
+    """What moves a phase."""
+
+    LAST_KNOWN = "last known"
+    """LastMessage (WS-RM 1.0), `last="true"` (WS-Reliability)."""
+    COMPLETED = "completed"
+    CLOSE = "close"
+    """CloseSequence (WS-RM 1.1), group expiry and idle close (WS-Reliability)."""
+    FAIL = "fail"
+    TERMINATE = "terminate"
+    RESET = "reset"
+    """The sender counts anew: a new subscription, a new sequence under the same name."""
+
+
+class Refusal(StrEnum):
+    """Why a message or a request was refused; the adapter says it in its protocol's words."""
+
+    FULL = "full"
+    """No room behind the gap (503, 413, MessageProcessingFailure): may be sent again."""
+    EXPIRED = "expired"
+    """It came after its own deadline."""
+    CANCELLED = "cancelled"
+    """We promised never to accept this number."""
+    GIVEN_UP = "given-up"
+    """Delivery went on without this number."""
+    OUT_OF_RANGE = "out-of-range"
+    """Before the first number, or after the highest (InvalidMessageId, MessageNumberRollover)."""
+    BEYOND_LAST = "beyond-last"
+    """After the last number (LastMessageNumberExceeded)."""
+    TOO_MANY_GAPS = "too-many-gaps"
+    """It would have us remember more ranges than we may."""
+    CLOSED = "closed"
+    """SequenceClosed."""
+    FAILED = "failed"
+    """GroupAborted, SequenceTerminated."""
+    TERMINATED = "terminated"
+    """SequenceTerminated, UnknownSequence."""
+
+
+class SequenceRefusedError(InstepError):
+    """A request of the peer is not possible; nothing has changed. `refusal` says why."""
+
+    code = "sequence-refused"
+
+    def __init__(self, refusal: Refusal, message: str) -> None:
+        super().__init__(message, refusal=refusal.value)
+        self.refusal = refusal
+
+
+_E, _P = SequenceEvent, SequencePhase
+_ENDS = {_E.TERMINATE: _P.TERMINATED, _E.RESET: _P.OPEN}
+_LIVE = {**_ENDS, _E.CLOSE: _P.CLOSED, _E.FAIL: _P.FAILED, _E.LAST_KNOWN: _P.ENDING}
+
+SEQUENCE_TRANSITIONS: dict[SequencePhase, dict[SequenceEvent, SequencePhase]] = {
+    _P.OPEN: _LIVE,
+    _P.ENDING: {**_LIVE, _E.COMPLETED: _P.COMPLETE},
+    _P.COMPLETE: {**_ENDS, _E.CLOSE: _P.CLOSED, _E.LAST_KNOWN: _P.COMPLETE},
+    _P.CLOSED: {**_ENDS, _E.CLOSE: _P.CLOSED},
+    _P.FAILED: _ENDS,
+    _P.TERMINATED: _ENDS,
+}
+
+REFUSALS: dict[SequencePhase, Refusal] = {
+    _P.COMPLETE: Refusal.BEYOND_LAST,
+    _P.CLOSED: Refusal.CLOSED,
+    _P.FAILED: Refusal.FAILED,
+    _P.TERMINATED: Refusal.TERMINATED,
+}
+"""Phases that accept no new message, and what they answer."""
+
+FINAL = frozenset({_P.CLOSED, _P.FAILED, _P.TERMINATED})
+"""Phases in which what is acknowledged no longer changes."""
+
+
+def phase_after(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
+    """The phase that follows. Raises `SequenceRefusedError`, which leaves everything as it was."""
+    try:
+        return SEQUENCE_TRANSITIONS[phase][event]
+    except KeyError:
+        raise SequenceRefusedError(
+            REFUSALS[phase], f"{event!s} is not possible while the sequence is {phase!s}"
+        ) from None
