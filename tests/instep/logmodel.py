@@ -125,6 +125,7 @@ class ModelLog:
 
     def lose(self, *, elsewhere: bool) -> None:
         """The log is lost and rebuilt from what exists, under the same origin or another."""
+        self.now_us += US  # A log is not rebuilt in the instant in which it is lost.
         self.generation += 1
         self.origin += elsewhere or not (self.anchored and self.offsets)
         existing = [key for key in self.alive if not key.startswith("anchor-")]

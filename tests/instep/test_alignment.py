@@ -5,7 +5,7 @@ from __future__ import annotations
 from instep import Kind, Start
 from instep.effects import NoticeKind
 from tests.instep.logdriver import aligned
-from tests.instep.logmodel import TOMBSTONE_RETENTION_S, US
+from tests.instep.logmodel import TOMBSTONE_RETENTION_S
 
 
 def test_rule_1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
@@ -85,7 +85,6 @@ def test_rule_3_another_log_is_another_lineage() -> None:
         driver = aligned()
         driver.close()
         driver.log.end("key-1", Kind.TOMBSTONE)
-        driver.log.now_us += US
         driver.log.lose(elsewhere=False)
         driver.open(refuse=refuse)
         assert driver.converges()
@@ -98,7 +97,6 @@ def test_rule_3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> N
     driver = aligned(keys=["key-0", "key-0", "key-0"])
     driver.core.realign("the operator asks for it")
     driver.carry_out()
-    driver.log.now_us += US
     driver.log.lose(elsewhere=False)
     assert driver.converges()
     assert driver.swept == []
@@ -108,7 +106,6 @@ def test_rule_3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> N
 def test_rule_3_a_log_with_the_offset_where_we_stand_is_another_one_if_it_is_newer() -> None:
     driver = aligned(keys=[])
     driver.close()
-    driver.log.now_us += US
     driver.log.lose(elsewhere=False)
     driver.open()
     assert driver.converges()
