@@ -11,7 +11,7 @@ import msgspec
 from instep import Phase
 from instep.ports import Census
 from instep.position import Position
-from instep.records import Batch
+from instep.records import Batch, Record
 from instep_tapi.names import RecordType
 from instep_tapi.provider.log import LogRecord
 from tests.simulation.provider import Instance, SimLog
@@ -74,22 +74,24 @@ class Checks:
     def process_started(self) -> None:
         self._checked.clear()
 
-    def opened(self, instance: Instance, token: str | None, provider_us: int) -> None:
+    def opened(
+        self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool
+    ) -> None:
         """A stream was opened: after a token, or from its start."""
         if token is None:
             self._starts.add((instance.info().origin, provider_us))
             return
-        if instance.log.tokens.decode(token) is None:
+        another = instance.log.tokens.decode(token) is None
+        # A snapshot says nothing of what ended before it.
+        if another or (restarted and self._world.log_options.storage == "emulated"):
             self._mixed_attempt = self.position.attempt
-            if not self._can_be_told(instance.log):
+            if not self._can_be_told(instance):
                 self._world.must_realign = True
-                self._world.trace("nothing shows that the log is another")
+                self._world.trace("nothing shows where this stream begins")
 
-    def _can_be_told(self, log: SimLog) -> bool:
-        """Whether the rebuilt log shows it: its first record lies where we have been already."""
-        oldest: dict[int, int] = {}
-        for record in log:
-            oldest.setdefault(record.partition, record.offset)
+    def _can_be_told(self, instance: Instance) -> bool:
+        """Whether a first record will lie where we have been already."""
+        oldest = instance.oldest_offsets()
         committed = {int(name): offset for name, offset in self.position.offsets.items() if name}
         return any(
             partition in oldest and oldest[partition] <= offset
@@ -129,8 +131,9 @@ class Checks:
             self._marks(before, after, batch)
             self._rows_are_stated(before, after)
             self._vanished(before, after, batch)
+        moved = batch.position.token != self.position.token
         self.rows, self.position = after, batch.position
-        if batch.records:
+        if moved or batch.records:
             self._not_ahead()
 
     def _hold(self, truth: bool, said: str) -> None:
@@ -161,6 +164,7 @@ class Checks:
             old = before.get(key)
             if old is not None:
                 self._hold(row.attempt >= old.attempt, f"the mark of {key} went back")
+                self._hold(not _is_older(row, old), f"{key} went back from {old} to {row}")
             self._hold(row.attempt <= attempt, f"{key} is marked by attempt {row.attempt}")
         uuids = [row.uuid for row in after.values() if row.uuid]
         self._hold(len(uuids) == len(set(uuids)), "one entity has two rows")
@@ -173,11 +177,17 @@ class Checks:
                 self._hold(stated, f"{key} holds the body {row.body!r}")
 
     def _vanished(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
-        ended = {record.key for record in batch.records if record.ends}
-        gone = [key for key in before if key not in after and key not in ended]
         position = batch.position
+        ended: dict[str, list[Record]] = {}
+        for record in batch.records:
+            if record.ends:
+                ended.setdefault(record.key, []).append(record)
+        for key in ended.keys() & before.keys() - after.keys():
+            older = all(_is_before(end, before[key], position) for end in ended[key])
+            self._hold(not older, f"{key} was ended by a record from before {before[key]}")
+        gone = [key for key in before if key not in after and key not in ended]
         if batch.sweep is not None:
-            self._may_sweep(before, batch)
+            self._may_sweep(batch)
         for key in gone:
             row = before[key]
             self._hold(batch.sweep is not None, f"{key} is gone without end or sweep")
@@ -186,7 +196,7 @@ class Checks:
             self.swept += 1
             self._world.trace(f"swept {key}")
 
-    def _may_sweep(self, before: dict[str, Row], batch: Batch) -> None:
+    def _may_sweep(self, batch: Batch) -> None:
         """A sweep is due only when what it removes was counted, and let pass (rule 6)."""
         assert batch.sweep is not None
         attempt = batch.position.attempt
@@ -194,10 +204,9 @@ class Checks:
         self._hold(attempt in self._counted, f"attempt {attempt} sweeps and has not counted")
         if batch.sweep.cursor or attempt in self._released:
             return
-        unmarked = sum(row.attempt < attempt for row in before.values())
-        # What has ended since the census can only have moved the share a little.
-        guarded = unmarked > self._guard_records and unmarked > 0.7 * len(before)
-        self._hold(not guarded, f"a sweep of {unmarked} of {len(before)} entities was not held")
+        census = self._counted[attempt]
+        guarded = census.unmarked > self._guard_records and census.unmarked > census.total / 2
+        self._hold(not guarded, f"a sweep of {census} was not held")
 
     def _lives(self, key: str, position: Position) -> bool:
         """Whether the log being read states the entity since before the attempt began."""
@@ -265,3 +274,21 @@ class Checks:
             self._hold(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
         else:
             self._hold(row.appended_at_us >= appended_us, f"{place} is stored as of before")
+
+
+def _is_older(row: Row, old: Row) -> bool:
+    """Whether a row went back in its own log (rule 3)."""
+    if row.lineage != old.lineage or row.id != old.id:
+        return False
+    if row.offset >= 0 and old.offset >= 0 and row.partition == old.partition:
+        return row.offset < old.offset
+    return row.appended_at_us < old.appended_at_us
+
+
+def _is_before(record: Record, row: Row, position: Position) -> bool:
+    """Whether a record lies before what is stored, both being of one log (rule 3)."""
+    if row.lineage != position.lineage:
+        return False
+    if row.offset >= 0 and record.offset >= 0 and row.partition == record.partition:
+        return record.offset < row.offset
+    return record.appended_at_us < row.appended_at_us

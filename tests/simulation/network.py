@@ -23,6 +23,7 @@ from instep.errors import (
 )
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.log import LogRecord
+from instep_tapi.provider.log import Start as LogStart
 from instep_tapi.provider.reader import Reader as LogReader
 from instep_tapi.provider.stream import Listener
 from instep_tapi.reader import Reader
@@ -144,7 +145,12 @@ class SimFeed:
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
-        world.checks.opened(instance, None if not resumes else start, world.provider_us())
+        world.checks.opened(
+            instance,
+            start if resumes else None,
+            world.provider_us(),
+            restarted=self._log.start is LogStart.RESTARTED,
+        )
         world.trace(f"open {instance.name} {self._log.start.name} rewind={self._edge.rewind_records}")
 
     def cut(self) -> None:

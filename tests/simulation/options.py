@@ -146,8 +146,8 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
         tombstone_retention_s=delay_s + rng.uniform(20, 150),
         retention_s=rng.uniform(60, 200),
         entities=rng.randint(3, 30),
-        change_every_s=rng.choice((0.5, 2.0, 5.0, 20.0)),
-        duration_s=rng.uniform(200, 600),
+        change_every_s=rng.choice((1.5, 3.0, 6.0, 20.0)),
+        duration_s=rng.uniform(100, 450),
     )
     return log, faults
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from instep import Mode, StreamInfo
@@ -101,6 +101,7 @@ class Instance:
     ) -> None:
         self.name = name
         self.up = True
+        self._known: list[str] = []
         self._rng = rng
         self._now = now
         self._options = options
@@ -136,6 +137,16 @@ class Instance:
         if self.up:
             self.stream.say_all_again()
 
+    def oldest_offsets(self) -> dict[int, int]:
+        """Where a reader that is started from the oldest record begins, by partition."""
+        stated: Iterable[LogRecord] = self.log
+        if self._options.storage == "emulated":
+            stated = [s.record for s in self.stream.entities.values() if s.record is not None]
+        oldest: dict[int, int] = {}
+        for record in stated:
+            oldest[record.partition] = min(record.offset, oldest.get(record.partition, 1 << 62))
+        return oldest
+
     def cut(self) -> None:
         """Cut every connection."""
         for listener in sorted(self.stream.listeners, key=lambda one: int(one.client_id)):
@@ -144,12 +155,17 @@ class Instance:
     def go_down(self) -> None:
         """It hears nothing of its network, and nobody reaches it."""
         self.up = self.stream.hearing = False
+        self._known = list(self.stream.entities)
         self.cut()
 
     def come_up(self) -> None:
         """With its log, which it brings up to date (ST-1.2)."""
         self.up = True
         self.stream.audit()
+        for key in self._known:
+            # The log itself cannot show what ended meanwhile when it holds no record of it.
+            if key not in self.stream.entities and self.log.latest(key) is None:
+                self.stream._append(RecordType.TOMBSTONE, Statement(key, "", b""))
 
     def info(self) -> StreamInfo:
         """As `TapiSource.discover` would describe it."""

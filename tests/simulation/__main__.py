@@ -1,0 +1,77 @@
+"""Runs seeds: `make simulate SEEDS=n` for the first n, `make simulate SEED=n` for one, with trace."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from multiprocessing import get_context
+
+from tests.simulation.simulation import Outcome, SeedFailedError, simulate
+
+_TOLD_EVERY_S = 10.0
+
+
+def outcomes(seeds: Iterable[int], processes: int) -> Iterator[Outcome | str]:
+    """What each seed came to: an outcome, or the text of its failure."""
+    if processes == 1:
+        yield from map(run, seeds)
+        return
+    # Started anew, not forked: each process has its own files and its own loop.
+    with get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(run, seeds, chunksize=4)
+
+
+def run(seed: int) -> Outcome | str:
+    try:
+        return simulate(seed)
+    except SeedFailedError as error:
+        return str(error)
+
+
+def report(done: list[Outcome], failures: int, real_s: float) -> str:
+    virtual_h = sum(outcome.virtual_s for outcome in done) / 3600
+    commits = sum(outcome.commits for outcome in done)
+    swept = sum(outcome.swept for outcome in done)
+    seeds = len(done) + failures
+    return (
+        f"{seeds:,} seeds, {failures} failed; {virtual_h:,.1f} virtual hours, {commits:,} commits, "
+        f"{swept:,} entities swept in {real_s:,.1f} s: {seeds / real_s:.1f} seeds/s, "
+        f"{virtual_h / real_s:.2f} virtual hours per real second"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many seeds, from --first on")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: one line an event")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    if given.seed is not None:
+        try:
+            print(simulate(given.seed, tell=print if given.trace else None))
+        except SeedFailedError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return 0
+    done: list[Outcome] = []
+    failures = 0
+    began_s = told_s = time.perf_counter()
+    for outcome in outcomes(range(given.first, given.first + given.seeds), given.processes):
+        if isinstance(outcome, str):
+            failures += 1
+            print(outcome, file=sys.stderr, flush=True)
+        else:
+            done.append(outcome)
+        if time.perf_counter() - told_s > _TOLD_EVERY_S:
+            told_s = time.perf_counter()
+            print(report(done, failures, told_s - began_s), flush=True)
+    print(report(done, failures, time.perf_counter() - began_s))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+"""Deliberate mistakes. Each must be found by the simulation: what it does not find it does not
+prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+
+from instep.alignment import Alignment
+from instep.arrival import Arrival, Arrivals, watched
+from instep.effects import AskHoldsBefore
+from instep.errors import InstepError, StreamGoneError, TokenRefusedError
+from instep.opening import new_attempt
+from instep.ports import Start
+from instep.position import Phase
+from instep.records import Batch, Record
+from instep.runner import Runner
+from instep.sweep_due import Progress
+from instep.transitions import Event
+from instep_sql import sqlite, sweep
+from instep_sql.sqlite import Sqlite
+from tests.simulation.simulation import SeedFailedError, simulate
+
+__all__ = ["MUTATIONS", "applied", "seeds_until_caught"]
+
+Change = tuple[Any, str, Any]
+
+
+def _sweep_on_rewind() -> list[Change]:
+    """A rewind is taken for a restart, and the attempt is based on that guess."""
+
+    def arrived(self: Alignment, arrival: Arrival, record: Record) -> bool:
+        if arrival is Arrival.UNDECIDED:
+            self._effects.append(AskHoldsBefore(record, watched(record)))
+            return False
+        now_us = self._progress._opened_us
+        self.position = new_attempt(self.stream, self.position, another_log=False, now_us=now_us)
+        self._dirty = True
+        return True
+
+    return [(Alignment, "_arrived", arrived)]
+
+
+def _token_before_data() -> list[Change]:
+    commit = Runner._commit
+
+    async def early(self: Runner, core: Alignment, batch: Batch) -> None:
+        if batch.records:
+            await self._sink.commit(msgspec.structs.replace(batch, records=[], sweep=None))
+            ordinal = batch.position.ordinal
+            position = msgspec.structs.replace(batch.position, ordinal=ordinal + 1)
+            batch = msgspec.structs.replace(batch, position=position, expects_ordinal=ordinal)
+        await commit(self, core, batch)
+
+    return [(Runner, "_commit", early)]
+
+
+def _sql(name: str, old: str, new: str) -> Callable[[], list[Change]]:
+    def make() -> list[Change]:
+        statement = getattr(sqlite, name)
+        assert old in statement, f"{name} has changed: mend the mutation"
+        return [(sqlite, name, statement.replace(old, new))]
+
+    return make
+
+
+def _attempt_on_resumed_stream() -> list[Change]:
+    start = Alignment.start
+
+    def resumes(self: Alignment, now_us: int) -> str | Start:
+        wanted = start(self, now_us)
+        return self.position.token or wanted
+
+    return [(Alignment, "start", resumes)]
+
+
+def _guard_removed() -> list[Change]:
+    def census(self: Alignment, _census: object) -> None:
+        self._census_asked = False
+        self._move(Event.SWEEP_BEGUN)
+
+    return [(Alignment, "census", census)]
+
+
+def _census_skipped() -> list[Change]:
+    consider = Alignment._consider
+
+    def hasty(self: Alignment, position: Any, now_us: int) -> None:
+        due = position.phase is Phase.ALIGNING and self._progress.sweep_due(position, now_us)
+        if due and self.position.phase is Phase.ALIGNING:
+            self._move(Event.SWEEP_BEGUN)
+            position = self.position
+        consider(self, position, now_us)
+
+    return [(Alignment, "_consider", hasty)]
+
+
+def _position_kept_after_failed_commit() -> list[Change]:
+    def failed(self: Runner, error: Exception) -> None:
+        self._last_error = str(error)
+        if isinstance(error, TokenRefusedError) and self._core is not None:
+            self._core.token_refused()
+        elif isinstance(error, StreamGoneError):
+            self._gone = True
+        assert isinstance(error, InstepError)
+
+    return [(Runner, "_failed", failed)]
+
+
+def _redelivery_skipped_too_far() -> list[Change]:
+    committed = Arrivals._committed
+
+    def generous(record: Record, position: Any) -> bool:
+        known = position.offsets.get(record.partition, -1)
+        return committed(record, position) or 0 <= record.offset <= known + 3
+
+    return [(Arrivals, "_committed", staticmethod(generous))]
+
+
+def _one_partition_is_enough() -> list[Change]:
+    def due(self: Progress, position: Any, now_us: int) -> bool:
+        partitions = self._heard_us.keys() | self.appended_us.keys()
+        return not partitions or any(self._passed(p, position, now_us) for p in partitions)
+
+    return [(Progress, "sweep_due", due)]
+
+
+def _sweep_at_once() -> list[Change]:
+    return [(Progress, "sweep_due", lambda *_: True)]
+
+
+def _tombstone_ignored() -> list[Change]:
+    return [(Sqlite, "end_entities", lambda *_: 0)]
+
+
+def _restart_not_noticed() -> list[Change]:
+    return [("instep.arrival", "classify", lambda *_, **__: Arrival.CONTINUED)]
+
+
+def _another_log_not_noticed() -> list[Change]:
+    return [("instep.arrival", "_of_another_log", lambda *_: False)]
+
+
+def _attempt_not_counted() -> list[Change]:
+    def same(*args: Any, **named: Any) -> Any:
+        position = new_attempt(*args, **named)
+        return msgspec.structs.replace(position, attempt=max(1, args[1].attempt))
+
+    return [("instep.alignment", "new_attempt", same)]
+
+
+def _pause_taken_for_the_head() -> list[Change]:
+    tick = Alignment.tick
+    return [(Alignment, "tick", lambda self, now_us, _state=None: tick(self, now_us))]
+
+
+def _silence_taken_for_the_head() -> list[Change]:
+    def due(self: Progress, _position: Any, now_us: int) -> bool:
+        return self.silent_s(now_us) >= 1.0
+
+    return [(Progress, "sweep_due", due)]
+
+
+def _absence_not_measured() -> list[Change]:
+    return [
+        ("instep.opening", "retention_s", lambda _stream: None),
+        (Alignment, "_lost", lambda *_: False),
+    ]
+
+
+def _hole_ignored() -> list[Change]:
+    return [(Alignment, "_hole", lambda *_: False)]
+
+
+def _first_of_a_batch_wins() -> list[Change]:
+    def fold(records: Any) -> dict[str, Record]:
+        first: dict[str, Record] = {}
+        for record in records:
+            first.setdefault(record.key, record)
+        return first
+
+    return [("instep_sql.writer", "fold", fold)]
+
+
+def _sweep_ends_early() -> list[Change]:
+    step = sweep.sweep
+
+    def once(*args: Any, **named: Any) -> Any:
+        return msgspec.structs.replace(step(*args, **named), done=True)
+
+    return [("instep_sql.writer", "sweep", once)]
+
+
+def _resumes_at_the_latest() -> list[Change]:
+    start = Alignment.start
+
+    def late(self: Alignment, now_us: int) -> str | Start:
+        wanted = start(self, now_us)
+        return wanted if isinstance(wanted, Start) else Start.LATEST
+
+    return [(Alignment, "start", late)]
+
+
+def _other_origin_is_the_same_log() -> list[Change]:
+    def same(stream: Any, position: Any, **named: Any) -> Any:
+        named["another_log"] = False
+        return new_attempt(stream, position, **named)
+
+    return [("instep.alignment", "new_attempt", same)]
+
+
+_LINEAGE: Final = "instep_entity.lineage <> excluded.lineage OR "
+_EQUAL: Final = 'instep_entity."offset" <= excluded."offset"'
+
+MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
+    "sweep on rewind": _sweep_on_rewind,
+    "token before data": _token_before_data,
+    "unmarked equal record": _sql("_UPSERT", _EQUAL, _EQUAL.replace("<=", "<")),
+    "newer record overwritten": _sql("_UPSERT", _EQUAL, "1"),
+    "sweep across lineage": _sql("_UPSERT", _LINEAGE, ""),
+    "end across lineage": _sql("_END", "lineage <> ?", "(0 AND lineage <> ?)"),
+    "newer record ended": _sql("_END", '"offset" <= ?', '("offset" <= ? OR 1)'),
+    "mark not written": _sql("_UPSERT", "attempt = excluded.attempt, ", ""),
+    "attempt on a resumed stream": _attempt_on_resumed_stream,
+    "guard removed": _guard_removed,
+    "census skipped": _census_skipped,
+    "position kept after a failed commit": _position_kept_after_failed_commit,
+    "redelivery skipped too far": _redelivery_skipped_too_far,
+    "one partition is enough": _one_partition_is_enough,
+    "sweep at once": _sweep_at_once,
+    "tombstone ignored": _tombstone_ignored,
+    "restart not noticed": _restart_not_noticed,
+    "another log not noticed": _another_log_not_noticed,
+    "attempt not counted": _attempt_not_counted,
+    "pause taken for the head": _pause_taken_for_the_head,
+    "silence taken for the head": _silence_taken_for_the_head,
+    "absence not measured": _absence_not_measured,
+    "hole ignored": _hole_ignored,
+    "first of a batch wins": _first_of_a_batch_wins,
+    "sweep ends early": _sweep_ends_early,
+    "resumes at the latest": _resumes_at_the_latest,
+    "other origin, same lineage": _other_origin_is_the_same_log,
+}
+"""Name to what it changes: object or module, attribute, new value."""
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    """The SDK with this mistake in it."""
+    with ExitStack() as stack:
+        for target, attribute, value in MUTATIONS[name]():
+            if isinstance(target, str):
+                stack.enter_context(patch(f"{target}.{attribute}", value))
+            else:
+                stack.enter_context(patch.object(target, attribute, value))
+        yield
+
+
+def seeds_until_caught(name: str, most: int) -> int | None:
+    """How many seeds, from 0 on, it takes to find this mistake; None: more than `most`."""
+    with applied(name):
+        for seed in range(most):
+            try:
+                simulate(seed)
+            except SeedFailedError:
+                return seed + 1
+    return None
