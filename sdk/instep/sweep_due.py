@@ -103,10 +103,8 @@ class Progress:
         if any(appended_us[partition] <= self._opened_us for partition in heard):
             # One partition still replays: that the others are silent meanwhile says nothing.
             self.silence_from(now_us)
-        if offsets_back:
-            _count(deviations, "offset-backwards", offsets_back)
-        if times_back:
-            _count(deviations, "append-time-backwards", times_back)
+        _count(deviations, "offset-backwards", offsets_back)
+        _count(deviations, "append-time-backwards", times_back)
         if repeated:
             gone = set(repeated)
             return [record for index, record in enumerate(records) if index not in gone]
@@ -150,4 +148,5 @@ class Progress:
 
 
 def _count(deviations: dict[str, int], kind: str, times: int) -> None:
-    deviations[kind] = deviations.get(kind, 0) + times
+    if times:
+        deviations[kind] = deviations.get(kind, 0) + times
