@@ -1,21 +1,25 @@
 """Writes the tables of the reference from the code, as Markdown, so that they cannot drift."""
 
+import asyncio
 import inspect
+import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import typer
 from sphinx.pycode import ModuleAnalyzer
-from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 from instep import errors
 from instep.cli.app import app
 from instep.plugins import deviations_of
 from instep.settings import AlignmentSettings, ConsumerSettings
-from instep_sql import schema
+from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
 
@@ -100,12 +104,19 @@ def _helps(path: list[str], command: Any) -> Iterator[str]:
 
 def sql_schema() -> str:
     """The statements that make a store of this version in SQLite."""
-    with create_engine("sqlite://").begin() as connection:
-        schema.migrate(connection, "memory")
-        query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
-        statements = [str(row.sql).expandtabs(2) for row in connection.execute(text(query))]
+    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        asyncio.run(_make_store(f"sqlite:///{path}"))
+        with closing(sqlite3.connect(path)) as store:
+            statements = [sql.expandtabs(2) for (sql,) in store.execute(query)]
     lines = ";\n\n".join(statements).splitlines()
     return "```sql\n" + "\n".join(line.rstrip() for line in lines) + ";\n```"
+
+
+async def _make_store(url: str) -> None:
+    async with SqlStore(url) as store:
+        await store.open("schema")
 
 
 PAGES = {
