@@ -25,6 +25,7 @@ from instep_tapi.transport import FOREIGN_ERRORS, read_body, source_error
 __all__ = ["Authenticator"]
 
 _MAX_ANSWER_BYTES = 256 * 1024
+_LONGEST_LOGIN_S = 120.0
 _MARGIN_S = 30.0
 _MARGIN_SHARE = 0.1
 
@@ -146,7 +147,10 @@ class Authenticator:
 
     async def _post(self, url: URL, **request: Any) -> Any:
         try:
-            async with self._session().post(url, allow_redirects=False, **request) as response:
+            async with (
+                asyncio.timeout(_LONGEST_LOGIN_S),
+                self._session().post(url, allow_redirects=False, **request) as response,
+            ):
                 status = response.status
                 body = await read_body(response, _MAX_ANSWER_BYTES)
         except FOREIGN_ERRORS as error:

@@ -5,9 +5,9 @@ A baseline is whole or it is an error: what cannot be read must never look like 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from yarl import URL
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.records import Kind, Record
 from instep_tapi.discovery import ContextAddress
+from instep_tapi.documents import decode_document
 from instep_tapi.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.rest import Answer, Rest, error_text
 from instep_tapi.tree import Entity, entities
@@ -84,9 +85,9 @@ async def read_baseline(
             ]
         except ValueError as error:
             raise BaselineError(str(error), where=answer.url) from None
-        records = list(_records(found, stream, opened_at_us, seen))
-        for first in range(0, len(records), PAGE_RECORDS):
-            yield records[first : first + PAGE_RECORDS]
+        records = _records(found, stream, opened_at_us, seen)
+        while page := list(islice(records, PAGE_RECORDS)):
+            yield page
 
 
 async def _documents(
@@ -148,10 +149,9 @@ def _unreadable(url: str, why: str, *, retriable: bool = False, **data: Any) -> 
 
 
 async def _decode(answer: Answer) -> Any:
-    """Decoded in a thread: a context of 100 MB must not keep Pongs waiting."""
     try:
-        return await asyncio.to_thread(msgspec.json.decode, answer.body)
-    except (ValueError, RecursionError) as error:
+        return await decode_document(answer.body)
+    except ValueError as error:
         raise BaselineError(
             f"the answer is cut short or no JSON: {error}", where=answer.url, retriable=True
         ) from None
@@ -159,7 +159,7 @@ async def _decode(answer: Answer) -> Any:
 
 def _records(
     found: list[Entity], stream: str, opened_at_us: int, seen: set[str]
-) -> Iterable[Record]:
+) -> Iterator[Record]:
     """Records keyed by uuid; where a uuid is there several times, by the whole address.
 
     The second kind has no uuid to be met by: which of them a log means, only its key can tell.

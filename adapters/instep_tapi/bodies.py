@@ -7,7 +7,14 @@ from functools import lru_cache
 import msgspec
 
 from instep_tapi.frames import BadRecord, Fields
-from instep_tapi.names import ANY_CLASS, OBJECT_CLASSES, class_of, container_of, short_identity
+from instep_tapi.names import (
+    ANY_CLASS,
+    MAX_NAME_CHARS,
+    OBJECT_CLASSES,
+    class_of,
+    container_of,
+    short_identity,
+)
 from instep_tapi.names import strip_module as plain
 
 __all__ = ["class_named", "open_body"]
@@ -62,6 +69,8 @@ def _read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
     """Class, container member and deviations of the JSON text of a record-content."""
     text = _text.decode(stated)
     name = class_named(text)
+    if len(name) > MAX_NAME_CHARS or "\0" in name:
+        raise BadRecord(f"{name[:64]!r} with {len(name)} characters is no class")
     odd = ("identity-blanks",) if text != text.strip() else ()
     if name not in _KNOWN_CLASSES:
         odd = (*odd, "class-unknown")

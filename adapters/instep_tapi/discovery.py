@@ -14,6 +14,7 @@ from yarl import URL
 from instep.errors import DiscoveryError
 from instep.records import StreamState
 from instep_tapi.bodies import class_named
+from instep_tapi.documents import decode_document
 from instep_tapi.names import short_identity, strip_module
 from instep_tapi.rest import Answer, Rest, error_text
 from instep_tapi.times import duration_s
@@ -35,6 +36,9 @@ _STREAM_CONTEXTS = {
     "context": "stream-context",
 }
 _WRAPPER_DEPTH = 3
+_MAX_STREAMS = 1_000
+_MAX_CLASSES = 256
+_MAX_TEXT_CHARS = 2_048
 
 
 class StreamType(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +98,9 @@ async def find_context(
             answer = await rest.get(path)
             if answer.found:
                 try:
-                    found = parse_context(msgspec.json.decode(answer.body))
-                except (ValueError, RecursionError):
-                    tried[str(path)] = "no JSON"
+                    found = parse_context(await decode_document(answer.body))
+                except ValueError as error:
+                    tried[str(path)] = f"no JSON: {error}"
                     continue
                 if found is not None:
                     return ContextAddress(str(endpoint), str(context), str(path)), found
@@ -138,18 +142,18 @@ def _refused(answer: Answer) -> DiscoveryError:
 def parse_context(document: Any) -> StreamContext | None:
     """Read a stream-context, alone or within its context, whatever its prefixes (3.7).
 
-    None where the document holds none.
+    None where the document holds none. Raises `DiscoveryError` for more streams than anybody has.
     """
     container = _stream_context(document, _WRAPPER_DEPTH)
     if container is None:
         return None
     types = {
         stream_type.uuid: stream_type
-        for item in _objects(container.get("supported-stream-type"))
+        for item in _objects(container, "supported-stream-type")
         for stream_type in [_stream_type(item)]
     }
     streams = tuple(
-        _available_stream(item, types) for item in _objects(container.get("available-stream"))
+        _available_stream(item, types) for item in _objects(container, "available-stream")
     )
     return StreamContext(streams, tuple(types.values()))
 
@@ -218,16 +222,23 @@ def _members(value: dict[str, Any]) -> dict[str, Any]:
     return {strip_module(name): inner for name, inner in value.items()}
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(container: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """The entries of a list; an entry that stands alone is a list of one."""
+    value = container.get(name)
     items = value if isinstance(value, list) else [value]
+    if len(items) > _MAX_STREAMS:
+        raise DiscoveryError(
+            f"{len(items):,} entries of {name}; at most {_MAX_STREAMS:,} are taken",
+            hint="no provider streams that much: is this the right address?",
+        )
     return [_members(item) for item in items if isinstance(item, dict)]
 
 
 def _text(value: Any) -> str:
-    return value.strip()[:2048] if isinstance(value, str) else ""
+    """Empty for what cannot be a name in a store: no text, or one with a NUL in it."""
+    return value.strip()[:_MAX_TEXT_CHARS] if isinstance(value, str) and "\0" not in value else ""
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     items = value if isinstance(value, list) else [value]
-    return tuple(_text(item) for item in items if _text(item))
+    return tuple(_text(item) for item in items[:_MAX_CLASSES] if _text(item))

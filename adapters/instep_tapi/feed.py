@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 
@@ -32,6 +32,10 @@ __all__ = ["WebSocketFeed", "open_feed", "start_url"]
 
 _WebSocket = aiohttp.ClientWebSocketResponse[bool]
 _CLOSE_S = 2.0
+_SEND_S = 15.0
+_MAX_CONTROL_FRAMES = 10_000
+"""Pings and Pongs taken between two Pongs of ours: who sends more keeps us from our work."""
+_YIELD_CONTROL_FRAMES = 256
 _DEFLATE_WINDOW_BITS = 15
 
 
@@ -89,16 +93,18 @@ async def _connect(
     headers = await auth.headers()
     for last_try in (False, True):
         try:
-            return await session.ws_connect(
-                url,
-                headers=headers,
-                autoping=False,
-                autoclose=True,
-                compress=_DEFLATE_WINDOW_BITS if options.compression else 0,
-                max_msg_size=options.max_frame_bytes,
-                decode_text=False,
-                timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
-            )
+            # The session's timeouts are for silence: a handshake that drips would never end.
+            async with asyncio.timeout(options.request_timeout_s):
+                return await session.ws_connect(
+                    url,
+                    headers=headers,
+                    autoping=False,
+                    autoclose=True,
+                    compress=_DEFLATE_WINDOW_BITS if options.compression else 0,
+                    max_msg_size=options.max_frame_bytes,
+                    decode_text=False,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+                )
         except aiohttp.WSServerHandshakeError as error:
             if error.status != 401:
                 raise handshake_error(error.status, where, with_token=with_token) from error
@@ -131,6 +137,9 @@ class WebSocketFeed:
         self._clock = asyncio.get_running_loop().time
         self._liveness = Liveness(options.pong_interval_s, options.dead_peer_s, self._clock())
         self._heard = False
+        self._control_frames = 0
+        self._unanswered: bytes | None = None
+        self._pinged = asyncio.Event()
         self._frames: deque[tuple[bytes, int]] = deque()
         self._held_records = 0
         self._held_bytes = 0
@@ -173,9 +182,12 @@ class WebSocketFeed:
                     continue
                 match message.type:
                     case WSMsgType.PING:
-                        await self._websocket.pong(message.data)
+                        # Answered by the other task, the latest only (RFC 6455 5.5.3).
+                        self._unanswered = message.data
+                        self._pinged.set()
+                        await self._count_control_frame()
                     case WSMsgType.PONG:
-                        pass
+                        await self._count_control_frame()
                     case WSMsgType.CLOSE:
                         self._end(self._closed(message.data, message.extra or ""))
                     case WSMsgType.ERROR:
@@ -196,9 +208,10 @@ class WebSocketFeed:
                 for action in self._liveness.due(self._clock()):
                     match action:
                         case Due.PONG:
-                            await self._websocket.pong()
+                            self._control_frames = 0
+                            await self._send(self._websocket.pong())
                         case Due.PING:
-                            await self._websocket.ping()
+                            await self._send(self._websocket.ping())
                         case Due.DEAD:
                             silence_s = self._options.dead_peer_s
                             self._end(
@@ -208,9 +221,36 @@ class WebSocketFeed:
                                     where=self._where,
                                 )
                             )
-                await asyncio.sleep(max(self._liveness.next_s() - self._clock(), 0.01))
+                await self._wait_for_ping(max(self._liveness.next_s() - self._clock(), 0.01))
+                if self._unanswered is not None:
+                    asked, self._unanswered = self._unanswered, None
+                    await self._send(self._websocket.pong(asked))
         except FOREIGN_ERRORS as error:
             self._end(source_error(error, self._where))
+
+    async def _wait_for_ping(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._pinged.wait()
+        self._pinged.clear()
+
+    async def _send(self, frame: Awaitable[None]) -> None:
+        """A peer that does not read must not keep us from noticing that it is dead."""
+        async with asyncio.timeout(_SEND_S):
+            await frame
+
+    async def _count_control_frame(self) -> None:
+        self._control_frames += 1
+        if self._control_frames > _MAX_CONTROL_FRAMES:
+            self._end(
+                UnreachableError(
+                    f"the peer floods us: more than {_MAX_CONTROL_FRAMES:,} Pings and Pongs"
+                    f" within {self._options.pong_interval_s:g} s",
+                    where=self._where,
+                )
+            )
+        elif self._control_frames % _YIELD_CONTROL_FRAMES == 0:
+            await asyncio.sleep(0)
 
     def task_ended(self, task: asyncio.Task[None]) -> None:
         """A task that ends by a fault of ours ends the feed too: nobody must wait for ever."""
@@ -242,6 +282,10 @@ class WebSocketFeed:
         if isinstance(error, aiohttp.WebSocketError) and error.code == CLOSE_TOO_BIG:
             return frame_too_big(self._options.max_frame_bytes, self._where)
         return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
+
+    def leave(self, why: SourceError) -> None:
+        """Let `receive` raise this, once all that has arrived is taken."""
+        self._end(why)
 
     def _end(self, ending: SourceError) -> None:
         if self._ending is None:

@@ -8,6 +8,7 @@ without its module.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -109,8 +110,8 @@ def split_fast(frame: bytes) -> list[LogRecord] | list[_PrefixedLogRecord]:
         return _prefixed_list.decode(frame)
 
 
-def split_liberal(frame: bytes) -> list[bytes]:
-    """Each record of a frame as its own bytes, in order. Raises `BadRecord`."""
+def split_liberal(frame: bytes) -> Sequence[bytes | msgspec.Raw]:
+    """Each record of a frame as its own JSON, in order. Raises `BadRecord`."""
     try:
         return _split(frame, _WRAPPER_DEPTH)
     except RecursionError:
@@ -119,12 +120,12 @@ def split_liberal(frame: bytes) -> list[bytes]:
         raise BadRecord(f"not JSON: {error}") from None
 
 
-def _split(value: bytes, depth: int) -> list[bytes]:
+def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:
     if depth == 0:
         raise BadRecord("no log-record within the wrappers")
     opening = value.lstrip(_BLANKS)[:1]
     if opening == b"[":
-        return [bytes(item) for item in _items.decode(value)]
+        return _items.decode(value)
     if opening != b"{":
         msgspec.json.decode(value, type=msgspec.Raw)
         raise BadRecord("a JSON value that is neither an object nor a list")

@@ -9,14 +9,11 @@ import msgspec
 
 from instep.records import Kind
 from instep_tapi.frames import BadRecord, Fields, Header, NameValue, decode_fields
-from instep_tapi.names import short_identity, strip_module
+from instep_tapi.names import MAX_NAME_CHARS, MAX_TEXT_CHARS, short_identity, strip_module
 from instep_tapi.times import read_time
 
 __all__ = ["check_text", "place_of", "plain_members", "read_header", "record_kind", "text_of"]
 
-MAX_TEXT_CHARS = 4_096
-"""Longest token or entity-key: it becomes a key of the store and a part of a URL."""
-_MAX_IDENTITY_CHARS = 128
 _MAX_OFFSET = 2**63 - 1
 _OFFSET_NAMES = ("offset", "partition-offset", "sequence-number")
 _YANG_NAME = re.compile(r"(?:tapi-[a-z-]+:)?RECORD_TYPE_[A-Z_]+")
@@ -35,7 +32,7 @@ _text = msgspec.json.Decoder(str)
 @lru_cache(maxsize=256)
 def record_kind(text: str) -> tuple[Kind, bool, tuple[str, ...]]:
     """Kind, whether the statement is a whole entity, and the deviations of a record-type."""
-    if len(text) > _MAX_IDENTITY_CHARS:
+    if len(text) > MAX_NAME_CHARS:
         raise BadRecord("a record-type that is too long to be one")
     name = short_identity(text)
     if name not in _KINDS:

@@ -79,6 +79,10 @@ class ConditionDetectorType(StrEnum):
 
 
 STREAMING_MODULE: Final = "tapi-streaming"
+MAX_NAME_CHARS: Final = 128
+"""Longest name of a class, a record-type or a member that names a class."""
+MAX_TEXT_CHARS: Final = 4_096
+"""Longest token, entity-key or uuid: it becomes a key of the store and a part of a URL."""
 
 # The enumeration of each identity base, keyed by the prefix that its YANG identities carry.
 IDENTITIES: Final[dict[str, type[StrEnum]]] = {
@@ -174,11 +178,21 @@ def container_of(class_name: str) -> str | None:
     return _IRREGULAR_CONTAINERS.get(class_name, class_name.lower().replace("_", "-"))
 
 
-@lru_cache(maxsize=4096)
 def class_of(container: str) -> str:
     """The object class whose entities are held by this member, of log-record-body or of the
     context tree.
+
+    Raises `ValueError` for a member that is too long, or holds a NUL, to be a name.
     """
+    if len(container) > MAX_NAME_CHARS or "\0" in container:
+        raise ValueError(
+            f"a member of {len(container)} characters is no class's: {container[:64]!r}"
+        )
+    return _class_of(container)
+
+
+@lru_cache(maxsize=4096)
+def _class_of(container: str) -> str:
     name = strip_module(container)
     return _IRREGULAR_CLASSES.get(name, name.upper().replace("-", "_"))
 

@@ -25,7 +25,6 @@ from instep_tapi.frames import (
     split_liberal,
 )
 from instep_tapi.headers import (
-    MAX_TEXT_CHARS,
     check_text,
     place_of,
     plain_members,
@@ -33,10 +32,24 @@ from instep_tapi.headers import (
     record_kind,
     text_of,
 )
-from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
+from instep_tapi.names import (
+    ANY_CLASS,
+    CLASSES_WITHOUT_CONTAINER,
+    CONDITION_DETECTOR,
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+)
 
 __all__ = ["Reader"]
 
+MAX_PARTITIONS = 1_024
+"""Partitions of one stream: the position states an offset for each."""
+MAX_FRAME_RECORDS = 20_000
+"""Records of one frame that are looked at one by one."""
+MAX_FRAME_UNREADABLE = 100
+"""Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
+_MAX_LIBERAL_RUN = 255
+_MAX_REASON_CHARS = 500
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
@@ -62,6 +75,9 @@ class Reader:
         self._whole = whole
         # Under load many records were appended in one millisecond: a time is read once.
         self._stamp, self._stamp_us = "", 0
+        self._partitions = {""}
+        # A stream whose frames never have a usual shape is seldom tried for one.
+        self._liberal_run = self._liberal_left = 0
 
     def read(self, frames: Iterable[bytes]) -> Delivery:
         """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
@@ -71,12 +87,20 @@ class Reader:
         size_bytes = 0
         for frame in frames:
             size_bytes += len(frame)
-            known = len(odd)
-            try:
-                records += self._fast(frame, odd)
-            except (ValueError, RecursionError, BadRecord):
-                del odd[known:]
-                self._liberal(frame, odd, records, unreadable)
+            if self._liberal_left:
+                self._liberal_left -= 1
+            else:
+                known = len(odd)
+                try:
+                    records += self._fast(frame, odd)
+                except (ValueError, OverflowError, RecursionError, BadRecord):
+                    del odd[known:]
+                    self._liberal_run = min(2 * self._liberal_run + 1, _MAX_LIBERAL_RUN)
+                    self._liberal_left = self._liberal_run
+                else:
+                    self._liberal_run = 0
+                    continue
+            self._liberal(frame, odd, records, unreadable)
         return Delivery(records, unreadable, dict(Counter(odd)), size_bytes)
 
     def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
@@ -103,7 +127,13 @@ class Reader:
         except BadRecord as bad:
             unreadable.append(Unreadable(self._stream, frame, str(bad)))
             return
-        for raw in items:
+        if len(items) > MAX_FRAME_RECORDS:
+            reason = f"{len(items):,} records in one frame; at most {MAX_FRAME_RECORDS:,} are taken"
+            unreadable.append(Unreadable(self._stream, frame, reason))
+            return
+        bad_records: list[Unreadable] = []
+        for item in items:
+            raw = bytes(item)
             noticed: list[str] = []
             try:
                 records.append(self._one(raw, noticed))
@@ -111,12 +141,19 @@ class Reader:
                 reason = str(bad)
             except RecursionError:
                 reason = "JSON nested too deeply"
-            except ValueError as error:
-                reason = f"malformed: {error}"
+            except (ValueError, OverflowError) as error:
+                reason = f"malformed: {error}"[:_MAX_REASON_CHARS]
             else:
                 odd += noticed
                 continue
-            unreadable.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
+            if len(bad_records) <= MAX_FRAME_UNREADABLE:
+                bad_records.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
+        if len(bad_records) > MAX_FRAME_UNREADABLE:
+            reason = (
+                f"more than {MAX_FRAME_UNREADABLE} records of the frame: {bad_records[0].reason}"
+            )
+            bad_records = [Unreadable(self._stream, frame, reason)]
+        unreadable += bad_records
 
     def _one(self, raw: bytes, odd: list[str]) -> Record:
         raw.decode()
@@ -140,6 +177,8 @@ class Reader:
         if spelling:
             odd += spelling
         partition, offset = place_of(header.full_log_record_offset_id, odd)
+        if partition not in self._partitions:
+            self._add_partition(partition)
         entity_class, content, envelope = open_body(body, odd) if body else ("", b"", b"")
         ends = kind is not Kind.CREATE_UPDATE
         if not ends:
@@ -167,12 +206,22 @@ class Reader:
             whole and self._whole,
         )
 
+    def _add_partition(self, partition: str) -> None:
+        if len(partition) > MAX_NAME_CHARS or "\0" in partition:
+            raise BadRecord(f"{partition[:64]!r} with {len(partition)} characters is no partition")
+        if len(self._partitions) > MAX_PARTITIONS:
+            raise BadRecord(f"more than {MAX_PARTITIONS:,} partitions")
+        self._partitions.add(partition)
+
 
 def _uuid_of(content: bytes) -> str:
     try:
-        return _uuid.decode(content).uuid
+        uuid = _uuid.decode(content).uuid
     except msgspec.MsgspecError:
         return ""
+    if uuid:
+        check_text("uuid", uuid)
+    return uuid
 
 
 def _token_of(raw: bytes) -> str | None:

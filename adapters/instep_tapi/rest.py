@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -22,6 +23,7 @@ __all__ = ["Answer", "Rest", "error_text", "restconf_root"]
 _ACCEPT = "application/yang-data+json, application/json;q=0.9"
 _MAX_REDIRECTS = 5
 _MAX_HOST_META_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
 _MAX_ERROR_TEXT = 200
 
 
@@ -35,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def found(self) -> bool:
         """Whether there is content."""
-        return self.status == 200
+        return self.status == HTTPStatus.OK
 
 
 class Rest:
@@ -87,7 +89,11 @@ class Rest:
                 ) as response,
             ):
                 self._note_clock(response.headers.get("Date"), sent_s)
-                body = await read_body(response, limit_bytes or self._max_body_bytes)
+                found = response.status == HTTPStatus.OK
+                limit_bytes = limit_bytes or self._max_body_bytes
+                body = await read_body(
+                    response, limit_bytes if found else _MAX_ERROR_BYTES, whole=found
+                )
         except (*FOREIGN_ERRORS, SourceError) as error:
             raise source_error(error, url) from error
         return Answer(str(url), response.status, body)
@@ -97,7 +103,7 @@ class Rest:
             return
         try:
             stated_s = parsedate_to_datetime(date).timestamp() + 0.5
-        except (ValueError, OverflowError):
+        except (ValueError, TypeError, LookupError, OverflowError, OSError):
             return
         offset_s = stated_s - (sent_s + self._wall_clock()) / 2
         self.clock_offset_us = round(offset_s * 1_000_000) if abs(offset_s) > 1 else 0
@@ -124,9 +130,12 @@ def restconf_root(document: bytes, endpoint: URL) -> str | None:
             hrefs = [link.get("href") for link in links if link.get("rel") == "restconf"]
         except (msgspec.MsgspecError, RecursionError, AttributeError, TypeError, ValueError):
             return None
-    elif b"<!DOCTYPE" not in document:  # a document type could declare entities without end
+    else:
         try:
-            tree = ET.fromstring(document)  # noqa: S314 - no document type, bounded size
+            text = document.decode()
+            if "<!DOCTYPE" in text:  # it could declare entities without end
+                return None
+            tree = ET.fromstring(text)  # noqa: S314 - no document type, bounded size
         except (ET.ParseError, ValueError, LookupError):
             return None
         hrefs = [link.get("href") for link in tree.iter() if link.get("rel") == "restconf"]

@@ -160,6 +160,7 @@ def websocket_address(address: str, endpoint: URL) -> URL:
     Raises `ValueError` where it is no address of a WebSocket.
     """
     url = endpoint.join(URL(address, encoded=True))
-    if url.scheme not in _SCHEMES or not url.host:
-        raise ValueError(f"{address!r} is no address of a WebSocket")
+    # A user in it would take the place of our login, and be shown wherever an address is.
+    if url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
+        raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
     return url.with_scheme(_SCHEMES[url.scheme])

@@ -7,6 +7,7 @@ import ssl
 from types import SimpleNamespace
 
 import aiohttp
+from aiohttp.typedefs import LooseCookies
 from yarl import URL
 
 from instep.errors import ConfigurationError, SourceError, TlsError, UnreachableError
@@ -25,12 +26,25 @@ FOREIGN_ERRORS = (aiohttp.ClientError, OSError, asyncio.TimeoutError, ssl.SSLErr
 """What the library raises; `source_error` says it in our terms."""
 
 
+_MAX_COOKIES = 100
+_NO_URL = URL()
+
+
 class BodyTooBig(aiohttp.ClientError):
     """A body over its limit, in bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"a body of more than {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
+
+
+class _BoundedJar(aiohttp.CookieJar):
+    """Keeps a session's cookies for the addresses of controllers; too many are all forgotten."""
+
+    def update_cookies(self, cookies: LooseCookies, response_url: URL = _NO_URL) -> None:
+        super().update_cookies(cookies, response_url)
+        if len(self) > _MAX_COOKIES:
+            self.clear()
 
 
 def tls_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
@@ -64,7 +78,7 @@ def make_session(options: Options, context: ssl.SSLContext) -> aiohttp.ClientSes
             sock_connect=options.connect_timeout_s,
             sock_read=options.request_timeout_s,
         ),
-        cookie_jar=aiohttp.CookieJar(unsafe=True),
+        cookie_jar=_BoundedJar(unsafe=True),
         trace_configs=[trace],
         proxy=options.proxy.reveal() if options.proxy is not None else None,
     )
@@ -89,13 +103,18 @@ async def _refuse_to_leave(
         )
 
 
-async def read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body, refused as soon as it is over the limit. Raises `BodyTooBig`."""
+async def read_body(
+    response: aiohttp.ClientResponse, limit_bytes: int, *, whole: bool = True
+) -> bytes:
+    """The body, decompressed. Over the limit it raises `BodyTooBig`, or is cut if not `whole`."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > limit_bytes:
-            raise BodyTooBig(limit_bytes)
+            if whole:
+                raise BodyTooBig(limit_bytes)
+            del body[limit_bytes:]
+            break
     return bytes(body)
 
 

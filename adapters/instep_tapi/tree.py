@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from instep_tapi.names import class_of
+from instep_tapi.names import MAX_TEXT_CHARS, class_of
 
 __all__ = ["Entity", "entities"]
 
@@ -44,9 +44,12 @@ def _kebab(entity_class: str) -> str:
 def entities(document: Any) -> Iterator[Entity]:
     """Every entity of a RESTCONF answer, parents before children.
 
-    Raises `ValueError` for a tree deeper than `MAX_DEPTH`.
+    Raises `ValueError` for a tree deeper than `MAX_DEPTH`, or a name that no store could hold.
     """
-    yield from _walk(document, "", (), MAX_DEPTH)
+    try:
+        yield from _walk(document, "", (), MAX_DEPTH)
+    except RecursionError:
+        raise ValueError("an entity is nested too deeply") from None
 
 
 def _walk(value: Any, member: str, address: tuple[str, ...], depth: int) -> Iterator[Entity]:
@@ -64,13 +67,27 @@ def _walk(value: Any, member: str, address: tuple[str, ...], depth: int) -> Iter
         content = {
             name: kept for name, inner in value.items() if (kept := _own(inner)) is not _NONE
         }
-        entity = Entity(value["uuid"], entity_class, address, content)
+        entity = Entity(_checked(value["uuid"]), entity_class, address, content)
         yield entity
-        address = entity.address
+        address = _within_limit(entity.address)
     elif isinstance(value.get("local-id"), str):
-        address = (*address, f"{_kebab(class_of(member))}-local-id:{value['local-id']}")
+        local_id = _checked(value["local-id"])
+        address = _within_limit((*address, f"{_kebab(class_of(member))}-local-id:{local_id}"))
     for name, inner in value.items():
         yield from _walk(inner, name, address, depth - 1)
+
+
+def _checked(name: str) -> str:
+    if not 0 < len(name) <= MAX_TEXT_CHARS or "\0" in name:
+        raise ValueError(f"{name[:64]!r} with {len(name)} characters is no uuid or local-id")
+    return name
+
+
+def _within_limit(address: tuple[str, ...]) -> tuple[str, ...]:
+    # Each entity below states it: a long one would be multiplied.
+    if sum(map(len, address)) > MAX_TEXT_CHARS:
+        raise ValueError(f"a parent-address of more than {MAX_TEXT_CHARS:,} characters")
+    return address
 
 
 _NONE = object()

@@ -271,7 +271,7 @@ async def test_a_context_without_streams_is_no_stream_context() -> None:
 async def test_an_answer_that_is_no_json() -> None:
     async with server_of({"/restconf" + CONTAINER: "<html>"}) as (rest, endpoint):
         with pytest.raises(
-            DiscoveryError, match=r"no stream-context found under 24 addresses \(no JSON, 404\)"
+            DiscoveryError, match=r"no stream-context found under 24 addresses \(no JSON: .+, 404\)"
         ):
             await find_context(rest, endpoint)
 
