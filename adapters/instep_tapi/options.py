@@ -16,6 +16,7 @@ from instep.secret import Secret
 __all__ = [
     "AuthOptions",
     "Bearer",
+    "FailOver",
     "Login",
     "NoAuth",
     "OAuth2",
@@ -108,6 +109,23 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
 
 
+class FailOver(msgspec.Struct, frozen=True):
+    """When one of several endpoints is left for another (TR-548 ST-4.2)."""
+
+    policy: Literal["priority", "round-robin"] = "priority"
+    """Which comes next: the first of the list that works, which is also gone back to, or the one
+    after the one that is left."""
+    leave_after_s: float = 5.0
+    """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
+    fail_back_after_s: float = 300.0
+    """With ``priority``: an endpoint earlier in the list is gone back to when it was healthy for so
+    long; if it had to be left again soon, for a multiple."""
+    probe_every_s: float = 10.0
+    """How often such an endpoint is asked whether it is healthy."""
+    refused_retry_s: float = 300.0
+    """An endpoint that refused our login is not tried again for so long, while there are others."""
+
+
 class TlsOptions(msgspec.Struct, frozen=True):
     """How the provider proves itself, and how we do."""
 
@@ -130,7 +148,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a `tapi` source can be told. Times in seconds, sizes in bytes."""
 
     endpoints: tuple[str, ...]
-    """Where the provider is, ``https://host:port``; the first that answers is used."""
+    """Where the provider's instances are, ``https://host:port``; the first that answers is used."""
+    fail_over: FailOver = FailOver()
+    """When another of the endpoints is used."""
     streams: StreamOptions = StreamOptions()
     """Which streams to follow."""
     auth: AuthOptions = NoAuth()
@@ -184,7 +204,11 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("endpoints"), str):
         table["endpoints"] = [table["endpoints"]]
-    for name, struct in (("streams", StreamOptions), ("tls", TlsOptions)):
+    for name, struct in (
+        ("streams", StreamOptions),
+        ("tls", TlsOptions),
+        ("fail_over", FailOver),
+    ):
         if name in table:
             table[name] = _convert(struct, table[name], f"{where}.{name}")
     if "auth" in table:
@@ -253,12 +277,21 @@ def _check(options: Options, where: str) -> None:
     for name in _POSITIVE:
         if getattr(options, name) <= 0:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
+    _check_fail_over(options.fail_over, f"{where}.fail_over")
     if options.tls.key and not options.tls.cert:
         raise ConfigurationError("a key without cert", where=f"{where}.tls.key")
     for name in ("ca", "cert", "key"):
         path = getattr(options.tls, name)
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
+
+
+def _check_fail_over(options: FailOver, where: str) -> None:
+    for name in ("leave_after_s", "fail_back_after_s", "refused_retry_s"):
+        if getattr(options, name) < 0:
+            raise ConfigurationError("must not be below 0", where=f"{where}.{name}")
+    if options.probe_every_s <= 0:
+        raise ConfigurationError("must be above 0", where=f"{where}.probe_every_s")
 
 
 def check_url(text: str, schemes: tuple[str, ...], where: str, *, secret: bool = False) -> None:

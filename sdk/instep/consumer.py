@@ -15,7 +15,8 @@ from instep.errors import (
     SweepHeldError,
 )
 from instep.health import ConsumerEvent, ConsumerState, Health
-from instep.ports import Sink, Source, StreamInfo
+from instep.matching import recognised
+from instep.ports import KnowsStreams, Sink, Source, StreamInfo
 from instep.retry import Environment, retrying
 from instep.runner import Runner
 from instep.settings import ConsumerSettings
@@ -76,6 +77,10 @@ class Consumer:
         self._environment = environment or Environment()
         self._now = self._environment.now
         self._runners: dict[str, Runner] = {}
+        self._offered: dict[str, StreamInfo] = {}
+        """By the ids of the store, as last discovered."""
+        self._discovering = asyncio.Lock()
+        self._left = ""
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
@@ -131,7 +136,13 @@ class Consumer:
         state = self._state
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
             state = ConsumerState.RETRYING
-        return Health(consumer=self.name, state=state, error=self._last_error, streams=streams)
+        return Health(
+            consumer=self.name,
+            state=state,
+            error=self._last_error,
+            streams=streams,
+            left=self._left,
+        )
 
     async def events(self) -> AsyncIterator[ConsumerEvent]:
         """What happens from now on, until the consumer stops. A slow reader misses the oldest
@@ -163,6 +174,7 @@ class Consumer:
     async def _run(self) -> None:
         try:
             streams = await self._discovered()
+            self._offered = {stream.id: stream for stream in streams}
             self._runners = {stream.id: self._runner(stream) for stream in streams}
             self._state = ConsumerState.RUNNING
             async with asyncio.TaskGroup() as group:
@@ -180,7 +192,10 @@ class Consumer:
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
-                    return list(await self._source.discover())
+                    offered = await self._source.discover()
+                    sink = self._sink
+                    known = await sink.known_streams() if isinstance(sink, KnowsStreams) else ()
+                    return recognised(known, offered)
                 except InstepError as error:
                     self._last_error = str(error)
                     self._announce("", "disconnected", self._last_error)
@@ -199,18 +214,33 @@ class Consumer:
         )
 
     async def _rediscover(self, gone: StreamInfo) -> StreamInfo:
-        """The same stream as it is offered now (its uuid may change, TR-548 ST-4.2).
+        """The same stream as it is offered now, maybe by another instance (TR-548 ST-4.2).
 
-        What was there once may be away for a while: not finding it is retried.
+        What was there once may be away for a while: not finding it is retried. What one stream
+        finds serves the others that ask meanwhile.
         """
+        async with self._discovering:
+            found = self._offered.get(gone.id)
+            if found is None or found == gone:
+                found = await self._discovered_anew(gone)
+        if found is None:
+            raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
+        return found
+
+    async def _discovered_anew(self, gone: StreamInfo) -> StreamInfo | None:
         try:
-            for stream in await self._source.discover():
-                if stream.id == gone.id:
-                    return stream
+            offered = await self._source.discover()
         except (DiscoveryError, NoStreamError) as error:
             error.retriable = True
             raise
-        raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
+        known = [runner.stream for runner in self._runners.values()]
+        self._offered = {stream.id: stream for stream in recognised(known, offered)}
+        found = self._offered.get(gone.id)
+        if found is not None and found.endpoint != gone.endpoint:
+            why = self._runners[gone.id].health().last_error
+            self._left = f"{gone.endpoint} for {found.endpoint}: {why}"
+            self._announce("", "failed-over", self._left)
+        return found
 
     def _is_aligned(self) -> bool:
         for runner in self._runners.values():

@@ -47,6 +47,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Records put into quarantine since the consumer started."""
     compaction_delay_s: float | None
     tombstone_retention_s: float | None
+    endpoint: str = ""
+    """The instance of the provider that the stream is read from."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     state: ConsumerState
     error: str
     streams: tuple[StreamHealth, ...]
+    left: str = ""
+    """Which instance of the provider was left last, for which other, and why; empty when none was.
+    """
 
     @property
     def aligned(self) -> bool:
@@ -73,6 +78,6 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty when it concerns the consumer as a whole."""
     kind: str
-    """connected, disconnected, attempt, rewound, caught-up, aligned, lost, sweep-held, deviation,
-    stopped, failed."""
+    """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
+    deviation, stopped, failed."""
     text: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -21,6 +21,7 @@ from instep.records import Batch, CommitResult, Delivery, Record, StreamState
 __all__ = [
     "Census",
     "Feed",
+    "KnowsStreams",
     "Mode",
     "Sink",
     "SinkPlugin",
@@ -60,6 +61,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What identifies the log itself: another origin is another lineage."""
     kind: str
     """The source plug-in that reads it, so that its quarantined bytes can be read again."""
+    uuid: str = ""
+    """The provider's own uuid of the stream; another instance may give it another."""
+    endpoint: str = ""
+    """The instance of the provider that serves it, where there may be several."""
     mode: Mode = Mode.LOG
     classes: tuple[str, ...] = ()
     """`record-content`, short names."""
@@ -158,6 +163,17 @@ class Sink(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class KnowsStreams(Protocol):
+    """What a sink can tell besides: a stream is then recognised after a restart, too, whatever
+    name another instance of the provider gives it.
+    """
+
+    async def known_streams(self) -> Sequence[StreamInfo]:
+        """The streams of this consumer that have a position, as last discovered."""
+        ...
 
 
 class SourcePlugin(Protocol):

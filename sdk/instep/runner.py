@@ -14,7 +14,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from instep.alignment import Alignment
 from instep.effects import AskHoldsBefore, Notice, ReadBaseline, Reopen, TakeCensus
-from instep.errors import InstepError, SinkError, StreamGoneError, TokenRefusedError
+from instep.errors import (
+    InstepError,
+    SinkError,
+    SourceError,
+    StreamGoneError,
+    TokenRefusedError,
+)
 from instep.fidelity import Zone
 from instep.health import StreamHealth
 from instep.inbox import Inbox
@@ -121,6 +127,7 @@ class Runner:
             unreadable=self._unreadable,
             compaction_delay_s=self.stream.compaction_delay_s,
             tombstone_retention_s=self.stream.tombstone_retention_s,
+            endpoint=self.stream.endpoint,
         )
 
     # -- one connection --------------------------------------------------------------------------
@@ -136,7 +143,7 @@ class Runner:
         except _ReopenStream:
             return
         except Exception as error:
-            self._failed(error)
+            self._failed(error, opened=opened_s is not None)
             lived_s = 0.0 if opened_s is None else self._now() - opened_s
             if (
                 lived_s < self._settings.healthy_after_s
@@ -150,10 +157,16 @@ class Runner:
 
     async def _prepared(self) -> Alignment:
         if self._gone:
-            self.stream = await self._rediscover(self.stream)
+            found = await self._rediscover(self.stream)
             self._gone = False
-            # Another log or other retentions, perhaps: the alignment begins from what is durable.
-            self._core = None
+            if found != self.stream:
+                # Another log or other retentions, perhaps: the alignment begins from what is
+                # durable.
+                if self._core is not None and found.origin == self.stream.origin:
+                    self._asked = self._core.asked
+                self.stream = found
+                self._clock_offset_us = found.clock_offset_us
+                self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._core = Alignment(self.stream, position, self._settings.alignment)
@@ -162,11 +175,12 @@ class Runner:
                 self._asked = ""
         return self._core
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, *, opened: bool) -> None:
         self._last_error = str(error) or type(error).__name__
         if isinstance(error, TokenRefusedError) and self._core is not None:
             self._core.token_refused()
-        elif isinstance(error, StreamGoneError):
+        elif isinstance(error, StreamGoneError) or (isinstance(error, SourceError) and not opened):
+            # What cannot be opened may be elsewhere by now (TR-548 ST-4.2).
             self._gone = True
         elif isinstance(error, SinkError):
             # The batch may be durable all the same: only the store knows where we stand. But not

@@ -83,6 +83,10 @@ class SqlStore:
         self._streams.clear()
         await self._database.run(lambda connection: schema.migrate(connection, self._dialect))
 
+    async def known_streams(self) -> list[StreamInfo]:
+        """See `KnowsStreams`."""
+        return await self._database.run(lambda connection: streams.known(connection, self._name))
+
     async def position(self, stream: StreamInfo) -> Position:
         """What is durable; keeps the stream's description for readers of the store."""
         return await self._database.run(lambda connection: self._enter(connection, stream))

@@ -22,6 +22,7 @@ __all__ = [
     "find",
     "hold",
     "insert",
+    "known",
     "move",
     "stands_at",
     "tell",
@@ -32,6 +33,7 @@ _FIND: Final = text("""
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
+_KNOWN: Final = text("SELECT info FROM instep_stream WHERE consumer = :consumer ORDER BY id")
 _INSERT: Final = text("""
     INSERT INTO instep_stream (consumer, stream, position, token, appended_at_us, phase, attempt,
                                ordinal, records, info, deviations, journal, updated_at_us)
@@ -84,6 +86,13 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         by_change=bool(row.parted) or info.get("record_strategy") == "CHANGE_ONLY",
         baseline=info.get("mode") == Mode.BASELINE,
     )
+
+
+def known(connection: Connection, consumer: str) -> list[StreamInfo]:
+    """The streams of this consumer, as last discovered."""
+    infos = connection.execute(_KNOWN, {"consumer": consumer}).scalars()
+    # Not by msgspec: FOREVER is infinite here, for which JSON proper has no word.
+    return [msgspec.convert(json.loads(info), StreamInfo) for info in infos if info != "{}"]
 
 
 def insert(
