@@ -133,8 +133,10 @@ class Progress:
         reference = position.reference
         at_us = self.appended_us.get(partition, 0)
         # Newer than the reference is what a safe sweep needs. Newer than the attempt itself is what
-        # makes "aligned" true: all of a young log is younger than its compaction delay.
-        goal_us = max(reference.appended_at_us, position.attempt_started_at_us)
+        # makes "aligned" true: all of a young log is younger than its compaction delay. Newer than
+        # this opening, because a provider may have begun anew with it and nothing shows it: a
+        # snapshot (TR-548 3.19.2) leaves out what it states again further on.
+        goal_us = max(reference.appended_at_us, self._opened_us)
         if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
             return True
         silent_s = (now_us - self._heard_us.get(partition, self._last_heard_us)) / _US
