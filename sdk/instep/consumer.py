@@ -27,8 +27,9 @@ _EVENTS_KEPT = 1_000
 
 
 class Consumer:
-    """Keeps a sink in step with the streams of a source, through everything the specification
-    names.
+    """Keeps a sink in step with the streams of a source, whatever is lost, restarted or repeated.
+
+    ::
 
         async with Consumer("optical-east", source, sink) as consumer:
             await consumer.aligned()
@@ -37,19 +38,15 @@ class Consumer:
     What is promised, per stream:
 
     - Entities and position are one commit. After a crash at any moment the store holds exactly
-      what some
-      earlier position covers, and the consumer goes on after it.
+      what some earlier position covers, and the consumer goes on after it.
     - Every record delivered is applied, ignored because a newer one of its entity is stored, or
-      kept in
-      quarantine. None is dropped because of load: back-pressure stops the reading.
+      kept in quarantine. None is dropped because of load: back-pressure stops the reading.
     - Records of one entity are applied in the order of its partition. Applying one twice changes
       nothing.
     - When `aligned` returns, the store holds every entity the provider stated, and no other, as of
-      some
-      moment after the call (eventual consistency, TR-548 3.17.1).
+      some moment after the call (eventual consistency, TR-548 3.17.1).
     - An entity is removed because the provider ended it, or because an attempt that began at the
-      start of
-      the log did not meet it. Never because of a lost connection or a guess.
+      start of the log did not meet it. Never because of a lost connection or a guess.
 
     What is not: no order between entities, nor between streams; a lag past the compaction delay
     loses intermediate states (not the last one); a reader of the store may see an entity ended and

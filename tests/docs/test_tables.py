@@ -1,5 +1,8 @@
 """The tables of the reference are whole: every key, error, deviation and command is told."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 import typer
@@ -12,6 +15,7 @@ from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
 
+KEY = re.compile(r"`(source|settings|sink)\.(\w+)`")
 STRUCTS: list[type[msgspec.Struct]] = [
     Options,
     StreamOptions,
@@ -75,3 +79,20 @@ def test_the_schema_is_that_of_a_new_store() -> None:
     for name in ("instep_stream", "instep_entity", "instep_change", "instep_quarantine"):
         assert f"CREATE TABLE {name} (" in told
     assert "CREATE VIEW instep_entities AS" in told
+
+
+def test_the_page_of_bounds_has_the_defaults_of_the_code() -> None:
+    page = Path(__file__).parents[2] / "docs" / "topics" / "bounds.md"
+    places: dict[str, type[msgspec.Struct]] = {
+        "source": Options,
+        "settings": ConsumerSettings,
+        "sink": SqlOptions,
+    }
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[0:1] == "|"]
+    named = [(place, key, row) for row in rows for place, key in KEY.findall(row)]
+    assert len(named) > 15
+    for place, key, row in named:
+        (field,) = (f for f in msgspec.structs.fields(places[place]) if f.name == key)
+        value = field.default or 0
+        spellings = (f"{value:,}", f"{value / 2**20:g} MiB", f"{value:g} s")
+        assert not value or any(spelling in row for spelling in spellings), (key, row)
