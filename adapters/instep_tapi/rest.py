@@ -63,23 +63,22 @@ class Rest:
         self._wall_clock = wall_clock
         self.clock_offset_us = 0
 
-    async def get(self, url: URL, *, accept: str = _ACCEPT, limit_bytes: int = 0) -> Answer:
-        """GET with login; 401 is answered by one renewal of it.
+    async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Answer:
+        """GET with login; 401 is answered by one renewal of it. Errors are cut, as is what need not
+        be whole, at `cut_bytes`.
 
         Raises `AuthenticationError`, `UnreachableError`, `TlsError`; any other status is an answer.
         """
         headers = await self._auth.headers()
-        answer = await self._send(url, headers, accept, limit_bytes)
+        answer = await self._send(url, headers, accept, cut_bytes)
         if answer.status == 401:
             headers = await self._auth.renew(headers, str(url))
-            answer = await self._send(url, headers, accept, limit_bytes)
+            answer = await self._send(url, headers, accept, cut_bytes)
             if answer.status == 401:
                 raise self._auth.refusal(str(url))
         return answer
 
-    async def _send(
-        self, url: URL, headers: dict[str, str], accept: str, limit_bytes: int
-    ) -> Answer:
+    async def _send(self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int) -> Answer:
         sent_s = self._wall_clock()
         try:
             async with (
@@ -89,11 +88,10 @@ class Rest:
                 ) as response,
             ):
                 self._note_clock(response.headers.get("Date"), sent_s)
-                found = response.status == HTTPStatus.OK
-                limit_bytes = limit_bytes or self._max_body_bytes
-                body = await read_body(
-                    response, limit_bytes if found else _MAX_ERROR_BYTES, whole=found
-                )
+                if response.status != HTTPStatus.OK:
+                    cut_bytes = _MAX_ERROR_BYTES
+                limit_bytes = cut_bytes or self._max_body_bytes
+                body = await read_body(response, limit_bytes, whole=not cut_bytes)
         except (*FOREIGN_ERRORS, SourceError) as error:
             raise source_error(error, url) from error
         return Answer(str(url), response.status, body)
@@ -113,7 +111,7 @@ class Rest:
         answer = await self.get(
             endpoint.with_path("/.well-known/host-meta"),
             accept="application/xrd+xml, application/jrd+json;q=0.9",
-            limit_bytes=_MAX_HOST_META_BYTES,
+            cut_bytes=_MAX_HOST_META_BYTES,  # a web site may answer every path with its own page
         )
         return restconf_root(answer.body, endpoint) if answer.found else None
 
