@@ -78,7 +78,7 @@ class SequenceCore:
             announced_at_us=self._announced_at_us,
             asked_to=clock.asked_to.copy(),
             acted_at_us=clock.acted_at_us,
-            recent=list(ledger.recent.items()),
+            recent=ledger.recent,
             epoch=self.epoch,
         )
 
@@ -146,7 +146,9 @@ class SequenceCore:
 
     def _end(self, outcome: Outcome, now_us: int) -> Outcome:
         """Deliver what can be, act on gaps that are due, see whether the sequence is complete."""
-        self._ledger.advance(self.next_number, outcome.deliver)
+        ledger = self._ledger
+        if ledger.held or ledger.passed:
+            ledger.advance(ledger.next_number, outcome.deliver)
         while self._act(now_us, outcome):
             pass
         if self.phase is SequencePhase.ENDING and self.next_number >= self._stop():
@@ -198,7 +200,7 @@ class SequenceCore:
             refusal = Refusal.CANCELLED
         elif number < ledger.next_number and self.phase not in FINAL:
             refusal = Refusal.GIVEN_UP
-        elif number >= self._stop():
+        elif self.phase in REFUSALS or number >= self._stop():
             refusal = self._beyond()
         else:
             refusal = Refusal.EXPIRED
@@ -206,7 +208,7 @@ class SequenceCore:
         outcome.refused.append((message, refusal))
 
     def _beyond(self) -> Refusal:
-        """Why a number from `_stop` on is refused."""
+        """Why a number from `_stop` on, or any after the end, is refused."""
         top = Refusal.OUT_OF_RANGE if self.last_number is None else Refusal.BEYOND_LAST
         return REFUSALS.get(self.phase, top)
 

@@ -21,7 +21,7 @@ Pairs = list[tuple[int, int]]
 """Ranges of numbers `(low, high)`, both ends included."""
 
 
-class Numbered(msgspec.Struct):
+class Numbered(msgspec.Struct, gc=False):
     """What the sequencer must know of a message. Adapters may subclass it to carry the message."""
 
     number: int

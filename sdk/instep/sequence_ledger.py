@@ -35,7 +35,7 @@ class Ledger:
         self.faulted = state.faulted.copy()
         self.held = {held.number: held for held in state.held}
         self.held_bytes = sum(held.size_bytes for held in state.held)
-        self.recent = dict(state.recent)
+        self.recent = state.recent
         self.passed = self._passed_over()
         self._expiries: list[tuple[int, int]] = []
         self._index_expiries()
@@ -116,23 +116,14 @@ class Ledger:
 
     # -- what was received -----------------------------------------------------------------------
 
-    def fold(self, accepted: list[Numbered]) -> None:
-        """Add what was accepted to the ranges, and remember the last contents."""
-        if not accepted:
-            return
-        numbers = [message.number for message in accepted]
-        if len(numbers) > 1:
-            numbers.sort()
+    def fold(self, accepted: list[Numbered], numbers: list[int]) -> None:
+        """Add what was accepted, with rising numbers, and remember the last contents."""
         self.received.add_sorted(numbers)
         if self.faulted:
             # New content after a fault is the content that counts (rule 7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
-        recent = self.recent
-        for message in accepted[-REMEMBERED_DIGESTS:]:
-            if message.digest:
-                recent[message.number] = message.digest
-        while len(recent) > REMEMBERED_DIGESTS:
-            del recent[next(iter(recent))]
+        contents = [(message.number, message.digest) for message in accepted[-REMEMBERED_DIGESTS:]]
+        self.recent = (self.recent + contents)[-REMEMBERED_DIGESTS:]
 
     def settled_ahead(self, number: int) -> bool:
         """Whether no message is wanted under a number that is not held: filled or cancelled."""
@@ -141,11 +132,13 @@ class Ledger:
     def digest(self, number: int) -> bytes:
         """The content received under a number; empty where it is not remembered."""
         held = self.held.get(number)
-        return held.digest if held else self.recent.get(number, b"")
+        if held is not None:
+            return held.digest
+        return next((digest for recent, digest in self.recent if recent == number), b"")
 
     def add_fault(self, number: int) -> None:
         """The number was answered with a fault; other content may come under it."""
-        self.recent.pop(number, None)
+        self.recent = [content for content in self.recent if content[0] != number]
         self.faulted.add(number)
         if self._settings.fault_policy is FaultPolicy.SKIP and number >= self.next_number:
             self.passed.add(number)

@@ -9,7 +9,7 @@ from instep.sequence_transitions import SequencePhase
 
 __all__ = ["REMEMBERED_DIGESTS", "Held", "SequencerState"]
 
-REMEMBERED_DIGESTS = 16
+REMEMBERED_DIGESTS = 8
 """Contents that are still compared with a repetition after delivery (SDPi R0802: the last one)."""
 
 

@@ -24,6 +24,7 @@ The driver's part beside that: `tick` at `due_us`. `now_us` never goes back with
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from instep.ranges import Ranges
 from instep.sequence_core import SequenceCore
@@ -41,6 +42,8 @@ from instep.sequence_transitions import (
 
 __all__ = ["Sequencer"]
 
+_NUMBER = attrgetter("number")
+
 
 class Sequencer(SequenceCore):
     """One numbered sequence. The module says what it promises and how it is driven."""
@@ -48,25 +51,39 @@ class Sequencer(SequenceCore):
     # -- messages --------------------------------------------------------------------------------
 
     def receive(self, messages: Sequence[Numbered], now_us: int) -> Outcome:
-        """Messages arrived, in this order: each is accepted, a duplicate, or refused (rule 1)."""
+        """Messages arrived together: each is accepted, a duplicate, or refused (rule 1).
+
+        Of two copies of a number the first counts.
+        """
         outcome = self._begin(now_us)
-        ledger, deliver, stop = self._ledger, outcome.deliver, self._stop()
+        ledger, stop = self._ledger, self._stop()
         held, passed, turn = ledger.held, ledger.passed, ledger.next_number
+        after = turn + len(messages)
+        numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+        if not held and not passed and after <= stop and numbers == list(range(turn, after)):
+            # All in order, the common case: this is all that it costs.
+            outcome.accepted, outcome.deliver = list(messages), numbers
+            ledger.next_number = after
+            ledger.fold(outcome.accepted, numbers)
+            return self._end(outcome, now_us)
+        deliver = outcome.deliver
         accept, release = outcome.accepted.append, deliver.append
         settled: list[Numbered] = []
-        # What is in order is the common case, and the first branches are all that it costs.
-        for message in messages:
+        # What arrived together need not wait for each other, so the lowest number goes first.
+        for message in sorted(messages, key=_NUMBER):
             number = message.number
-            expires_at_us = message.expires_at_us
-            if expires_at_us and expires_at_us <= now_us:
-                settled.append(message)
-            elif number == turn < stop:
+            if number == turn < stop and not 0 < message.expires_at_us <= now_us:
                 accept(message)
                 release(number)
                 turn += 1
                 if turn in held or passed:
                     turn = ledger.advance(turn, deliver)
-            elif number < turn or number in held or (passed and ledger.settled_ahead(number)):
+            elif (
+                number < turn
+                or number in held
+                or 0 < message.expires_at_us <= now_us
+                or (passed and ledger.settled_ahead(number))
+            ):
                 settled.append(message)
             elif number >= stop:
                 outcome.refused.append((message, self._beyond()))
@@ -75,7 +92,7 @@ class Sequencer(SequenceCore):
             else:
                 outcome.refused.append((message, Refusal.FULL))
         ledger.next_number = turn
-        ledger.fold(outcome.accepted)
+        ledger.fold(outcome.accepted, [message.number for message in outcome.accepted])
         for message in settled:
             self._settled(message, outcome)
         return self._end(outcome, now_us)

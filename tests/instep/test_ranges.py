@@ -78,7 +78,7 @@ class RangesMachine(RuleBasedStateMachine):
         assert all(high + 1 < low for high, low in ends), "two ranges touch"
 
 
-TestRangesMachine = RangesMachine.TestCase
+TestRanges = pytest.mark.hypothesis(RangesMachine.TestCase)
 
 
 @given(SETS, SETS)
