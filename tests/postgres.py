@@ -19,11 +19,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+from trustme import LeafCert
 
 __all__ = ["Missing", "Server", "serving"]
 
 _START_S = 60.0
 _USER = "nobody"
+_SETTINGS = (
+    "listen_addresses=127.0.0.1",
+    # What a killed process has written is kept by the system: fsync is for power loss.
+    "fsync=off",
+    "deadlock_timeout=100ms",
+)
 
 
 class Missing(Exception):
@@ -51,10 +58,10 @@ def programs() -> Path:
 class Server:
     """One server on a loopback port, with its data in a folder."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, certificate: LeafCert | None = None) -> None:
         self._bin = programs()
         self._data = folder / "data"
-        self._settings = settings
+        self._settings = list(_SETTINGS)
         self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
@@ -67,16 +74,28 @@ class Server:
         self._run(
             "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
         )
+        if certificate is not None:
+            self._use_tls(certificate)
+
+    def _use_tls(self, certificate: LeafCert) -> None:
+        pem, key = self._data / "server.pem", self._data / "server.key"
+        certificate.cert_chain_pems[0].write_to_path(pem)
+        certificate.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
+        if os.geteuid() == 0:
+            shutil.chown(key, _USER)
+        self._settings += ["ssl=on", f"ssl_cert_file={pem}", f"ssl_key_file={key}"]
 
     def _popen(self, program: str, *options: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [self._bin / program, "-D", self._data, *options],
-            cwd="/",
-            stdout=self._log.open("ab"),
-            stderr=subprocess.STDOUT,
-            user=_USER if os.geteuid() == 0 else None,
-            extra_groups=[] if os.geteuid() == 0 else None,
-        )
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [self._bin / program, "-D", self._data, *options],
+                cwd="/",
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                user=_USER if os.geteuid() == 0 else None,
+                extra_groups=[] if os.geteuid() == 0 else None,
+            )
 
     def _run(self, program: str, *options: str) -> None:
         if self._popen(program, *options).wait(_START_S) != 0:
@@ -87,9 +106,7 @@ class Server:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        # What a killed process has written is kept by the system: fsync is for power loss.
-        settings = ["fsync=off", "listen_addresses=127.0.0.1", *self._settings]
-        options = [part for setting in settings for part in ("-c", setting)]
+        options = [part for setting in self._settings for part in ("-c", setting)]
         deadline_s = time.monotonic() + _START_S
         while True:
             if self._process is None or self._process.poll() is not None:
@@ -145,12 +162,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*settings: str) -> Iterator[Server]:
-    """A running server, gone afterwards. Raises `Missing`."""
+def serving(certificate: LeafCert | None = None) -> Iterator[Server]:
+    """A running server, with TLS where it has a certificate; gone afterwards. Raises `Missing`."""
     programs()
     # Not where pytest keeps its folders: another user has to get there.
     with tempfile.TemporaryDirectory(prefix="instep-postgres-") as name:
-        server = Server(Path(name), *settings)
+        server = Server(Path(name), certificate)
         server.start()
         try:
             yield server

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, text
 
 from instep.errors import SinkError
 from instep_sql import postgres_errors
@@ -115,7 +115,9 @@ class Postgres:
 
     def __init__(self, options: SqlOptions) -> None:
         self._options = options
-        shown = options.place.set(drivername="postgresql", password=None, query={})
+        url = options.place
+        # Made anew: `set` cannot take a password away.
+        shown = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.where = shown.render_as_string()
 
     def writer(self) -> Engine:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from instep.errors import StoreUnavailableError
 from instep.records import Unreadable
 
-__all__ = ["keep", "mark_replayed"]
+__all__ = ["drop", "keep", "mark_replayed"]
 
 _DIGEST_BYTES: Final = 16
 _KEEP: Final = text("""
@@ -24,6 +24,12 @@ _FORGET_REPLAYED: Final = text("""
     DELETE FROM instep_quarantine WHERE id IN (
         SELECT id FROM instep_quarantine
         WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id LIMIT :excess)
+""")
+_DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
+_DROP_ALL: Final = text("DELETE FROM instep_quarantine")
+_DROP_STREAM: Final = text("""
+    DELETE FROM instep_quarantine
+    WHERE stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
 """)
 _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
 
@@ -64,8 +70,8 @@ def keep(
         raise StoreUnavailableError(
             f"the quarantine of the stream is full ({limit_records:,} records)",
             where=where,
-            hint="look at it with `instep quarantine list` and replay what can be read, "
-            "or raise quarantine_max_records",
+            hint="look at it with `instep quarantine list`, replay what can be read and drop the "
+            "rest, or raise quarantine_max_records",
             limit_records=limit_records,
         )
 
@@ -73,6 +79,15 @@ def keep(
 def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
     """The record was read after all; it stays until its place is needed."""
     connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
+
+
+def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) -> int:
+    """Forget these records; None: all of the stream, or of the store. Returns how many it were."""
+    if ids is not None:
+        return sum(connection.execute(_DROP, {"id": id}).rowcount for id in ids)
+    if stream is not None:
+        return connection.execute(_DROP_STREAM, {"stream": stream}).rowcount
+    return connection.execute(_DROP_ALL).rowcount
 
 
 def _digest(unreadable: Unreadable) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -206,10 +206,22 @@ class SqlReader:
             quarantine.mark_replayed(connection, id, now_us)
             return done.written + done.deleted
 
+        return await self._write(work)
+
+    async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
+        """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
+
+        def work(connection: Connection) -> int:
+            schema.migrate(connection, self._dialect)
+            return quarantine.drop(connection, ids, stream)
+
+        return await self._write(work)
+
+    async def _write(self, work: Callable[[Connection], int]) -> int:
         if self._shared:
             return await self.database.run(work)
         await self._fetch(lambda _: None)
-        writing = Database(self._dialect.writer, self._dialect, "replay")
+        writing = Database(self._dialect.writer, self._dialect, "quarantine")
         try:
             return await writing.run(work)
         finally:

@@ -94,6 +94,7 @@ class SqlStore:
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
         info, journal = streams.dump_info(stream), self.options.journal
         now = self._clock_us()
+        streams.hold(connection, self._name, stream.id)
         row = streams.find(connection, self._name, stream.id)
         if row is None:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
@@ -117,6 +118,7 @@ class SqlStore:
             return writer.commit(connection, self._dialect, self.options, row, batch, now_us)
 
         def committed(connection: Connection) -> bool:
+            streams.hold(connection, self._name, batch.stream)
             no = self._row(connection, batch.stream).no
             return streams.stands_at(connection, no, batch.position, now_us)
 

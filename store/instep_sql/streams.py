@@ -126,7 +126,10 @@ def dump_info(info: StreamInfo) -> str:
 
 
 def hold(connection: Connection, consumer: str, stream: str) -> None:
-    """Keep others from committing on the stream until the transaction ends."""
+    """Keep others from committing on the stream until the transaction ends.
+
+    Waits for a commit under way, also for one whose connection was lost on the client's side only.
+    """
     connection.execute(_HOLD, {"consumer": consumer, "stream": stream})
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 from instep.ports import Mode, StreamInfo
 from instep.position import Position
@@ -79,6 +79,14 @@ class Stage:
 
     async def told(self) -> list[tuple[str, str]]:
         return [(change.key, change.change.value) for change in await self.changes()]
+
+
+class Stages(Protocol):
+    """Opens a store and one stream in it."""
+
+    def __call__(
+        self, stream: StreamInfo | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Stage]: ...
 
 
 @asynccontextmanager

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import Connection, text
 
 from instep.errors import SinkError
-from tests.instep_sql.made import info, said, stage
+from tests.instep_sql.made import Stages, info, said
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_cancelled_commit_is_whole_or_not_there() -> None:
+async def test_a_cancelled_commit_is_whole_or_not_there(stage: Stages) -> None:
     async with stage() as at:
         for n in range(20):
             task = asyncio.create_task(
@@ -29,7 +29,7 @@ async def test_a_cancelled_commit_is_whole_or_not_there() -> None:
             assert times == (set() if token is None else {int(token[1:])})
 
 
-async def test_what_comes_after_a_cancelled_transaction_sees_its_outcome() -> None:
+async def test_what_comes_after_a_cancelled_transaction_sees_its_outcome(stage: Stages) -> None:
     async with stage() as at:
         entered, go_on = threading.Event(), threading.Event()
 
@@ -50,7 +50,7 @@ async def test_what_comes_after_a_cancelled_transaction_sees_its_outcome() -> No
         await closing
 
 
-async def test_an_error_after_cancelling_is_not_reported_as_forgotten() -> None:
+async def test_an_error_after_cancelling_is_not_reported_as_forgotten(stage: Stages) -> None:
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with stage() as at:
@@ -64,7 +64,7 @@ async def test_an_error_after_cancelling_is_not_reported_as_forgotten() -> None:
     assert reported == []
 
 
-async def test_a_closed_store_says_so() -> None:
+async def test_a_closed_store_says_so(stage: Stages) -> None:
     async with stage() as at:
         await at.store.close()
         await at.store.close()
@@ -72,7 +72,7 @@ async def test_a_closed_store_says_so() -> None:
             await at.commit(said("a", 1))
 
 
-async def test_a_store_not_opened_says_so() -> None:
+async def test_a_store_not_opened_says_so(stage: Stages) -> None:
     async with stage() as at:
         at.store._consumer = None
         with pytest.raises(SinkError, match=r"call open\(consumer\) first"):

@@ -6,16 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from instep.errors import JournalOffError, SinkError
 from instep.reading import Change, ChangeKind
 from instep.records import Kind, SweepStep
-from tests.instep_sql.made import Stage, ended, info, said, stage
+from tests.instep_sql.made import Stage, Stages, ended, info, said
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_each_change_is_told_in_order_also_those_folded_away() -> None:
+async def test_each_change_is_told_in_order_also_those_folded_away(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 1), said("b", 2), said("a", 3), ended("a", 4))
         assert await at.told() == [
@@ -27,7 +28,7 @@ async def test_each_change_is_told_in_order_also_those_folded_away() -> None:
         assert list(await at.entities()) == ["b"]
 
 
-async def test_an_unchanged_statement_is_no_change() -> None:
+async def test_an_unchanged_statement_is_no_change(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 1, b"{}"), said("a", 2, b"{}"))
         at.lineage = at.attempt = 2
@@ -36,14 +37,14 @@ async def test_an_unchanged_statement_is_no_change() -> None:
         assert (await at.entities())["a"].attempt == 2
 
 
-async def test_what_rule_3_ignores_is_no_change() -> None:
+async def test_what_rule_3_ignores_is_no_change(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 9))
         await at.commit(said("a", 5), ended("a", 6), said("a", 7), ended("b", 8))
         assert await at.told() == [("a", "created")]
 
 
-async def test_a_change_says_what_who_and_when() -> None:
+async def test_a_change_says_what_who_and_when(stage: Stages) -> None:
     async with stage(journal="previous", clock_us=lambda: 77) as at:
         await at.commit(said("a", 1, b"1", entity_class="LINK"))
         await at.commit(said("a", 2, b"2", entity_class="LINK"), ended("a", 3, Kind.TOMBSTONE))
@@ -74,7 +75,7 @@ async def test_a_change_says_what_who_and_when() -> None:
         ("previous", [(b"1", None), (b"2", b"1"), (b"", b"2")]),
     ],
 )
-async def test_bodies_are_kept_as_asked(mode: str, expected: list[Any]) -> None:
+async def test_bodies_are_kept_as_asked(stage: Stages, mode: str, expected: list[Any]) -> None:
     async with stage(journal=mode) as at:
         await at.commit(said("a", 1, b"1"), said("a", 2, b"2"))
         at.attempt = 2
@@ -84,7 +85,7 @@ async def test_bodies_are_kept_as_asked(mode: str, expected: list[Any]) -> None:
         assert (changes[-1].change, changes[-1].kind) == (ChangeKind.SWEPT, None)
 
 
-async def test_a_subscriber_goes_on_from_its_cursor() -> None:
+async def test_a_subscriber_goes_on_from_its_cursor(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(*[said(f"k{n}", n) for n in range(1200)])
         first = await at.changes()
@@ -93,8 +94,8 @@ async def test_a_subscriber_goes_on_from_its_cursor() -> None:
         assert [change.key for change in await at.changes(first[-1].cursor)] == ["late"]
 
 
-async def test_a_subscriber_that_follows_gets_what_comes(tmp_path: Any) -> None:
-    async with stage(f"sqlite:///{tmp_path}/s.db", journal="changes") as at:
+async def test_a_subscriber_that_follows_gets_what_comes(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
         got: list[str] = []
 
         async def follow() -> None:
@@ -112,7 +113,7 @@ async def test_a_subscriber_that_follows_gets_what_comes(tmp_path: Any) -> None:
         assert got == ["a", "end"]
 
 
-async def test_changes_of_one_stream() -> None:
+async def test_changes_of_one_stream(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 1))
         await at.store.position(info("other"))
@@ -120,14 +121,14 @@ async def test_changes_of_one_stream() -> None:
         assert [c.key async for c in at.store.changes(stream="s1")] == ["a"]
 
 
-async def test_without_a_journal_changes_are_refused() -> None:
+async def test_without_a_journal_changes_are_refused(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1))
         with pytest.raises(JournalOffError, match='set journal = "changes"'):
             await at.changes()
 
 
-async def test_retention_by_number_and_the_subscriber_that_was_away_too_long() -> None:
+async def test_retention_by_number_and_the_subscriber_that_was_away_too_long(stage: Stages) -> None:
     async with stage(journal="changes", journal_retention_records=10) as at:
         for n in range(40):
             await at.commit(said(f"k{n}", n))
@@ -138,7 +139,7 @@ async def test_retention_by_number_and_the_subscriber_that_was_away_too_long() -
         assert caught.value.data["oldest"] == 31
 
 
-async def test_retention_by_age_and_cursors_are_never_given_twice() -> None:
+async def test_retention_by_age_and_cursors_are_never_given_twice(stage: Stages) -> None:
     now = [0]
     async with stage(journal="changes", journal_retention_s=10, clock_us=lambda: now[0]) as at:
         await at.commit(said("a", 1))
@@ -152,18 +153,16 @@ async def test_retention_by_age_and_cursors_are_never_given_twice() -> None:
         assert [c.cursor for c in await at.changes()] == [3]
 
 
-async def test_a_long_journal_is_trimmed_in_pieces() -> None:
+async def test_a_long_journal_is_trimmed_in_pieces(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(*[said(f"k{n}", n) for n in range(5_000)])
         stage_two = Stage(at.store, at.position)
-        at.store.options = type(at.store.options)(
-            url="sqlite://", journal=at.store.options.journal, journal_retention_records=1
-        )
+        at.store.options = replace(at.store.options, journal_retention_records=1)
         await stage_two.commit(said("x", 9_000))
         assert 3_000 < len(await at.changes()) < 4_001
 
 
-async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time() -> None:
+async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 900))
         at.lineage = at.attempt = 2

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
-from typing import NamedTuple
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from instep.reading import ChangeKind
 from instep.records import Record, SweepStep
@@ -34,10 +40,12 @@ class Row(NamedTuple):
 class StoreMachine(RuleBasedStateMachine):
     """Commits, attempts, other lineages, sweeps and restarts in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: str, numbers: count[int]) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.url = f"sqlite:///{Path(self.folder.name) / 's.db'}"
+        number = next(numbers)
+        self.options: dict[str, Any] = {"url": f"{database}{number}"}
+        if database.startswith("postgresql"):
+            self.options = {"url": database, "schema": f"s{number}"}
         self.runner = asyncio.Runner()
         self.model: dict[str, Row] = {}
         self.attempt = self.lineage = 1
@@ -45,7 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         async def start() -> Stage:
-            store = SqlStore(self.url, journal="previous", synchronous="normal")
+            store = SqlStore(**self.options, journal="previous", synchronous="normal")
             await store.open("east")
             return Stage(store, await store.position(info()))
 
@@ -120,8 +128,12 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.runner.run(self.at.store.close())
         self.runner.close()
-        self.folder.cleanup()
 
 
-TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+@pytest.mark.hypothesis
+def test_the_store_is_the_model(database: str) -> None:
+    examples = 40 if database.startswith("sqlite") else 15
+    run_state_machine_as_test(
+        partial(StoreMachine, database, count()),  # type: ignore[arg-type]  # any factory will do
+        settings=settings(max_examples=examples, stateful_step_count=15, deadline=None),
+    )

@@ -10,7 +10,7 @@ import pytest
 from instep.ports import Mode
 from instep.reading import ChangeKind
 from instep.records import Kind, Record, SweepStep
-from tests.instep_sql.made import BY_CHANGE, Stage, ended, said, shown, stage
+from tests.instep_sql.made import BY_CHANGE, Stage, Stages, ended, said, shown
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,14 +32,14 @@ async def only(at: Stage) -> Any:
     return msgspec.json.decode(entity.body)
 
 
-async def test_the_first_statement_is_whole_and_stays_verbatim() -> None:
+async def test_the_first_statement_is_whole_and_stays_verbatim(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(said("u1", 1, b'{ "uuid": "u1" }', whole=False))
         assert await at.bodies() == {"u1": b'{ "uuid": "u1" }'}
 
 
 @pytest.mark.parametrize("key", ["u1/port/1", "u1:port:1", "u1|1", "other-key"])
-async def test_a_change_goes_into_its_entity(key: str) -> None:
+async def test_a_change_goes_into_its_entity(stage: Stages, key: str) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE))
         change = {"uuid": "u1", "port": [{"local-id": "1", "speed": 40}]}
@@ -50,7 +50,7 @@ async def test_a_change_goes_into_its_entity(key: str) -> None:
         assert (entity.key, entity.token, entity.appended_at_us) == ("u1", "t2", 2)
 
 
-async def test_statements_of_one_key_are_merged_deep() -> None:
+async def test_statements_of_one_key_are_merged_deep(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1", 2, {"state": {"oper": "DISABLED"}}))
         await at.commit(part("u1", 3, {"tags": ["c"], "new": {"x": 1}}))
@@ -61,20 +61,20 @@ async def test_statements_of_one_key_are_merged_deep() -> None:
         }
 
 
-async def test_parts_are_merged_in_the_order_of_the_log_not_of_arrival() -> None:
+async def test_parts_are_merged_in_the_order_of_the_log_not_of_arrival(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/b", 9, {"v": 9}), part("u1/a", 5, {"v": 5}))
         assert (await only(at))["v"] == 9
 
 
-async def test_rule_3_an_older_change_of_a_key_is_ignored() -> None:
+async def test_rule_3_an_older_change_of_a_key_is_ignored(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/a", 9, {"v": 9}))
         await at.commit(part("u1/a", 5, {"v": 5}))
         assert (await only(at))["v"] == 9
 
 
-async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more() -> None:
+async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/port/1", 2, {"port": [{"local-id": "3"}]}))
         await at.commit(ended("u1/port/1", 3))
@@ -93,7 +93,9 @@ async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more() -> No
         ("u1:name:label", {"name": []}),
     ],
 )
-async def test_a_tombstone_removes_a_sub_tree_of_the_base(key: str, gone: dict[str, Any]) -> None:
+async def test_a_tombstone_removes_a_sub_tree_of_the_base(
+    stage: Stages, key: str, gone: dict[str, Any]
+) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE))
         await at.commit(ended(key, 2), ended(key, 3, Kind.TOMBSTONE))
@@ -101,7 +103,7 @@ async def test_a_tombstone_removes_a_sub_tree_of_the_base(key: str, gone: dict[s
         assert [q async for q in at.store.reader.quarantine()] == []
 
 
-async def test_a_tombstone_that_names_nothing_is_quarantined() -> None:
+async def test_a_tombstone_that_names_nothing_is_quarantined(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE))
         await at.commit(ended("u1/nothing/here", 2))
@@ -111,14 +113,14 @@ async def test_a_tombstone_that_names_nothing_is_quarantined() -> None:
         assert b"u1/nothing/here" in kept.raw
 
 
-async def test_a_change_that_is_no_object_is_quarantined() -> None:
+async def test_a_change_that_is_no_object_is_quarantined(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), said("u1/a", 2, b"[1]", whole=False))
         assert await only(at) == NODE
         assert [q.token async for q in at.store.reader.quarantine()] == ["t2"]
 
 
-async def test_the_end_of_the_entity_takes_all_its_parts() -> None:
+async def test_the_end_of_the_entity_takes_all_its_parts(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"v": 1}))
         assert (await at.commit(ended("u1", 3))).deleted == 1
@@ -126,7 +128,7 @@ async def test_the_end_of_the_entity_takes_all_its_parts() -> None:
         assert await only(at) == {"uuid": "u1"}
 
 
-async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest() -> None:
+async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(
             part("u1", 1, NODE | {"old": 1}),
@@ -143,7 +145,7 @@ async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest() -> N
         assert (await at.bodies())["u2/a"] == b'{"fresh":1}'
 
 
-async def test_the_journal_tells_composed_bodies() -> None:
+async def test_the_journal_tells_composed_bodies(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE, journal="bodies") as at:
         await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}), ended("u1/a", 3))
         assert [(c.key, c.body) for c in await at.changes()] == [
@@ -153,14 +155,14 @@ async def test_the_journal_tells_composed_bodies() -> None:
         ]
 
 
-async def test_a_whole_statement_holds_the_changes_before_it() -> None:
+async def test_a_whole_statement_holds_the_changes_before_it(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"a": 1}), part("u1/b", 9, {"b": 1}))
         await at.commit(said("u1", 5, msgspec.json.encode({"uuid": "u1"})))
         assert await only(at) == {"uuid": "u1", "b": 1}
 
 
-async def test_the_journal_tells_what_the_sweep_took_from_an_entity() -> None:
+async def test_the_journal_tells_what_the_sweep_took_from_an_entity(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE, journal="previous") as at:
         await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}))
         at.attempt = 2
@@ -172,7 +174,7 @@ async def test_the_journal_tells_what_the_sweep_took_from_an_entity() -> None:
         assert await only(at) == {"x": 1}
 
 
-async def test_a_baseline_replaces_what_changes_have_made() -> None:
+async def test_a_baseline_replaces_what_changes_have_made(stage: Stages) -> None:
     info = msgspec.structs.replace(BY_CHANGE, mode=Mode.BASELINE)
     async with stage(stream=info) as at:
         await at.commit(shown("u1", 5, b'{"uuid":"u1","x":1}'), by_uuid=True)
@@ -186,7 +188,7 @@ async def test_a_baseline_replaces_what_changes_have_made() -> None:
 
 
 @pytest.mark.parametrize("depth", [500, 950, 100_000])
-async def test_a_deep_body_harms_nothing_else(depth: int) -> None:
+async def test_a_deep_body_harms_nothing_else(stage: Stages, depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(said("u1", 1, deep, whole=False), said("u1/a", 2, deep, whole=False))
@@ -196,7 +198,7 @@ async def test_a_deep_body_harms_nothing_else(depth: int) -> None:
 
 @pytest.mark.parametrize("other_attempt", [True, False])
 async def test_a_tombstone_counts_again_when_the_base_was_stated_again(
-    other_attempt: bool,
+    stage: Stages, other_attempt: bool
 ) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), ended("u1/state", 2))
@@ -209,7 +211,9 @@ async def test_a_tombstone_counts_again_when_the_base_was_stated_again(
         assert "state" not in await only(at)
 
 
-async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended() -> None:
+async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended(
+    stage: Stages,
+) -> None:
     async with stage(stream=BY_CHANGE, journal="changes") as at:
         await at.commit(part("u1", 1, NODE), part("u1/a", 5, {"a": 1}), ended("u1/a", 6))
         assert await only(at) == NODE
@@ -219,7 +223,7 @@ async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended()
         assert [what for _, what in await at.told()] == ["created", "updated", "updated"]
 
 
-async def test_the_end_of_the_newest_change_is_written_across_batches() -> None:
+async def test_the_end_of_the_newest_change_is_written_across_batches(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE))
         await at.commit(part("u1/a", 5, {"a": 1}))

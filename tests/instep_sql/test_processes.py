@@ -36,19 +36,18 @@ async def start(url: str, consumer: str, batches: int) -> asyncio.subprocess.Pro
 
 
 async def test_rule_1_the_position_is_never_ahead_of_the_data_whenever_killed(
-    tmp_path: Path,
+    database: str,
 ) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     ordinal = 0
     for _ in range(20):
-        process = await start(url, "east", 1_000_000)
+        process = await start(database, "east", 1_000_000)
         await asyncio.sleep(chance.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        async with SqlStore(url) as store:
+        async with SqlStore(database) as store:
             await store.open("east")
             at = Stage(store, await store.position(info()))
             assert at.position.ordinal >= ordinal
@@ -61,13 +60,12 @@ async def test_rule_1_the_position_is_never_ahead_of_the_data_whenever_killed(
     assert ordinal > 0
 
 
-async def test_processes_write_one_file_at_once(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    processes = [await start(url, f"consumer-{n}", 30) for n in range(3)]
+async def test_processes_write_one_file_at_once(database: str) -> None:
+    processes = [await start(database, f"consumer-{n}", 30) for n in range(3)]
     for process in processes:
         output, _ = await asyncio.wait_for(process.communicate(), 60)
         assert (output, process.returncode) == (b"done\n", 0)
-    reader = sink.reader(url)
+    reader = sink.reader(database)
     statuses = await reader.streams()
     changes = [change async for change in reader.changes()]
     await reader.close()

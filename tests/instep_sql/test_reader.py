@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from instep.position import Position
 from instep.records import Batch, Delivery, Record, Unreadable
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
-from tests.instep_sql.made import Stage, ended, info, said, stage
+from tests.instep_sql.made import Stage, Stages, ended, info, said
+from tests.instep_sql.made import stage as made_stage
+from tests.postgres import Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,7 +24,7 @@ def unreadable(raw: bytes, token: str | None = None) -> Unreadable:
     return Unreadable("s1", raw, "no entity-key", token)
 
 
-async def test_streams_show_position_counts_and_description() -> None:
+async def test_streams_show_position_counts_and_description(stage: Stages) -> None:
     described = info(tombstone_retention_s=float("inf"), readable=frozenset({"NODE"}))
     async with stage(stream=described, clock_us=lambda: 5) as at:
         await at.commit(said("a", 1), said("b", 1), unreadable=[unreadable(b"x")])
@@ -33,20 +36,22 @@ async def test_streams_show_position_counts_and_description() -> None:
         assert (status.info["kind"], status.info["readable"]) == ("tapi", ["NODE"])
 
 
-async def test_entities_come_in_pages_and_in_the_order_of_arrival(tmp_path: Path) -> None:
-    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+async def test_entities_come_in_pages_and_in_the_order_of_arrival(
+    stage: Stages, database: str
+) -> None:
+    async with stage() as at:
         keys = [f"k{n * 7919 % 1301}" for n in range(1301)]
         await at.commit(*[said(key, n) for n, key in enumerate(keys)])
         await at.commit(said(keys[0], 5000, entity_class="LINK"))
-        reader = sink.reader(f"sqlite:///{tmp_path}/s.db")
+        reader = sink.reader(database)
         assert [entity.key async for entity in reader.entities()] == keys
         assert [e.key async for e in reader.entities(entity_class="LINK")] == [keys[0]]
         assert [e.key async for e in reader.entities(stream="none")] == []
         await reader.close()
 
 
-async def test_reading_goes_on_while_the_writer_commits(tmp_path: Path) -> None:
-    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+async def test_reading_goes_on_while_the_writer_commits(stage: Stages) -> None:
+    async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(1200)])
         seen = []
         async for entity in at.store.reader.entities():
@@ -56,8 +61,8 @@ async def test_reading_goes_on_while_the_writer_commits(tmp_path: Path) -> None:
         assert seen == [f"k{n}" for n in range(1200) if n != 700] + ["late"]
 
 
-async def test_plain_sql_sees_names_times_and_json(tmp_path: Path) -> None:
-    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+async def test_plain_sql_sees_names_times_and_json_in_sqlite(tmp_path: Path) -> None:
+    async with made_stage(f"sqlite:///{tmp_path}/s.db") as at:
         at_us = 1_667_562_629_000_123
         await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"))
     with sqlite3.connect(tmp_path / "s.db") as connection:
@@ -68,7 +73,23 @@ async def test_plain_sql_sees_names_times_and_json(tmp_path: Path) -> None:
         ]
 
 
-async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason() -> None:
+async def test_plain_sql_sees_names_times_and_json_in_postgresql(
+    postgres: Server, postgres_database: str
+) -> None:
+    async with made_stage(postgres_database) as at:
+        at_us = 1_667_562_629_000_123
+        await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"), said("b", 2, b"\xff"))
+    columns = "consumer, stream, key, uuid, appended_at, body::json -> 'x' ->> 1"
+    query = f"SELECT {columns} FROM instep_entities WHERE body IS NOT NULL"
+    appended_at = datetime(2022, 11, 4, 11, 50, 29, 123, tzinfo=UTC)
+    assert postgres.execute(query, postgres_database) == [
+        ("east", "s1", "a", "u", appended_at, "2")
+    ]
+
+
+async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason(
+    stage: Stages,
+) -> None:
     async with stage(clock_us=lambda: 9) as at:
         await at.commit(unreadable=[unreadable(b"\xff{", "t1"), unreadable(b"\xff{")])
         kept = [one async for one in at.store.reader.quarantine()]
@@ -78,14 +99,14 @@ async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason()
         assert [one.id async for one in at.store.reader.quarantine(stream="none")] == []
 
 
-async def test_rule_11_a_log_read_again_does_not_fill_the_quarantine() -> None:
+async def test_rule_11_a_log_read_again_does_not_fill_the_quarantine(stage: Stages) -> None:
     async with stage() as at:
         for _ in range(3):
             await at.commit(unreadable=[unreadable(b"{", "t1"), unreadable(b"{", "t2")])
         assert [one.token async for one in at.store.reader.quarantine()] == ["t1", "t2"]
 
 
-async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room() -> None:
+async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room(stage: Stages) -> None:
     async with stage(quarantine_max_records=2, journal="changes") as at:
         await at.commit(said("a", 9), unreadable=[unreadable(b"1", "t1"), unreadable(b"2", "t2")])
         with pytest.raises(StoreUnavailableError, match="instep quarantine"):
@@ -99,11 +120,12 @@ async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room() -> None:
         assert [one.token async for one in reader.quarantine()] == ["t2", "t3"]
 
 
-async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    async with stage(url) as at:
+async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(
+    stage: Stages, database: str
+) -> None:
+    async with stage() as at:
         await at.commit(unreadable=[unreadable(b"1")])
-        reader = sink.reader(url)
+        reader = sink.reader(database)
         assert await reader.replay(1, Delivery([said("a", 5)])) == 1
         await reader.close()
         await at.commit(said("b", 6))
@@ -112,7 +134,7 @@ async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(tmp_pat
         assert one.replayed_at_us is not None
 
 
-async def test_what_still_cannot_be_read_stays() -> None:
+async def test_what_still_cannot_be_read_stays(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(unreadable=[unreadable(b"1")])
         with pytest.raises(SinkError, match="record 1 still cannot be read: no entity-key"):
@@ -122,9 +144,8 @@ async def test_what_still_cannot_be_read_stays() -> None:
         assert (await at.store.reader.streams())[0].quarantined == 1
 
 
-async def test_consumers_and_streams_share_one_file(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    async with SqlStore(url) as east, SqlStore(url) as west:
+async def test_consumers_and_streams_share_one_file(database: str) -> None:
+    async with SqlStore(database) as east, SqlStore(database) as west:
         for store, consumer in ((east, "east"), (west, "west")):
             await store.open(consumer)
             for stream in ("s1", "s2"):
@@ -150,10 +171,10 @@ async def test_a_reader_makes_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_reader_names_a_database_without_store(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "other.db") as connection:
+async def test_a_reader_names_a_database_without_store(database: str, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "s.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
-    reader = sink.reader(f"sqlite:///{tmp_path}/other.db")
+    reader = sink.reader(database)
     with pytest.raises(SinkError, match="holds no store of instep"):
         await reader.streams()
     await reader.close()

@@ -149,3 +149,12 @@ async def test_a_number_that_no_column_holds_is_an_error_with_a_place() -> None:
         with pytest.raises(SinkError, match=r"sqlite \(memory\): the database refused: Python int"):
             await at.commit(said("a", 1, offset=1 << 64))
         await at.commit(said("a", 1))
+
+
+async def test_a_store_in_memory_commits_and_is_read_over_one_connection() -> None:
+    async with stage("sqlite://", journal="changes") as at:
+        await at.commit(said("a", 1), said("b", 2))
+        await at.commit(said("a", 3))
+        assert await at.bodies() == {"a": b'{"at":3}', "b": b'{"at":2}'}
+        assert (await at.store.position(info())).ordinal == 2
+        assert len(await at.told()) == 3

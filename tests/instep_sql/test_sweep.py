@@ -7,7 +7,7 @@ import pytest
 from instep.ports import Census
 from instep.records import Batch, Record, SweepStep
 from instep_sql import SqlStore
-from tests.instep_sql.made import Stage, info, said, stage
+from tests.instep_sql.made import Stage, Stages, info, said
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +25,7 @@ async def sweep(at: Stage, step: SweepStep) -> tuple[int, int]:
         )
 
 
-async def test_st_2_2_step_7_the_unmarked_go_and_the_marked_stay() -> None:
+async def test_st_2_2_step_7_the_unmarked_go_and_the_marked_stay(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(100)])
         at.attempt = 2
@@ -34,7 +34,7 @@ async def test_st_2_2_step_7_the_unmarked_go_and_the_marked_stay() -> None:
         assert list(await at.entities()) == [f"k{n}" for n in range(0, 100, 2)]
 
 
-async def test_rule_5_new_records_are_applied_while_it_runs() -> None:
+async def test_rule_5_new_records_are_applied_while_it_runs(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(10)])
         at.attempt = 2
@@ -45,7 +45,7 @@ async def test_rule_5_new_records_are_applied_while_it_runs() -> None:
         assert sorted(await at.entities()) == ["k9", "new1", "new2"]
 
 
-async def test_rule_6_the_census_counts_before_anything_goes() -> None:
+async def test_rule_6_the_census_counts_before_anything_goes(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1), said("b", 2), said("c", 3))
         at.attempt = 2
@@ -54,7 +54,7 @@ async def test_rule_6_the_census_counts_before_anything_goes() -> None:
         assert await at.store.census("unknown", 2) == Census(total=0, unmarked=0)
 
 
-async def test_rule_7_an_interrupted_sweep_goes_on_from_its_cursor() -> None:
+async def test_rule_7_an_interrupted_sweep_goes_on_from_its_cursor(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(10)])
         at.attempt = 2
@@ -67,7 +67,7 @@ async def test_rule_7_an_interrupted_sweep_goes_on_from_its_cursor() -> None:
         assert list(await at.entities()) == ["k0", "k7"]
 
 
-async def test_a_class_that_no_get_shows_is_kept_and_marked_unproven() -> None:
+async def test_a_class_that_no_get_shows_is_kept_and_marked_unproven(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("n", 1), said("c", 2, entity_class="CONDITION_DETECTOR"))
         at.attempt = 2
@@ -78,7 +78,7 @@ async def test_a_class_that_no_get_shows_is_kept_and_marked_unproven() -> None:
         assert (await at.entities())["c"].proven
 
 
-async def test_other_streams_are_passed_and_left_alone() -> None:
+async def test_other_streams_are_passed_and_left_alone(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(10)])
         await at.store.position(info("other"))
@@ -90,13 +90,13 @@ async def test_other_streams_are_passed_and_left_alone() -> None:
         assert len([e async for e in at.store.reader.entities(stream="s1")]) == 10
 
 
-async def test_a_sweep_of_nothing_is_done() -> None:
+async def test_a_sweep_of_nothing_is_done(stage: Stages) -> None:
     async with stage() as at:
         result = await at.commit(sweep=SweepStep(1, cursor=17))
         assert (result.swept, result.sweep_cursor, result.sweep_done) == (0, 17, True)
 
 
-async def test_rule_2_what_lies_before_a_record() -> None:
+async def test_rule_2_what_lies_before_a_record(stage: Stages) -> None:
     async with stage() as at:
         at.lineage = 3
         await at.commit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.records import Kind, SweepStep
-from tests.instep_sql.made import BASELINE, Stage, ended, said, shown, stage
+from tests.instep_sql.made import BASELINE, Stage, Stages, ended, said, shown
 
 pytestmark = pytest.mark.asyncio
 
@@ -14,7 +14,7 @@ async def rows(at: Stage) -> dict[str, tuple[str, bytes, int]]:
     return {k: (e.uuid, e.body, e.attempt) for k, e in (await at.entities()).items()}
 
 
-async def test_a_row_of_the_baseline_takes_the_key_of_the_stream() -> None:
+async def test_a_row_of_the_baseline_takes_the_key_of_the_stream(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(shown("u1", 10), by_uuid=True)
         assert await rows(at) == {"u1": ("u1", b'{"of":"get"}', 1)}
@@ -23,7 +23,7 @@ async def test_a_row_of_the_baseline_takes_the_key_of_the_stream() -> None:
         assert result.unresolved_keys == ()
 
 
-async def test_a_baseline_goes_to_the_row_with_its_uuid() -> None:
+async def test_a_baseline_goes_to_the_row_with_its_uuid(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(said("k1", 5, b"{}", uuid="u1"), by_uuid=True)
         at.attempt = 2
@@ -31,7 +31,7 @@ async def test_a_baseline_goes_to_the_row_with_its_uuid() -> None:
         assert await rows(at) == {"k1": ("u1", b'{"of":"get"}', 2)}
 
 
-async def test_a_baseline_marks_but_does_not_overwrite_what_is_newer() -> None:
+async def test_a_baseline_marks_but_does_not_overwrite_what_is_newer(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(said("k1", 50, b"{}", uuid="u1"), by_uuid=True)
         at.attempt = 2
@@ -39,7 +39,7 @@ async def test_a_baseline_marks_but_does_not_overwrite_what_is_newer() -> None:
         assert await rows(at) == {"k1": ("u1", b"{}", 2)}
 
 
-async def test_both_in_one_batch_are_one_row() -> None:
+async def test_both_in_one_batch_are_one_row(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(shown("u1", 10), said("k1", 11, b"{}", uuid="u1"), by_uuid=True)
         await at.commit(said("k2", 11, b"{}", uuid="u2"), shown("u2", 10), by_uuid=True)
@@ -47,7 +47,7 @@ async def test_both_in_one_batch_are_one_row() -> None:
 
 
 @pytest.mark.parametrize("newer_by_key", [True, False])
-async def test_a_row_by_key_and_a_row_by_uuid_become_one(newer_by_key: bool) -> None:
+async def test_a_row_by_key_and_a_row_by_uuid_become_one(stage: Stages, newer_by_key: bool) -> None:
     async with stage(stream=BASELINE) as at:
         by_key = 20 if newer_by_key else 5
         await at.commit(said("k1", by_key, b'{"by":"key"}'), shown("u1", 10), by_uuid=True)
@@ -58,7 +58,7 @@ async def test_a_row_by_key_and_a_row_by_uuid_become_one(newer_by_key: bool) -> 
 
 
 @pytest.mark.parametrize("key", ["k1", "u1"])
-async def test_a_header_only_tombstone_finds_the_row(key: str) -> None:
+async def test_a_header_only_tombstone_finds_the_row(stage: Stages, key: str) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(shown("u1", 10), said("k1", 11, uuid="u1"), by_uuid=True)
         result = await at.commit(ended(key, 12, Kind.TOMBSTONE), by_uuid=True)
@@ -66,7 +66,7 @@ async def test_a_header_only_tombstone_finds_the_row(key: str) -> None:
         assert await rows(at) == {}
 
 
-async def test_an_end_that_meets_nothing_is_told_once() -> None:
+async def test_an_end_that_meets_nothing_is_told_once(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(shown("u1", 10), by_uuid=True)
         first = await at.commit(ended("k1", 12), by_uuid=True)
@@ -74,14 +74,14 @@ async def test_an_end_that_meets_nothing_is_told_once() -> None:
         assert (first.unresolved_keys, second.unresolved_keys) == (("k1",), ())
 
 
-async def test_an_end_of_a_known_entity_is_resolved_and_so_is_its_tombstone() -> None:
+async def test_an_end_of_a_known_entity_is_resolved_and_so_is_its_tombstone(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         first = await at.commit(said("k1", 1), ended("k1", 2), by_uuid=True)
         second = await at.commit(ended("k1", 3, Kind.TOMBSTONE), by_uuid=True)
         assert first.unresolved_keys == second.unresolved_keys == ()
 
 
-async def test_the_sweep_forgets_what_ended_before() -> None:
+async def test_the_sweep_forgets_what_ended_before(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(said("k1", 1), ended("k1", 2), by_uuid=True)
         at.attempt = 2
@@ -89,7 +89,7 @@ async def test_the_sweep_forgets_what_ended_before() -> None:
         assert (await at.commit(ended("k1", 3), by_uuid=True)).unresolved_keys == ("k1",)
 
 
-async def test_a_baseline_does_not_bring_back_what_ended_meanwhile() -> None:
+async def test_a_baseline_does_not_bring_back_what_ended_meanwhile(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(said("k1", 5, uuid="u1"), by_uuid=True)
         await at.commit(ended("k1", 12), by_uuid=True)
@@ -99,7 +99,7 @@ async def test_a_baseline_does_not_bring_back_what_ended_meanwhile() -> None:
         assert list(await rows(at)) == ["u1"]
 
 
-async def test_another_key_for_the_same_entity_is_the_same_row() -> None:
+async def test_another_key_for_the_same_entity_is_the_same_row(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(said("k1", 5, uuid="u1"), by_uuid=True)
         await at.commit(said("k2", 6, uuid="u1"), by_uuid=True)
@@ -107,13 +107,13 @@ async def test_another_key_for_the_same_entity_is_the_same_row() -> None:
         assert (list(await rows(at)), late.unresolved_keys) == (["k2"], ())
 
 
-async def test_keys_do_not_meet_uuids_in_other_streams() -> None:
+async def test_keys_do_not_meet_uuids_in_other_streams(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("k1", 5, uuid="u1"), said("k2", 6, uuid="u1"))
         assert list(await rows(at)) == ["k1", "k2"]
 
 
-async def test_taking_the_key_of_the_stream_leaves_no_memory_behind() -> None:
+async def test_taking_the_key_of_the_stream_leaves_no_memory_behind(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(shown("u1", 10), by_uuid=True)
         await at.commit(said("k1", 11, uuid="u1"), by_uuid=True)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from instep.errors import FencedError
 from instep.position import Phase, Position
 from instep.records import Kind, SweepStep, Unreadable
-from tests.instep_sql.made import Stage, ended, info, said, stage
+from tests.instep_sql.made import Stage, Stages, ended, info, said
 
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
-async def test_rule_1_position_moves_with_what_it_covers(url: str) -> None:
-    async with stage(url) as at:
+async def test_rule_1_position_moves_with_what_it_covers(stage: Stages) -> None:
+    async with stage() as at:
         position = Position(
             token="t:5==", ordinal=1, attempt=2, phase=Phase.ALIGNING, recent=b"12345678"
         )
@@ -29,8 +22,8 @@ async def test_rule_1_position_moves_with_what_it_covers(url: str) -> None:
         assert list(await at.entities()) == ["a"]
 
 
-async def test_rule_1_nothing_of_a_refused_batch_is_stored(url: str) -> None:
-    async with stage(url, quarantine_max_records=1) as at:
+async def test_rule_1_nothing_of_a_refused_batch_is_stored(stage: Stages) -> None:
+    async with stage(quarantine_max_records=1) as at:
         with pytest.raises(Exception, match="quarantine of the stream is full"):
             await at.commit(
                 said("a", 1),
@@ -41,8 +34,8 @@ async def test_rule_1_nothing_of_a_refused_batch_is_stored(url: str) -> None:
         await at.commit(said("a", 1))
 
 
-async def test_the_fence_refuses_a_second_writer(url: str) -> None:
-    async with stage(url) as at:
+async def test_the_fence_refuses_a_second_writer(stage: Stages) -> None:
+    async with stage() as at:
         stale = Stage(at.store, at.position)
         await at.commit(said("a", 1))
         with pytest.raises(FencedError, match="another process has committed on stream 's1'"):
@@ -50,13 +43,13 @@ async def test_the_fence_refuses_a_second_writer(url: str) -> None:
         assert await at.bodies() == {"a": b'{"at":1}'}
 
 
-async def test_a_commit_that_leads_nowhere_is_a_mistake_of_the_caller() -> None:
+async def test_a_commit_that_leads_nowhere_is_a_mistake_of_the_caller(stage: Stages) -> None:
     async with stage() as at:
         with pytest.raises(ValueError, match="leads beyond ordinal 0, not to 0"):
             await at.commit(said("a", 1), position=Position())
 
 
-async def test_rule_3_newer_stored_is_ignored_and_not_marked() -> None:
+async def test_rule_3_newer_stored_is_ignored_and_not_marked(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         at.attempt = 2
@@ -66,7 +59,7 @@ async def test_rule_3_newer_stored_is_ignored_and_not_marked() -> None:
 
 
 @pytest.mark.parametrize("at_us", [9, 12])
-async def test_rule_3_same_or_older_stored_is_written_and_marked(at_us: int) -> None:
+async def test_rule_3_same_or_older_stored_is_written_and_marked(stage: Stages, at_us: int) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         at.attempt = 2
@@ -75,7 +68,7 @@ async def test_rule_3_same_or_older_stored_is_written_and_marked(at_us: int) -> 
         assert (entity.appended_at_us, entity.attempt, result.written) == (at_us, 2, 1)
 
 
-async def test_rule_3_another_lineage_does_not_compare() -> None:
+async def test_rule_3_another_lineage_does_not_compare(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 900), said("b", 900))
         at.lineage, at.attempt = 2, 2
@@ -84,7 +77,7 @@ async def test_rule_3_another_lineage_does_not_compare() -> None:
         assert (entity.key, entity.appended_at_us, entity.attempt) == ("a", 5, 2)
 
 
-async def test_rule_3_offsets_decide_before_append_times_within_a_partition() -> None:
+async def test_rule_3_offsets_decide_before_append_times_within_a_partition(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 50, offset=7, partition="0"), said("b", 50, offset=7))
         await at.commit(said("a", 40, offset=8, partition="0"), said("b", 60, offset=6))
@@ -92,21 +85,23 @@ async def test_rule_3_offsets_decide_before_append_times_within_a_partition() ->
         assert times == {"a": 40, "b": 50}
 
 
-async def test_rule_3_append_times_decide_across_partitions_and_without_offsets() -> None:
+async def test_rule_3_append_times_decide_across_partitions_and_without_offsets(
+    stage: Stages,
+) -> None:
     async with stage() as at:
         await at.commit(said("a", 50, offset=7, partition="0"), said("b", 50, offset=-1))
         await at.commit(said("a", 40, offset=8, partition="1"), said("b", 40, offset=99))
         assert {entity.appended_at_us for entity in (await at.entities()).values()} == {50}
 
 
-async def test_rule_3_an_older_end_does_not_end() -> None:
+async def test_rule_3_an_older_end_does_not_end(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         assert (await at.commit(ended("a", 5))).deleted == 0
         assert list(await at.entities()) == ["a"]
 
 
-async def test_rule_4_delete_and_tombstone_end_an_entity_once() -> None:
+async def test_rule_4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 1))
         assert (await at.commit(ended("a", 2), ended("a", 3, Kind.TOMBSTONE))).deleted == 1
@@ -114,20 +109,20 @@ async def test_rule_4_delete_and_tombstone_end_an_entity_once() -> None:
         assert await at.told() == [("a", "created"), ("a", "deleted")]
 
 
-async def test_rule_4_a_statement_after_an_end_lives() -> None:
+async def test_rule_4_a_statement_after_an_end_lives(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1), ended("a", 2), said("a", 3))
         await at.commit(ended("a", 4), said("a", 5))
         assert await at.bodies() == {"a": b'{"at":5}'}
 
 
-async def test_rule_9_an_older_statement_in_the_same_batch_is_ignored() -> None:
+async def test_rule_9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9), said("a", 5), said("b", 9), ended("b", 5))
         assert await at.bodies() == {"a": b'{"at":9}', "b": b'{"at":9}'}
 
 
-async def test_rule_10_deviations_are_counted() -> None:
+async def test_rule_10_deviations_are_counted(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(deviations={"flat-time": 2})
         await at.commit(deviations={"flat-time": 1, "no-offset": 4})
@@ -135,7 +130,7 @@ async def test_rule_10_deviations_are_counted() -> None:
         assert status.deviations == {"flat-time": 3, "no-offset": 4}
 
 
-async def test_a_batch_tells_first_and_sweeps_then() -> None:
+async def test_a_batch_tells_first_and_sweeps_then(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1), said("b", 1), said("c", 1))
         at.attempt = 2
@@ -144,7 +139,7 @@ async def test_a_batch_tells_first_and_sweeps_then() -> None:
         assert list(await at.entities()) == ["b"]
 
 
-async def test_everything_of_a_record_is_kept() -> None:
+async def test_everything_of_a_record_is_kept(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("k", 7, b'{"x": 1}', envelope=b'{"e":1}', uuid="u", partition="3"))
         (entity,) = (await at.entities()).values()
@@ -153,7 +148,7 @@ async def test_everything_of_a_record_is_kept() -> None:
         assert (entity.body, entity.envelope, entity.proven) == (b'{"x": 1}', b'{"e":1}', True)
 
 
-async def test_strange_keys_and_tokens_are_data() -> None:
+async def test_strange_keys_and_tokens_are_data(stage: Stages) -> None:
     keys = ["'; DROP TABLE instep_entity; --", "-4611686018427387904", "ключ\n", "%s ? :x", " "]
     async with stage(journal="bodies") as at:
         await at.commit(*[said(key, n) for n, key in enumerate(keys)])
@@ -162,7 +157,7 @@ async def test_strange_keys_and_tokens_are_data() -> None:
         assert await at.entities() == {}
 
 
-async def test_rule_3_the_same_append_time_without_offsets_is_written() -> None:
+async def test_rule_3_the_same_append_time_without_offsets_is_written(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 5, b"1", offset=-1))
         at.attempt = 2
