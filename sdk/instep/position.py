@@ -106,9 +106,31 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return start >= 0
 
     def remember(self, tokens: list[str]) -> bytes:
-        """`recent` after these tokens were committed; bounded to the newest `RECENT_RECORDS`."""
-        newest = b"".join([recent_digest(token) for token in tokens[-RECENT_RECORDS:]])
-        return (self.recent + newest)[-RECENT_RECORDS * _DIGEST_BYTES :]
+        """`recent` after these tokens were committed; bounded to the newest `RECENT_RECORDS`.
+
+        Where the log states no offsets, a token that comes again takes back what came after it: a
+        provider that has gone back states that anew, and it must not be taken for known.
+        """
+        newest = [recent_digest(token) for token in tokens[-RECENT_RECORDS:]]
+        recent = self.recent + b"".join(newest)
+        if not self.offsets:
+            places = range(0, len(recent), _DIGEST_BYTES)
+            recent = b"".join(_in_line([recent[at : at + _DIGEST_BYTES] for at in places]))
+        return recent[-RECENT_RECORDS * _DIGEST_BYTES :]
+
+
+def _in_line(digests: list[bytes]) -> list[bytes]:
+    """The digests without those that lie between two copies of one."""
+    if len(set(digests)) == len(digests):
+        return digests
+    line: dict[bytes, None] = {}
+    for digest in digests:
+        if digest in line:
+            while next(reversed(line)) != digest:
+                line.popitem()
+        else:
+            line[digest] = None
+    return list(line)
 
 
 def recent_digest(token: str) -> bytes:
