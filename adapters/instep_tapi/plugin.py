@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.ports import Source, SourcePlugin
+from instep.ports import Source, SourcePlugin, StreamInfo
 from instep.records import Delivery
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
-from instep_tapi.reader import Reader
+from instep_tapi.reader import reader_of
 from instep_tapi.source import TapiSource
 from instep_tapi.transport import tls_context
 
@@ -25,8 +25,8 @@ class _Plugin:
     def build(self, options: Mapping[str, Any], where: str) -> Source:
         return TapiSource(read_options(options, where), where)
 
-    def decode(self, raw: bytes, stream: str) -> Delivery:
-        return Reader(stream, with_uuid=True).read([raw])
+    def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+        return reader_of(stream).read([raw])
 
 
 source: SourcePlugin = _Plugin()

@@ -13,6 +13,7 @@ from datetime import datetime
 
 import msgspec
 
+from instep.ports import Mode, StreamInfo
 from instep.records import Delivery, Kind, Record, Unreadable
 from instep_tapi.alarms import states_clear
 from instep_tapi.bodies import open_body
@@ -40,7 +41,7 @@ from instep_tapi.names import (
     MAX_TEXT_CHARS,
 )
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "reader_of"]
 
 MAX_PARTITIONS = 1_024
 """Partitions of one stream: the position states an offset for each."""
@@ -212,6 +213,13 @@ class Reader:
         if len(self._partitions) > MAX_PARTITIONS:
             raise BadRecord(f"more than {MAX_PARTITIONS:,} partitions")
         self._partitions.add(partition)
+
+
+def reader_of(stream: StreamInfo) -> Reader:
+    """A reader as this stream needs it, by its mode and log-record-strategy."""
+    by_change = stream.record_strategy == "CHANGE_ONLY"
+    with_uuid = stream.mode is Mode.BASELINE or by_change
+    return Reader(stream.id, with_uuid=with_uuid, whole=not by_change)
 
 
 def _uuid_of(content: bytes) -> str:

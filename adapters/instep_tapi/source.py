@@ -30,7 +30,7 @@ from instep_tapi.endpoint import Endpoint
 from instep_tapi.failover import Instances
 from instep_tapi.feed import WebSocketFeed, open_feed
 from instep_tapi.options import Options
-from instep_tapi.reader import Reader
+from instep_tapi.reader import reader_of
 from instep_tapi.selection import Choice, log_mode, select, websocket_address
 from instep_tapi.transport import tls_context
 
@@ -252,11 +252,7 @@ class TapiSource:
     def _opened(
         self, stream: StreamInfo, details: _Details, start: str | Start
     ) -> AbstractAsyncContextManager[WebSocketFeed]:
-        reader = Reader(
-            stream.id,
-            with_uuid=stream.mode is Mode.BASELINE or stream.record_strategy == "CHANGE_ONLY",
-            whole=stream.record_strategy != "CHANGE_ONLY",
-        )
+        reader = reader_of(stream)
         address = URL(details.address, encoded=True)
         home = self._endpoint(details)
         # An address at another instance is opened with the login of that one.

@@ -185,8 +185,8 @@ class SourcePlugin(Protocol):
 
     def build(self, options: Mapping[str, Any], where: str) -> Source: ...
 
-    def decode(self, raw: bytes, stream: str) -> Delivery:
-        """Read the bytes of one frame or record again (quarantine replay)."""
+    def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+        """Read the bytes of one frame or record of this stream again (quarantine replay)."""
         ...
 
 

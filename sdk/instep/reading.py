@@ -4,7 +4,7 @@ and by subscribers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -123,6 +123,10 @@ class StoreReader(Protocol):
         """Commit what a quarantined record turned out to say, by rule 3, and mark it replayed;
         returns entities changed.
         """
+        ...
+
+    async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
+        """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
         ...
 
     async def close(self) -> None: ...

@@ -71,6 +71,7 @@ def _add_commands() -> None:
         "list": quarantine.list_,
         "show": quarantine.show,
         "replay": quarantine.replay,
+        "drop": quarantine.drop,
     }
     for name, command in below.items():
         _quarantine.command(name)(ending(command))

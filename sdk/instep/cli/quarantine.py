@@ -8,6 +8,7 @@ import asyncio
 import base64
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Column
@@ -25,9 +26,10 @@ from instep.cli.output import (
 from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.errors import ConfigurationError, InstepError
 from instep.plugins import source_plugin
+from instep.ports import StreamInfo
 from instep.reading import Quarantined, StoreReader, StreamStatus
 
-__all__ = ["list_", "replay", "show"]
+__all__ = ["drop", "list_", "replay", "show"]
 
 
 def list_(
@@ -63,6 +65,29 @@ def replay(
             "it is not clear what to replay", where="quarantine replay", hint="name IDs, or --all"
         )
     asyncio.run(_replay(store, ids or [], stream))
+
+
+def drop(
+    store: StoreOption,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All records in quarantine.")] = False,
+    stream: StreamOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
+) -> None:
+    """Forget records that will never be read, so that a full quarantine takes others."""
+    if bool(ids) == everything or (ids and stream):
+        raise ConfigurationError(
+            "it is not clear what to drop",
+            where="quarantine drop",
+            hint="name IDs, or --all (of one --stream)",
+        )
+    if not yes:
+        raise ConfigurationError(
+            "the bytes of these records would be lost for good",
+            where="quarantine drop",
+            hint="look at them with `instep quarantine show`; then give --yes",
+        )
+    asyncio.run(_drop(store, ids, stream))
 
 
 async def _list(store: str, stream: str | None, output: Format) -> None:
@@ -130,11 +155,21 @@ async def _replay(store: str, ids: list[int], stream: str | None) -> None:
         raise typer.Exit(1)
 
 
+async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
+    async with opened(store) as reader:
+        await known_stream(reader, stream)
+        for id in ids or ():
+            await _one(reader, id)
+        typer.echo(f"{await reader.drop(ids or None, stream=stream):,} dropped")
+
+
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
-    kind = str(status.info.get("kind", "")) if status is not None else ""
-    delivery = source_plugin(kind, f"stream {one.stream}").decode(one.raw, one.stream)
+    if status is None:
+        raise InstepError("its stream is not in the store any more", where=one.stream)
+    stream = msgspec.convert(status.info, StreamInfo)
+    delivery = source_plugin(stream.kind, f"stream {stream.id}").decode(one.raw, stream)
     if delivery.unreadable or not delivery.records:
         reasons = "; ".join(bad.reason for bad in delivery.unreadable) or "it states no record"
         raise InstepError(f"still not readable: {reasons}")

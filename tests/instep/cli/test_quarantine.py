@@ -1,4 +1,4 @@
-"""`instep quarantine list|show|replay`."""
+"""`instep quarantine list|show|replay|drop`."""
 
 import base64
 from pathlib import Path
@@ -86,3 +86,27 @@ def test_replaying_needs_to_know_what(tmp_path: Path) -> None:
     for arguments in ([], ["1", "--all"]):
         told = failed(instep("quarantine", "replay", *arguments, "--store", url), 2)
         assert "to do: name IDs, or --all" in told
+
+
+def test_what_is_dropped_is_gone_and_what_is_not_named_stays(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    assert "1 dropped" in instep("quarantine", "drop", "2", "--yes", "--store", url).stdout
+    (left,) = lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))
+    assert left["id"] == 1
+    quiet = instep("quarantine", "drop", "--all", "--stream", "quiet", "--yes", "--store", url)
+    assert quiet.stdout == "0 dropped\n"
+    network = instep("quarantine", "drop", "--all", "--stream", "network", "--yes", "--store", url)
+    assert network.stdout == "1 dropped\n"
+    assert lines(instep("quarantine", "list", "--store", url, "--format", "jsonl")) == []
+    assert instep("quarantine", "drop", "--all", "--yes", "--store", url).stdout == "0 dropped\n"
+
+
+def test_dropping_needs_to_know_what_and_a_yes(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    for arguments in ([], ["1", "--all"], ["1", "--stream", "network"]):
+        told = failed(instep("quarantine", "drop", *arguments, "--yes", "--store", url), 2)
+        assert "to do: name IDs, or --all" in told
+    assert "give --yes" in failed(instep("quarantine", "drop", "1", "--store", url), 2)
+    told = failed(instep("quarantine", "drop", "1", "99", "--yes", "--store", url), 2)
+    assert "nothing in quarantine has the ID 99" in told
+    assert len(lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))) == 2
