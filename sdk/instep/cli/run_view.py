@@ -129,6 +129,7 @@ class LinesView(View):
                 "consumer": health.consumer,
                 "state": health.state,
                 "error": health.error,
+                "left": health.left,
                 "streams": streams,
             }
             json_line(line, flush=True)
@@ -200,6 +201,7 @@ class LiveView(View):
         remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
         remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
         remarks += [stream.last_error] if stream.last_error else []
+        remarks += [f"left {health.left}"] if health.left else []
         return (
             plain_text(f"{health.consumer}\n{stream.stream}"),
             aligned,
