@@ -180,7 +180,9 @@ class Cutter:
                     server.sendall(data)
                     server.shutdown(socket.SHUT_WR)
                     answers.join(20)
-                if cut != "no":
+                    return
+                if cut == "before":
+                    server.shutdown(socket.SHUT_RDWR)
                     return
                 server.sendall(data)
 
