@@ -9,7 +9,11 @@ from datetime import UTC, datetime, timedelta, timezone
 __all__ = ["duration_s", "epoch_us", "read_time"]
 
 # tapi-common:date-and-time as its YANG describes it: yyyyMMddhhmmss.s[Z|{+|-}HHMm]
-_YANG_TIME = re.compile(r"(\d{14})(?:[.,](\d{1,12}))?\s*(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII)
+_YANG_TIME = re.compile(
+    r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:[.,](\d{1,12}))?"
+    r"\s*(?:(Z)|([+-])(\d\d):?(\d\d))?",
+    re.ASCII,
+)
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]*)", re.ASCII)
 _MINUTE_S = 60.0
 _UNITS_S = {
@@ -37,8 +41,9 @@ def read_time(text: str) -> tuple[int, str | None]:
     if len(text) > 64:
         raise ValueError("a time of more than 64 characters")
     if match := _YANG_TIME.fullmatch(text):
-        digits, fraction, utc, sign, hours, minutes = match.groups()
-        moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        *digits, fraction, utc, sign, hours, minutes = match.groups()
+        year, month, day, hour, minute, second = map(int, digits)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
         moment += timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
         if sign:
             offset = timedelta(hours=int(hours), minutes=int(minutes))
