@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs wheel bench fuzz fmt lock clean
+.PHONY: help demo test check lint types docs wheel bench fuzz simulate fmt lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ bench: $(READY) ## Measure records/s beside the floors
 
 fuzz: $(READY) ## Run the property tests for long, with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -m hypothesis --timeout 0 $(ARGS)
+
+simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone with its trace
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),300)) $(ARGS)
 
 fmt: $(READY) ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix-only .
