@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,10 +29,12 @@ _LOCKED_POLL_S: Final = 0.02
 
 # Rule 3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
 # offsets compare where both are known in one partition; append times else.
-_UPSERT: Final = """
+_INSERT: Final = """
 INSERT INTO instep_entity (stream_no, key, class, token, partition, "offset", appended_at_us,
                            lineage, attempt, uuid, envelope, body, proven)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+VALUES """
+_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
+_UNLESS_NEWER: Final = """
 ON CONFLICT (stream_no, key) DO UPDATE SET
   class = excluded.class, token = excluded.token, partition = excluded.partition,
   "offset" = excluded."offset", appended_at_us = excluded.appended_at_us,
@@ -43,6 +46,11 @@ WHERE instep_entity.lineage <> excluded.lineage OR CASE
   THEN instep_entity."offset" <= excluded."offset"
   ELSE instep_entity.appended_at_us <= excluded.appended_at_us END
 """
+_UPSERT: Final = _INSERT + _ROW + _UNLESS_NEWER
+# The driver gives up the interpreter's lock once a statement. With a row each, the thread waits for
+# it at every row while the loop is reading; with many rows the two run side by side.
+_ROWS_A_STATEMENT: Final = 250
+_UPSERT_MANY: Final = _INSERT + ", ".join([_ROW] * _ROWS_A_STATEMENT) + _UNLESS_NEWER
 _END: Final = """
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ? AND (lineage <> ? OR CASE
   WHEN "offset" >= 0 AND ? >= 0 AND partition = ? THEN "offset" <= ?
@@ -182,7 +190,13 @@ class Sqlite:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 
     def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
-        return self.many(connection, _UPSERT, rows)
+        single = len(rows) % _ROWS_A_STATEMENT
+        whole = len(rows) - single
+        written = 0
+        for first in range(0, whole, _ROWS_A_STATEMENT):
+            values = tuple(chain.from_iterable(rows[first : first + _ROWS_A_STATEMENT]))
+            written += connection.exec_driver_sql(_UPSERT_MANY, values).rowcount
+        return written + self.many(connection, _UPSERT, rows[whole:])
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return self.many(connection, _END, rows)
