@@ -59,7 +59,7 @@ class Sequencer(SequenceCore):
         ledger, stop = self._ledger, self._stop()
         held, passed, turn = ledger.held, ledger.passed, ledger.next_number
         after = turn + len(messages)
-        numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+        numbers = [m.number for m in messages if not m.expires_at_us or m.expires_at_us > now_us]
         if not held and not passed and after <= stop and numbers == list(range(turn, after)):
             # All in order, the common case: this is all that it costs.
             outcome.accepted, outcome.deliver = list(messages), numbers

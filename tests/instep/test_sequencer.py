@@ -241,6 +241,8 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
     assert (again.duplicates, again.deviations) == ([], [])
     assert received(sequencer, 1).deliver == [1, 2]
     assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1-2", "")
+    assert not sequencer.receive(numbered(2, content=b"shorter"), T0_US).deviations
+    assert sequencer.receive(numbered(2), T0_US).deviations == numbered(2)
 
 
 def test_a_faulted_number_is_passed_over_or_waited_for() -> None:

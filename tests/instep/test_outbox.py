@@ -1,0 +1,163 @@
+"""Our own messages: numbered, kept until acknowledged, sent again on a reported gap."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from instep.outbox import Outbox, OutboxFullError, OutboxOutcome, OutboxSettings, OutboxState
+from instep.received_orders import GapDetector, ReceivedOrdersError
+from instep.sequence_effects import Numbered
+from instep.sequence_settings import SequencerSettings
+from instep.sequencer import Sequencer
+from tests.instep.sequences import T0_US, US, received
+
+ALICE, BOB = "did:ex:alice", "did:ex:bob"
+AUCTIONEER = "did:ex:auctioneer"
+LATER_US = T0_US + 5 * US
+
+
+def outbox_with(count: int, *recipients: str, settings: OutboxSettings | None = None) -> Outbox:
+    outbox = Outbox(settings)
+    for number in range(1, count + 1):
+        sent = outbox.append(f"id-{number}", 100, recipients or [AUCTIONEER], T0_US)
+        assert (sent.number, sent.sent_count) == (number, 1)
+    return outbox
+
+
+def unacknowledged(outbox: Outbox) -> list[int]:
+    return [sent.number for sent in outbox.checkpoint().sent]
+
+
+def test_alice_sends_again_what_the_auctioneer_has_not_seen() -> None:
+    """`{"id": "did:ex:alice", "last": 4, "gaps": [2,3]}`: 1 and 4 are there, 2 and 3 are not."""
+    outbox = outbox_with(4)
+    outcome = outbox.reported(AUCTIONEER, GapDetector(ALICE, 4, [2, 3]), LATER_US)
+    assert outcome.acknowledged == [1, 4]
+    assert [(s.number, s.id, s.sent_count) for s in outcome.resend] == [
+        (2, "id-2", 2),
+        (3, "id-3", 2),
+    ]
+    assert unacknowledged(outbox) == [2, 3]
+
+
+def test_bob_has_nothing_to_send_again() -> None:
+    outbox = outbox_with(2)
+    outcome = outbox.reported(AUCTIONEER, GapDetector(BOB, 2), LATER_US)
+    assert (outcome.acknowledged, outcome.resend) == ([1, 2], [])
+    assert outbox.due_us() is None
+
+
+def test_a_tail_that_was_not_seen_is_missing_too() -> None:
+    outbox = outbox_with(4)
+    outcome = outbox.reported(AUCTIONEER, GapDetector(ALICE, 2), LATER_US)
+    assert [sent.number for sent in outcome.resend] == [3, 4]
+
+
+def test_what_may_still_be_on_its_way_is_not_sent_again() -> None:
+    outbox = outbox_with(2)
+    report = GapDetector(ALICE, 2, [1])
+    assert not outbox.reported(AUCTIONEER, report, LATER_US - 1).resend
+    assert [sent.sent_count for sent in outbox.reported(AUCTIONEER, report, LATER_US).resend] == [2]
+    assert not outbox.reported(AUCTIONEER, report, LATER_US).resend
+
+
+def test_a_message_is_kept_until_every_recipient_has_it() -> None:
+    outbox = outbox_with(2, ALICE, BOB)
+    assert outbox.reported(ALICE, GapDetector(AUCTIONEER, 2), LATER_US).acknowledged == []
+    outcome = outbox.reported(BOB, GapDetector(AUCTIONEER, 2, [1]), LATER_US)
+    assert outcome.acknowledged == [2]
+    assert [(sent.number, sent.waiting_for) for sent in outcome.resend] == [(1, [BOB])]
+    # Alice said it once; a report of hers that was overtaken changes nothing.
+    assert not outbox.reported(ALICE, GapDetector(AUCTIONEER, 0), LATER_US + 9 * US).resend
+    assert not outbox.reported("did:ex:carol", GapDetector(AUCTIONEER, 2), LATER_US).acknowledged
+
+
+def test_silence_is_answered_by_sending_again_so_often_and_no_more() -> None:
+    outbox = outbox_with(1, settings=OutboxSettings(limit_sent_count=3))
+    counts = []
+    while (due_us := outbox.due_us()) is not None:
+        assert outbox.tick(due_us - 1) == OutboxOutcome(), "something was done too early"
+        outcome = outbox.tick(due_us)
+        counts += [sent.sent_count for sent in outcome.resend]
+        assert [sent.number for sent in outcome.given_up] == ([] if outcome.resend else [1])
+    assert counts == [2, 3]
+    assert unacknowledged(outbox) == []
+
+
+@pytest.mark.parametrize(
+    ("detector", "message"),
+    [
+        (GapDetector(ALICE, 5), r"received_orders of did:ex:alice: last is 5.*sent are 1-4"),
+        (GapDetector(ALICE, -1), "last is -1"),
+        (GapDetector(ALICE, 3, [3]), "gaps reach out of 1-2"),
+        (GapDetector(ALICE, 3, [0]), "gaps reach out of 1-2"),
+    ],
+)
+def test_a_report_that_cannot_be_changes_nothing(detector: GapDetector, message: str) -> None:
+    outbox = outbox_with(4)
+    before = outbox.checkpoint()
+    with pytest.raises(ReceivedOrdersError, match=message):
+        outbox.reported(AUCTIONEER, detector, LATER_US)
+    assert outbox.checkpoint() == before
+
+
+@pytest.mark.parametrize("limits", [{"limit_messages": 2}, {"limit_bytes": 299}])
+def test_a_full_outbox_refuses_and_uses_no_number(limits: dict[str, int]) -> None:
+    outbox = outbox_with(2, settings=OutboxSettings(**limits))
+    with pytest.raises(OutboxFullError, match="2 messages of 200 bytes are not acknowledged"):
+        outbox.append("id-3", 100, [AUCTIONEER], T0_US)
+    outbox.reported(AUCTIONEER, GapDetector(ALICE, 1), T0_US)
+    assert outbox.append("id-3", 100, [AUCTIONEER], T0_US).number == 3
+
+
+def test_numbers_and_counts_survive_a_crash_and_a_failed_commit() -> None:
+    outbox = outbox_with(2)
+    outbox.tick(LATER_US)
+    state = outbox.checkpoint()
+    outbox.committed(msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=OutboxState))
+    outbox.append("id-3", 100, [AUCTIONEER], LATER_US)
+    outbox.rolled_back()
+    for restored in (outbox, Outbox(None, outbox.durable)):
+        assert restored.checkpoint() == state
+        assert restored.append("another", 100, [AUCTIONEER], LATER_US).number == 3
+        assert [s.sent_count for s in restored.tick(LATER_US + 5 * US).resend] == [3, 3, 2]
+
+
+def test_a_message_to_nobody_has_a_number_and_is_not_kept() -> None:
+    outbox = Outbox()
+    assert outbox.append("id-1", 100, [], T0_US).number == 1
+    assert unacknowledged(outbox) == []
+
+
+def test_an_outbox_and_a_sequencer_agree_over_a_lossy_link() -> None:
+    """Both directions of the gap detector: every message arrives once, in order."""
+    dice = random.Random(548)
+    outbox, sequencer = outbox_with(200), Sequencer(SequencerSettings(gap_attempts=100))
+    now_us = T0_US
+    delivered: list[int] = []
+    on_the_way = outbox.checkpoint().sent
+    for _ in range(100):
+        arriving = [sent.number for sent in on_the_way if dice.random() > 0.3]
+        dice.shuffle(arriving)
+        delivered += received(sequencer, *arriving, *arriving[:3], now_us=now_us).deliver
+        now_us += 5 * US
+        if dice.random() > 0.3:
+            outbox.reported(AUCTIONEER, sequencer.gap_detector(ALICE), now_us - 1)
+        on_the_way = outbox.tick(now_us).resend
+        if not unacknowledged(outbox):
+            break
+    assert delivered == list(range(1, 201))
+    assert unacknowledged(outbox) == []
+
+
+def test_a_list_of_gaps_that_was_cut_short_acknowledges_nothing_behind_its_end() -> None:
+    sequencer = Sequencer()
+    sequencer.receive([Numbered(2500), Numbered(1)], T0_US)
+    sequencer.committed(sequencer.checkpoint())
+    outbox = outbox_with(2500)
+    outcome = outbox.reported(AUCTIONEER, sequencer.gap_detector(ALICE), LATER_US)
+    assert outcome.acknowledged == [1]
+    assert [sent.number for sent in outcome.resend] == list(range(2, 1002))
