@@ -21,12 +21,16 @@ class GapClock:
     ) -> None:
         self._settings = settings
         self.asked_to = asked_to
-        """For each deadline that passed: the highest number known then. At most `gap_attempts`."""
+        """For each time that the policy acted: the highest number known. At most `gap_attempts`."""
         self.acted_at_us = acted_at_us
 
     def due_us(self, since_us: int) -> int:
         """When the policy acts on a gap that is known since then."""
-        return max(since_us, self.acted_at_us) + int(self._settings.gap_deadline_s * _US)
+        settings = self._settings
+        return max(
+            since_us + int(settings.gap_deadline_s * _US),
+            self.acted_at_us + int(settings.gap_repeat_s * _US),
+        )
 
     def act(self, missing: int, highest: int, since_us: int, now_us: int) -> GapPolicy | None:
         """What to do about the first missing number now; None while its deadline is ahead."""

@@ -40,7 +40,7 @@ class AskResend(msgspec.Struct, frozen=True):
 
 class RealignSequence(msgspec.Struct, frozen=True):
     """Obtain by other means the state that the missing numbers stood for, then `reset` or
-    `give_up`; asked again after another deadline.
+    `give_up`; asked again until then.
     """
 
     missing: Pairs

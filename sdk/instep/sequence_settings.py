@@ -5,6 +5,7 @@ is bounded here.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -25,9 +26,9 @@ class GapPolicy(StrEnum):
     """What is done about a gap that keeps messages waiting past its deadline (DESIGN 4, rule 4)."""
 
     WAIT = "wait"
-    """Nothing, for `gap_attempts` deadlines; then the last resort."""
+    """Nothing, `gap_attempts` times; then the last resort."""
     RESEND = "resend"
-    """Ask the sender for the missing numbers, at `gap_attempts` deadlines; then the last resort."""
+    """Ask the sender for the missing numbers, `gap_attempts` times; then the last resort."""
     REALIGN = "realign"
     """Obtain the state that the missing messages stood for in another way."""
     SKIP = "skip"
@@ -74,9 +75,11 @@ class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     max_number: int = MAX_MESSAGE_NUMBER
     gap_policy: GapPolicy = GapPolicy.RESEND
     gap_deadline_s: float = 5.0
-    """Longest wait for a missing number before the policy acts, and between its actions."""
+    """Longest wait for a missing number before the policy acts; 0: at once."""
+    gap_repeat_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    """Time between two actions of the policy."""
     gap_attempts: int = 3
-    """Deadlines that WAIT and RESEND let pass before the last resort."""
+    """How often WAIT lets the time pass, or RESEND asks, before the last resort."""
     gap_last_resort: LastResort = LastResort.FAIL
     """Losing a message silently is the worst outcome, so it must be chosen."""
     fault_policy: FaultPolicy = FaultPolicy.SKIP

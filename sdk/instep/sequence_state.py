@@ -45,7 +45,7 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The highest number that the sender is known to have used without our having it."""
     announced_at_us: int = 0
     asked_to: list[int] = []
-    """For each deadline that a gap let pass: the highest number known then."""
+    """For each time that a gap's policy acted on our turn: the highest number known."""
     acted_at_us: int = 0
     """When a gap's policy last acted."""
     recent: list[tuple[int, bytes]] = []

@@ -55,6 +55,8 @@ class Refusal(StrEnum):
 
     FULL = "full"
     """No room behind the gap (503, 413, MessageProcessingFailure): may be sent again."""
+    UNPROCESSABLE = "unprocessable"
+    """We could not read or process it: other content may come (MessageProcessingFailure)."""
     EXPIRED = "expired"
     """It came after its own deadline."""
     CANCELLED = "cancelled"

@@ -233,7 +233,7 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
     sequencer = Sequencer(SequencerSettings(fault_policy=policy))
     if held:
         received(sequencer, 2)
-    outcome = sequencer.fault(2, Refusal.FULL, T0_US)
+    outcome = sequencer.fault(2, Refusal.UNPROCESSABLE, T0_US)
     assert outcome.dropped == ([2] if held else [])
     assert str(committed(sequencer).faulted()) == "2"
     again = sequencer.receive(numbered(2, content=b"shorter"), T0_US)
@@ -248,7 +248,7 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
 def test_a_faulted_number_is_passed_over_or_waited_for() -> None:
     for policy, delivered in ((FaultPolicy.SKIP, [1, 3]), (FaultPolicy.WAIT, [1])):
         sequencer = Sequencer(SequencerSettings(fault_policy=policy))
-        sequencer.fault(2, Refusal.FULL, T0_US)
+        sequencer.fault(2, Refusal.UNPROCESSABLE, T0_US)
         assert received(sequencer, 3, 1).deliver == delivered
 
 

@@ -80,7 +80,7 @@ def test_a_phase_that_has_ended_accepts_nothing_new_and_repeats_its_acknowledgem
     assert (outcome.accepted, outcome.deliver) == ([], [])
     assert not sequencer.give_up(9, T0_US).effects
     with pytest.raises(SequenceRefusedError):
-        sequencer.fault(9, Refusal.FULL, T0_US)
+        sequencer.fault(9, Refusal.UNPROCESSABLE, T0_US)
     assert sequencer.checkpoint() == before
 
 
@@ -187,7 +187,7 @@ def test_what_was_delivered_or_filled_cannot_be_faulted() -> None:
     before = sequencer.checkpoint()
     for number in (1, 5):
         with pytest.raises(SequenceRefusedError, match=f"message {number} is settled"):
-            sequencer.fault(number, Refusal.FULL, T0_US)
+            sequencer.fault(number, Refusal.UNPROCESSABLE, T0_US)
     assert sequencer.checkpoint() == before
 
 

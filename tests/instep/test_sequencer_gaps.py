@@ -25,6 +25,7 @@ def sequencer_with(policy: GapPolicy, last_resort: LastResort = LastResort.FAIL)
         SequencerSettings(
             gap_policy=policy,
             gap_deadline_s=DEADLINE_S,
+            gap_repeat_s=DEADLINE_S,
             gap_attempts=2,
             gap_last_resort=last_resort,
         )
@@ -99,6 +100,7 @@ def test_r1031_a_gap_may_ask_for_realignment_at_once() -> None:
     """SDPi R1031: a number that is skipped means reconnect or fail-safe, without waiting."""
     sequencer = Sequencer(SequencerSettings(gap_policy=GapPolicy.REALIGN, gap_deadline_s=0))
     assert received(sequencer, 1, 3).effects == [RealignSequence([(2, 2)])]
+    assert sequencer.due_us() == T0_US + 5 * US, "and again, but not in a busy loop"
 
 
 def test_rule_4_a_gap_that_closes_is_forgotten_and_the_next_has_its_own_deadline() -> None:

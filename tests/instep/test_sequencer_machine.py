@@ -111,7 +111,7 @@ class SequencerMachine(RuleBasedStateMachine):
             return
         self.model.expire(self.now_us)
         self.model.fault(number)
-        self.settle(self.sequencer.fault(number, Refusal.FULL, self.now_us))
+        self.settle(self.sequencer.fault(number, Refusal.UNPROCESSABLE, self.now_us))
 
     @rule(through=NUMBERS)
     def give_up(self, through: int) -> None:
