@@ -20,6 +20,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "record-content-missing": "no record-content in a record body: mandatory (TR-548 3.10)",
     "class-unknown": "a class that TAPI 2.1.3 does not know; it is kept (TR-548 3.10)",
     "container-other": "the entity is not under the member of its class (TR-548 3.10)",
+    "authenticity-missing": "no record-authenticity-token where it is checked (TR-548 3.10)",
+    "authenticity-failed": "a record-authenticity-token does not fit its record (TR-548 3.10)",
     "container-missing": "a class without container is stated without content (TR-548 3.10)",
 }
 """Kind → what it means and the clause it departs from."""

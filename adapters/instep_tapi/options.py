@@ -11,10 +11,12 @@ import msgspec
 from yarl import URL
 
 from instep.errors import ConfigurationError
+from instep.plugins import verifier_plugin
 from instep.secret import Secret
 
 __all__ = [
     "AuthOptions",
+    "Authenticity",
     "Bearer",
     "FailOver",
     "Login",
@@ -144,6 +146,20 @@ class TlsOptions(msgspec.Struct, frozen=True):
         return self.verify in {True, "on"}
 
 
+class Authenticity(msgspec.Struct, frozen=True):
+    """How `record-authenticity-token` is checked (TR-548 3.10)."""
+
+    kind: str
+    """An entry point of `instep.verifiers`: hmac, or another's."""
+    options: dict[str, Any] = {}
+    """Its other keys. Of hmac: secret, algorithm (sha256, sha384, sha512), encoding (base64,
+    hex).
+    """
+
+    def __repr__(self) -> str:
+        return f"Authenticity(kind={self.kind!r}, options=***)"
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a `tapi` source can be told. Times in seconds, sizes in bytes."""
 
@@ -183,6 +199,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Most that one `receive()` decodes (a frame is never cut)."""
     trust_compacted: bool = False
     """Take COMPACTED at its word where compacted-log-details are missing (TR-548 3.7.1)."""
+    authenticity: Authenticity | None = None
+    """Check that each record comes from the provider; without: nothing is checked."""
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -213,6 +231,8 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
             table[name] = _convert(struct, table[name], f"{where}.{name}")
     if "auth" in table:
         table["auth"] = _read_auth(table["auth"], f"{where}.auth")
+    if "authenticity" in table:
+        table["authenticity"] = _read_authenticity(table["authenticity"], f"{where}.authenticity")
     read = _convert(Options, table, where)
     _check(read, where)
     return read
@@ -241,6 +261,14 @@ def _read_auth(table: object, where: str) -> AuthOptions:
         case _:
             pass
     return read
+
+
+def _read_authenticity(table: object, where: str) -> Authenticity:
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise ConfigurationError("a table with a kind is needed", where=where, hint='kind = "hmac"')
+    options = {name: value for name, value in table.items() if name != "kind"}
+    verifier_plugin(table["kind"], f"{where}.kind").check(options, where)
+    return Authenticity(table["kind"], options)
 
 
 def _convert(struct: type[_T], table: object, where: str) -> _T:

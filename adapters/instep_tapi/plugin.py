@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from instep.ports import Source, SourcePlugin, StreamInfo
-from instep.records import Delivery
+from instep.records import Delivery, Unreadable
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
 from instep_tapi.reader import reader_of
@@ -26,6 +26,9 @@ class _Plugin:
         return TapiSource(read_options(options, where), where)
 
     def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+        if stream.details.get("verified"):
+            reason = "its authenticity was to be checked, which needs the consumer: realign instead"
+            return Delivery([], [Unreadable(stream.id, raw, reason)])
         return reader_of(stream).read([raw])
 
 

@@ -13,9 +13,10 @@ from datetime import datetime
 
 import msgspec
 
-from instep.ports import Mode, StreamInfo
+from instep.ports import Mode, StreamInfo, Verifier
 from instep.records import Delivery, Kind, Record, Unreadable
 from instep_tapi.alarms import states_clear
+from instep_tapi.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.bodies import open_body
 from instep_tapi.frames import (
     BadRecord,
@@ -68,12 +69,21 @@ class Reader:
         stream: The stream's id, put into each record.
         with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
         whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
+        verifier: Checks each record's authenticity token; only what passes is read.
     """
 
-    def __init__(self, stream: str, *, with_uuid: bool = False, whole: bool = True) -> None:
+    def __init__(
+        self,
+        stream: str,
+        *,
+        with_uuid: bool = False,
+        whole: bool = True,
+        verifier: Verifier | None = None,
+    ) -> None:
         self._stream = stream
         self._with_uuid = with_uuid
         self._whole = whole
+        self._verifier = verifier
         # Under load many records were appended in one millisecond: a time is read once.
         self._stamp, self._stamp_us = "", 0
         self._partitions = {""}
@@ -90,7 +100,7 @@ class Reader:
             size_bytes += len(frame)
             if self._liberal_left:
                 self._liberal_left -= 1
-            else:
+            elif self._verifier is None:  # else record by record: its own bytes are what is signed
                 known = len(odd)
                 try:
                     records += self._fast(frame, odd)
@@ -138,6 +148,9 @@ class Reader:
             noticed: list[str] = []
             try:
                 records.append(self._one(raw, noticed))
+            except NotAuthentic as bad:
+                odd.append(bad.deviation)
+                reason = str(bad)
             except BadRecord as bad:
                 reason = str(bad)
             except RecursionError:
@@ -158,6 +171,8 @@ class Reader:
 
     def _one(self, raw: bytes, odd: list[str]) -> Record:
         raw.decode()
+        if self._verifier is not None:
+            check_authenticity(raw, self._verifier)
         members = plain_members(raw, odd)
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
@@ -215,11 +230,11 @@ class Reader:
         self._partitions.add(partition)
 
 
-def reader_of(stream: StreamInfo) -> Reader:
+def reader_of(stream: StreamInfo, verifier: Verifier | None = None) -> Reader:
     """A reader as this stream needs it, by its mode and log-record-strategy."""
     by_change = stream.record_strategy == "CHANGE_ONLY"
     with_uuid = stream.mode is Mode.BASELINE or by_change
-    return Reader(stream.id, with_uuid=with_uuid, whole=not by_change)
+    return Reader(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
 
 
 def _uuid_of(content: bytes) -> str:

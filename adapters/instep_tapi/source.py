@@ -21,6 +21,7 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
+from instep.plugins import verifier_plugin
 from instep.ports import Feed, Mode, Start, StreamInfo
 from instep.records import Record, StreamState
 from instep_tapi.baseline import read_baseline, readable_classes
@@ -51,6 +52,8 @@ class _Details(msgspec.Struct, frozen=True):
     context: str
     streams: str
     state: str = ""
+    verified: bool = False
+    """Records were checked for authenticity, so that no unchecked one is let in by a replay."""
 
 
 class Survey(NamedTuple):
@@ -73,6 +76,10 @@ class TapiSource:
         self, options: Options, where: str = "source", clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
+        self._verifier = None
+        if (checks := options.authenticity) is not None:
+            plugin = verifier_plugin(checks.kind, f"{where}.authenticity.kind")
+            self._verifier = plugin.build(checks.options, f"{where}.authenticity")
         self._clock = clock
         tls = tls_context(options.tls, f"{where}.tls")
         urls = [URL(endpoint) for endpoint in options.endpoints]
@@ -203,6 +210,7 @@ class TapiSource:
             context=address.context,
             streams=address.streams,
             state=stream.state,
+            verified=self._verifier is not None,
         )
         return StreamInfo(
             id=choice.id,
@@ -252,7 +260,7 @@ class TapiSource:
     def _opened(
         self, stream: StreamInfo, details: _Details, start: str | Start
     ) -> AbstractAsyncContextManager[WebSocketFeed]:
-        reader = reader_of(stream)
+        reader = reader_of(stream, self._verifier)
         address = URL(details.address, encoded=True)
         home = self._endpoint(details)
         # An address at another instance is opened with the login of that one.

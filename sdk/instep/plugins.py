@@ -1,4 +1,4 @@
-"""Finds sources, sinks and commands by their entry points, as anybody may install them."""
+"""Finds sources, sinks, verifiers and commands by entry points, as anybody may install them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from instep.config import ConsumerConfiguration, Part
 from instep.errors import ConfigurationError
-from instep.ports import Sink, SinkPlugin, Source, SourcePlugin
+from instep.ports import Sink, SinkPlugin, Source, SourcePlugin, VerifierPlugin
 
 __all__ = [
     "build_sink",
@@ -20,10 +20,12 @@ __all__ = [
     "sink_plugin",
     "source_plugin",
     "store_plugin",
+    "verifier_plugin",
 ]
 
 _SOURCES: Final = "instep.sources"
 _SINKS: Final = "instep.sinks"
+_VERIFIERS: Final = "instep.verifiers"
 _COMMANDS: Final = "instep.commands"
 _EXTRAS: Final = {
     "tapi": "tapi",
@@ -50,6 +52,12 @@ def source_plugin(kind: str, where: str = "") -> SourcePlugin:
 def sink_plugin(kind: str, where: str = "") -> SinkPlugin:
     """The sink of this kind. Raises `ConfigurationError` saying what is installed."""
     found: SinkPlugin = _loaded(_SINKS, kind, where)
+    return found
+
+
+def verifier_plugin(kind: str, where: str = "") -> VerifierPlugin:
+    """The verifier of this kind. Raises `ConfigurationError` saying what is installed."""
+    found: VerifierPlugin = _loaded(_VERIFIERS, kind, where)
     return found
 
 
@@ -128,7 +136,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def _loaded(group: str, kind: str, where: str) -> Any:
-    what = "source" if group == _SOURCES else "sink"
+    what = group.removeprefix("instep.").removesuffix("s")
     points = {point.name: point for point in entry_points(group=group)}
     if kind not in points:
         extra = _EXTRAS.get(kind)

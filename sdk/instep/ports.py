@@ -1,8 +1,9 @@
 """The two ports of a consumer: a source gives records, a sink commits them. Plug-ins implement
 these.
 
-A plug-in is found through the entry-point groups `instep.sources` and `instep.sinks`; the entry
-point names an object with the shape of `SourcePlugin` or `SinkPlugin`.
+A plug-in is found through the entry-point groups `instep.sources`, `instep.sinks` and
+`instep.verifiers`; the entry point names an object with the shape of `SourcePlugin`, `SinkPlugin`
+or `VerifierPlugin`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ __all__ = [
     "SourcePlugin",
     "Start",
     "StreamInfo",
+    "Verifier",
+    "VerifierPlugin",
 ]
 
 
@@ -204,3 +207,21 @@ class SinkPlugin(Protocol):
     def reader(self, url: str) -> StoreReader:
         """Open the store of another process for reading. Raises `SinkError`."""
         ...
+
+
+class Verifier(Protocol):
+    """Tells whether a record comes from whom it should (TR-548 3.10)."""
+
+    def verify(self, record: bytes, token: str) -> bool:
+        """Whether this authenticity token belongs to these bytes. Never raises; does not wait."""
+        ...
+
+
+class VerifierPlugin(Protocol):
+    """What an entry point of `instep.verifiers` names."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        ...
+
+    def build(self, options: Mapping[str, Any], where: str) -> Verifier: ...

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instep.errors import ConfigurationError
+from instep.ports import Mode, StreamInfo
 from instep_tapi.options import Bearer, NoAuth, StreamOptions, read_options
 from instep_tapi.plugin import source as plugin
+from tests.instep_tapi.reader_kit import log_record
 
 WHERE = "consumers[0].source"
 GOOD = {"endpoints": ["https://a:8443"]}
@@ -99,7 +102,19 @@ def test_a_certificate_file_without_certificates(tmp_path: Path) -> None:
         plugin.check({**GOOD, "tls": {"cert": str(ca)}}, WHERE)
 
 
-def test_a_quarantined_frame_is_read_again() -> None:
-    assert plugin.decode(b"[]", "s").records == []
-    [unreadable] = plugin.decode(b"?", "s").unreadable
+def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
+    by_log = StreamInfo(id="s", origin="o", kind="tapi")
+    assert plugin.decode(b"[]", by_log).records == []
+    [unreadable] = plugin.decode(b"?", by_log).unreadable
     assert unreadable.stream == "s"
+    node = {"record-content": "NODE", "node": {"uuid": "u"}}
+    raw = json.dumps(log_record(body=node)).encode()
+    by_change = StreamInfo(id="s", origin="o", kind="tapi", record_strategy="CHANGE_ONLY")
+    by_baseline = StreamInfo(id="s", origin="o", kind="tapi", mode=Mode.BASELINE)
+    for info, whole, uuid in (
+        (by_log, True, ""),
+        (by_change, False, "u"),
+        (by_baseline, True, "u"),
+    ):
+        [record] = plugin.decode(raw, info).records
+        assert (record.whole, record.uuid) == (whole, uuid)

@@ -118,6 +118,9 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     pong_timeout: Annotated[
         str, typer.Option(help="Real time without a Pong after which a client is dropped.")
     ] = "30s",
+    sign: Annotated[
+        str | None, typer.Option(help="Sign each record by HMAC-SHA256 with this secret.")
+    ] = None,
     compression: Annotated[bool, typer.Option(help="Accept permessage-deflate.")] = True,
     host_meta: Annotated[bool, typer.Option(help="Answer /.well-known/host-meta.")] = True,
     fault: Annotated[
@@ -138,6 +141,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
 
     It serves --context, or --topology, or by default the backbone sndlib/germany50.
     """
+    from instep_tapi.authenticity import Hmac, HmacOptions
     from instep_tapi.provider import (
         AuthSettings,
         DiscoveryStyle,
@@ -152,7 +156,8 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     if context is not None and topology is not None:
         raise typer.BadParameter("choose one of --context and --topology")
     try:
-        style = RecordStyle(wrapper=Wrapper(wrapper), records_per_frame=records_per_frame)
+        signer = Hmac(HmacOptions(sign)).sign if sign else None
+        style = RecordStyle(Wrapper(wrapper), records_per_frame, sign=signer)
         log: dict[str, Any] = {
             "storage": LogStorageStrategy.COMPACTED
             if strategy is Strategy.EMULATED

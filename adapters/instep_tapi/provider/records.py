@@ -5,8 +5,8 @@ log-record a frame, identities by name, flat event time, RFC 3339 stamps. Every 
 a client must be able to read can be chosen, so that its reader can be tried against each.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -50,7 +50,8 @@ class IdentityStyle(StrEnum):
 class RecordStyle:
     """The spelling of one stream's records and frames.
 
-    `records_per_frame` is above 1 only with a wrapper that holds several records.
+    `records_per_frame` is above 1 only with a wrapper that holds several records. `sign` gives the
+    record-authenticity-token of an encoded record without one, as `instep_tapi.authenticity` says.
     """
 
     wrapper: Wrapper = Wrapper.BARE
@@ -60,6 +61,7 @@ class RecordStyle:
     nested_time: bool = False
     yang_time: bool = False
     numeric_offsets: bool = False
+    sign: Callable[[bytes], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1:
@@ -129,6 +131,14 @@ class RecordEncoder:
     def record(self, record: LogRecord, statement: Statement) -> bytes:
         """The whole log-record; a TOMBSTONE has a header only, a DELETE no content (3.10)."""
         header = self._header(record)
+        encoded = self._encoded(header, record, statement)
+        if self.style.sign is None:
+            return encoded
+        token = f',"record-authenticity-token":{_quote(self.style.sign(encoded)).decode()}'
+        end = len(header.encode()) - 1  # before the brace that closes it
+        return b"%b%b%b" % (encoded[:end], token.encode(), encoded[end:])
+
+    def _encoded(self, header: str, record: LogRecord, statement: Statement) -> bytes:
         if record.kind is RecordType.TOMBSTONE:
             return f"{header}}}".encode()
         content = statement.cls
