@@ -128,8 +128,10 @@ class Alignment:
         self._arrivals.opened(self.position, resumed=resumed)
         if resumed:
             if self.asked:
-                # Asked for while the connection was being made.
                 self._effects.append(Reopen(self.asked))
+            elif self.position.phase is Phase.SWEEP_HELD:
+                # The guard may have been set anew since it held the sweep.
+                self._effects.append(TakeCensus(self.position.attempt))
             return
         self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
         if self.stream.mode is Mode.BASELINE:
@@ -156,10 +158,7 @@ class Alignment:
         self.asked = "the provider refused our token"
 
     def realign(self, reason: str) -> None:
-        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start.
-
-        Without a connection the next opening is from the start.
-        """
+        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""
         self.asked = reason
         if self._connected:
             self._effects.append(Reopen(reason))
@@ -216,8 +215,9 @@ class Alignment:
         self._census_asked = False
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         if census.unmarked > least and census.unmarked > census.total * share:
-            self._move(Event.SWEEP_HELD)
             self._held = f"{census.unmarked:,} of {census.total:,} entities"
+            if self.position.phase is not Phase.SWEEP_HELD:
+                self._move(Event.SWEEP_HELD)
         else:
             self._move(Event.SWEEP_BEGUN)
 
@@ -298,7 +298,6 @@ class Alignment:
         return bool(reason)
 
     def _advance(self) -> Position:
-        """The position after nothing new."""
         return advanced(self.position, self._progress, known_to_us=self.lateness.known_to_us)
 
     def _consider(self, position: Position, now_us: int) -> None:

@@ -101,8 +101,9 @@ class Runner:
     def sweep_held(self) -> bool:
         """Whether a sweep waits for a decision, and none was made."""
         core = self._core
-        held = Phase.SWEEP_HELD
-        return core is not None and core.position.phase is held and core.durable.phase is held
+        if core is None or core.asked:
+            return False
+        return core.position.phase is core.durable.phase is Phase.SWEEP_HELD
 
     def realign(self, reason: str) -> None:
         """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""

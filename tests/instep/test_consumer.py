@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from instep import (
-    AlignmentSettings,
     AuthenticationError,
     Consumer,
-    ConsumerSettings,
     ConsumerState,
     Delivery,
-    Environment,
-    Group,
     Mode,
     Phase,
     Record,
@@ -28,7 +24,7 @@ from instep import (
     UnreachableError,
 )
 from instep_sql import SqlStore
-from instep_sql.plugin import sink
+from tests.instep.consumer_kit import LATER, QUICK, clock, consumer, drained, keys, store
 from tests.instep.scripted import (
     SILENT,
     STREAM,
@@ -43,45 +39,7 @@ from tests.instep.scripted import (
 
 pytestmark = pytest.mark.asyncio
 
-QUICK = ConsumerSettings(
-    reconnect_initial_s=0.001,
-    reconnect_max_s=0.01,
-    poll_state_s=0.02,
-    alignment=AlignmentSettings(quiet_s=0.05, unreached_quiet_s=0.15),
-)
-
-
-def clock(late_s: float) -> Environment:
-    """A clock that runs, and stands `late_s` after T0 when the test begins."""
-    begun_s = time.monotonic()
-    return Environment(now=lambda: T0_US / 1e6 + late_s + time.monotonic() - begun_s)
-
-
-LATER = clock(60)
-
-
-def consumer(source: ScriptedSource, store: SqlStore) -> Consumer:
-    return Consumer("test", source, store, QUICK, environment=LATER)
-
-
-async def keys(store: SqlStore) -> list[str]:
-    reader = sink.reader(store.options.url)
-    try:
-        return sorted([entity.key async for entity in reader.entities()])
-    finally:
-        await reader.close()
-
-
-async def drained(started: Consumer, count: int) -> None:
-    """Wait until this many records are committed."""
-    async with asyncio.timeout(5):
-        while sum(stream.records for stream in started.health().streams) < count:
-            await asyncio.sleep(0.005)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> SqlStore:
-    return SqlStore(f"sqlite:///{tmp_path}/store.db")
+__all__ = ["store"]
 
 
 async def test_a_first_alignment_starts_from_the_oldest_and_ends_aligned(store: SqlStore) -> None:
@@ -298,29 +256,24 @@ async def test_events_tell_the_story_and_end_with_the_consumer(store: SqlStore) 
     assert kinds[-1] == "stopped"
 
 
-async def test_a_group_aligns_several_consumers_into_one_file(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.db"
-    pair = [
-        Consumer(
-            name, ScriptedSource([records(0, 1), SILENT]), SqlStore(url), QUICK, environment=LATER
-        )
-        for name in ("east", "west")
-    ]
-    async with Group(pair) as group:
-        await group.aligned(5)
-        assert all(health.aligned for health in group.health())
-        assert "Group of 2" in repr(group)
-    assert await keys(SqlStore(url)) == ["key-0", "key-0", "key-1", "key-1"]
-
-
-async def test_a_group_fails_with_the_first_that_fails(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.db"
-    good = ScriptedSource([records(0), SILENT])
-    bad = ScriptedSource([AuthenticationError("refused")])
-    pair = [
-        Consumer(name, source, SqlStore(url), QUICK, environment=LATER)
-        for name, source in (("good", good), ("bad", bad))
-    ]
-    async with Group(pair) as group:
-        with pytest.raises(AuthenticationError):
-            await group.wait()
+async def test_a_held_sweep_goes_on_in_a_new_process_whose_guard_lets_it_pass(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    few = Delivery([record(offset) for offset in range(40)])
+    source = ScriptedSource(
+        [records(*range(300)), UnreachableError("reset")], [few, SILENT], [few, SILENT]
+    )
+    async with consumer(source, store) as started:
+        await drained(started, 340)
+        with pytest.raises(SweepHeldError):
+            await started.aligned(5)
+    open_guard = msgspec.structs.replace(
+        QUICK, alignment=msgspec.structs.replace(QUICK.alignment, sweep_guard_share=1.0)
+    )
+    again = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    quiet = ScriptedSource([SILENT])
+    async with Consumer("test", quiet, again, open_guard, environment=LATER) as second:
+        async with asyncio.timeout(5):
+            while not second.health().aligned:
+                await asyncio.sleep(0.01)
+    assert len(await keys(store)) == 40
