@@ -77,7 +77,10 @@ def tell(
         if change is None:
             continue
         previous = before.body if before is not None and mode is Journal.PREVIOUS else None
-        entity_class = record.entity_class or (before.entity_class if before is not None else "")
+        entity_class = record.entity_class
+        if before is not None and (record.ends or not entity_class):
+            # An end may name no class, or ANY_CLASS.
+            entity_class = before.entity_class
         rows.append(
             (
                 no,

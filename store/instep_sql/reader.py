@@ -46,7 +46,8 @@ _PAGE: Final = """
 """
 _KEPT: Final = text("""
     SELECT (SELECT min(cursor) FROM instep_change) AS oldest,
-           (SELECT count(*) FROM instep_stream WHERE journal <> 'off') AS telling
+           EXISTS (SELECT 1 FROM instep_stream WHERE journal = 'off')
+           AND NOT EXISTS (SELECT 1 FROM instep_stream WHERE journal <> 'off') AS off
 """)
 _QUARANTINED: Final = text("""
     SELECT s.consumer, s.stream
@@ -134,7 +135,7 @@ class SqlReader:
 
     async def _check_kept(self, cursor: int) -> None:
         kept = await self._fetch(lambda connection: connection.execute(_KEPT).one())
-        if kept.oldest is None and not kept.telling:
+        if kept.oldest is None and kept.off:
             raise JournalOffError(
                 "the store keeps no journal of changes",
                 where=self._dialect.where,

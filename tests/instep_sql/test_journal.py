@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from instep.errors import JournalOffError, SinkError
 from instep.reading import Change, ChangeKind
 from instep.records import Kind, SweepStep
+from instep_sql import SqlStore
 from tests.instep_sql.made import Stage, Stages, ended, info, said
 
 pytestmark = pytest.mark.asyncio
@@ -111,6 +113,19 @@ async def test_a_subscriber_that_follows_gets_what_comes(stage: Stages) -> None:
         await at.commit(said("end", 2))
         await asyncio.wait_for(task, 10)
         assert got == ["a", "end"]
+
+
+async def test_an_end_is_told_under_the_class_that_is_stored(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(said("a", 1, entity_class="LINK"))
+        await at.commit(ended("a", 2, entity_class="ANY_CLASS"))
+        assert [change.entity_class for change in await at.changes()] == ["LINK", "LINK"]
+
+
+async def test_a_store_that_no_consumer_has_used_yet_can_be_followed(tmp_path: Path) -> None:
+    async with SqlStore(f"sqlite:///{tmp_path}/s.db", journal="changes") as store:
+        await store.open("first")
+        assert [change async for change in store.changes()] == []
 
 
 async def test_changes_of_one_stream(stage: Stages) -> None:
