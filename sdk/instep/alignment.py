@@ -247,6 +247,7 @@ class Alignment:
         """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
         if not self._connected or self.position.phase is Phase.BASELINING:
             return None
+        self._progress.attested = state is StreamState.ACTIVE
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
             # A silence that the provider announces says nothing about the head of the log.
             self._progress.silence_from(now_us)

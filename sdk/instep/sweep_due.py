@@ -38,6 +38,8 @@ class Progress:
         self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
         """Whether a record came since the opening."""
+        self.attested = True
+        """Whether a silence is known to be that of an ACTIVE stream; records attest it, too."""
 
     def silence_from(self, now_us: int) -> None:
         """Silence counts from now: the stream was opened, or its provider holds it back."""
@@ -97,7 +99,7 @@ class Progress:
             heard.add(partition)
         self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
         self.oldest_us = oldest_us
-        self.heard = True
+        self.heard = self.attested = True
         self._last_heard_us = now_us
         self._heard_us |= dict.fromkeys(heard, now_us)
         if any(appended_us[partition] <= self._opened_us for partition in heard):
@@ -126,7 +128,10 @@ class Progress:
             return True
         partitions = self._heard_us.keys() | self.appended_us.keys()
         if not partitions:
-            return self.silent_s(now_us) >= self._settings.quiet_s
+            first = position.attempt == 1 and self.attested
+            settings = self._settings
+            quiet_s = settings.quiet_s if first else settings.unreached_quiet_s
+            return self.silent_s(now_us) >= quiet_s
         return all(self._passed(partition, position, now_us) for partition in partitions)
 
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
@@ -146,7 +151,9 @@ class Progress:
             or position.offsets.get(partition, -1)
             >= reference.offsets.get(partition, UNREACHABLE_OFFSET)
         )
-        return silent_s >= (settings.quiet_s if reached else settings.unreached_quiet_s)
+        # A provider may be PAUSED where nobody could ask it: such a silence must be longer.
+        short = reached and self.attested
+        return silent_s >= (settings.quiet_s if short else settings.unreached_quiet_s)
 
 
 def _count(deviations: dict[str, int], kind: str, times: int) -> None:
