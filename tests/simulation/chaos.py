@@ -33,6 +33,8 @@ class Chaos:
         self._paused = 0
         self._unreachable = 0
         self._away = asyncio.Lock()
+        self.realigns_after_us = 0
+        """When a realignment was asked for, of the process that is still alive."""
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
         self.process = self._start()
@@ -54,6 +56,7 @@ class Chaos:
             (faults.fail_over_every_s, self._fail_over),
             (faults.pause_every_s, self._pause),
             (faults.mass_end_every_s, self._mass_end),
+            (faults.disaster_every_s, self._disaster),
             (faults.quiet_every_s, self._be_quiet),
             (faults.store_slow_every_s, self._store_slow),
             (faults.store_down_every_s, self._store_down),
@@ -155,6 +158,19 @@ class Chaos:
         finally:
             self._world.reachable = True
 
+    async def _disaster(self) -> None:
+        world = self._world
+        world.reachable = False
+        await self._cut()
+        await self._mass_end()
+        await self._mass_end()
+        options = world.log_options
+        try:
+            keeps_s = max(options.tombstone_retention_s, options.retention_s)
+            await asyncio.sleep(keeps_s * self._rng.uniform(0.9, 1.3))
+        finally:
+            world.reachable = True
+
     async def _slow(self) -> None:
         world = self._world
         before = world.faults.latency_s
@@ -234,6 +250,7 @@ class Chaos:
             await hit.wait()
             if self.process.task.done():
                 await self.process.ended()
+            self.realigns_after_us = 0
             self._ending = asyncio.create_task(end())
             await asyncio.shield(self._ending)
             if self._rng.random() < 0.3:
@@ -246,8 +263,10 @@ class Chaos:
     def realign(self) -> None:
         """As an operator would, or nothing where the consumer is not yet there."""
         consumer = self.process.consumer
-        if consumer is not None and STREAM in consumer._runners:
+        alive = not self.process.task.done() and (self._ending is None or self._ending.done())
+        if alive and consumer is not None and STREAM in consumer._runners:
             consumer.realign(STREAM, "asked for by the simulation")
+            self.realigns_after_us = self._world.provider_us()
 
     async def _release(self) -> None:
         self.release()

@@ -54,8 +54,6 @@ class Checks:
         self._database = sqlite3.connect(path, isolation_level=None)
         self.rows: dict[str, Row] = {}
         self.position = Position()
-        self.committing: Batch | None = None
-        """The batch of the transaction that is under way."""
         self._starts: set[tuple[str, int]] = set()
         """Origin and provider's time of every opening from the start of a log."""
         self._counted: dict[int, Census] = {}
@@ -113,17 +111,14 @@ class Checks:
             rows[row.key] = row
         return rows
 
-    def after_transaction(self, failed: BaseException | None) -> None:
-        """Call after each transaction of the store, committed or not."""
-        batch, self.committing = self.committing, None
-        if batch is None:
-            return
+    def after_commit(self, batch: Batch, failed: BaseException | None) -> None:
+        """Call after each transaction that should commit a batch, whether it did or not."""
         before = self.rows
         silent = failed is None and not batch.records and batch.sweep is None
         after = before if silent else self.fetch()
         if failed is not None:
             self._hold(before == after, f"a failed commit left something: {failed}")
-            self._world.trace(f"commit failed: {failed}")
+            self._world.trace(f"commit failed: {type(failed).__name__}")
             return
         self.commits += 1
         self._position_moves(batch)
@@ -142,9 +137,9 @@ class Checks:
 
     def _position_moves(self, batch: Batch) -> None:
         old, new = self.position, batch.position
-        (text,) = self._database.execute("SELECT position FROM instep_stream").fetchone()
-        stored = msgspec.json.decode(text, type=Position)
-        self._hold(stored == new, f"the stored position is not the batch's: {stored} / {new}")
+        (stored,) = self._database.execute("SELECT position FROM instep_stream").fetchone()
+        same = stored.encode() == msgspec.json.encode(new)
+        self._hold(same, f"the stored position is not the batch's: {stored} / {new}")
         self._hold(new.ordinal == old.ordinal + 1, f"ordinal {old.ordinal} to {new.ordinal}")
         for name in ("attempt", "lineage", "records"):
             self._hold(getattr(new, name) >= getattr(old, name), f"{name} went back")

@@ -101,7 +101,7 @@ def _census_skipped() -> list[Change]:
 
 
 def _position_kept_after_failed_commit() -> list[Change]:
-    def failed(self: Runner, error: Exception) -> None:
+    def failed(self: Runner, error: Exception, **_: Any) -> None:
         self._last_error = str(error)
         if isinstance(error, TokenRefusedError) and self._core is not None:
             self._core.token_refused()
@@ -110,6 +110,20 @@ def _position_kept_after_failed_commit() -> list[Change]:
         assert isinstance(error, InstepError)
 
     return [(Runner, "_failed", failed)]
+
+
+def _realignment_forgotten() -> list[Change]:
+    failed = Runner._failed
+
+    def forgets(self: Runner, error: Exception, **named: Any) -> None:
+        failed(self, error, **named)
+        self._asked = ""
+
+    def realign(self: Runner, reason: str) -> None:
+        if self._core is not None:
+            self._core.realign(reason)
+
+    return [(Runner, "_failed", forgets), (Runner, "realign", realign)]
 
 
 def _redelivery_skipped_too_far() -> list[Change]:
@@ -230,6 +244,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "guard removed": _guard_removed,
     "census skipped": _census_skipped,
     "position kept after a failed commit": _position_kept_after_failed_commit,
+    "realignment forgotten": _realignment_forgotten,
     "redelivery skipped too far": _redelivery_skipped_too_far,
     "one partition is enough": _one_partition_is_enough,
     "sweep at once": _sweep_at_once,

@@ -32,7 +32,6 @@ from tests.simulation.world import World
 
 __all__ = ["SimFeed", "SimSource"]
 
-_MOST_RECORDS = 64
 _clients = itertools.count()
 
 
@@ -193,7 +192,7 @@ class SimFeed:
             raise UnreachableError("dropped by the provider: too far behind")
         if self._rng.random() < self._world.faults.redeliver_p:
             self._log.position = self._log.log.back(self._log.position, self._rng.randint(1, 8))
-        return list(self._log.read(self._rng.randint(1, _MOST_RECORDS)))
+        return list(self._log.read(self._rng.randint(1, self._world.log_options.delivery_records)))
 
     def _delivery(self, records: list[LogRecord]) -> Delivery | None:
         frames: list[bytes] = []

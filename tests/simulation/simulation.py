@@ -131,7 +131,8 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     except SweepHeldError:
         chaos.release()
         return False
-    return not _difference(world)
+    realigned = world.checks.position.attempt_started_at_us >= chaos.realigns_after_us
+    return realigned and not _difference(world)
 
 
 def _difference(world: World) -> str:

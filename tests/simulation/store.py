@@ -75,13 +75,13 @@ class SimStore(SqlStore):
             quarantine_max_records=5_000,
         )
         self._world = world
+        self._worker = worker
         worker.watch(self._database)
         worker.watch(self.reader.database)
 
-    def _commit(self, connection: Connection, batch: Batch) -> CommitResult:
-        result = super()._commit(connection, batch)
-        self._world.checks.committing = batch
-        return result
+    async def commit(self, batch: Batch) -> CommitResult:
+        self._worker.batch = batch
+        return await super().commit(batch)
 
     async def census(self, stream: str, attempt: int) -> Census:
         found = await super().census(stream, attempt)
@@ -103,6 +103,8 @@ class Worker:
         """Which statement of the transaction fails; -1 the commit."""
         self._failure = sqlite3.SQLITE_BUSY
         self._committed = False
+        self.batch: Batch | None = None
+        """What the transaction that is asked for next will commit."""
         self.dead = False
 
     def watch(self, database: Database) -> None:
@@ -116,9 +118,11 @@ class Worker:
             return engine
 
         database._make_engine = made
+        database._pause = lambda _s: None
 
     def run(self, executor: Executor | None, work: Callable[[], Any]) -> asyncio.Future[Any]:
         loop, world = self._world.loop, self._world
+        batch, self.batch = self.batch, None
         future: asyncio.Future[Any] = loop.create_future()
         if self.dead:
             future.cancel()
@@ -126,11 +130,15 @@ class Worker:
         takes_s = world.faults.store_latency_s * self._rng.uniform(0.2, 1.8) + world.store_stall_s()
         begins_s = max(loop.time(), self._free_at_s.get(executor, 0.0)) + takes_s / 2
         self._free_at_s[executor] = begins_s + takes_s / 2
-        loop.call_at(begins_s, self._begin, work, future, takes_s / 2)
+        loop.call_at(begins_s, self._begin, work, batch, future, takes_s / 2)
         return future
 
     def _begin(
-        self, work: Callable[[], Any], future: asyncio.Future[Any], takes_s: float
+        self,
+        work: Callable[[], Any],
+        batch: Batch | None,
+        future: asyncio.Future[Any],
+        takes_s: float,
     ) -> None:
         """From here on, cancelling changes nothing: the transaction comes to its end."""
         if self.dead or future.cancelled():
@@ -144,7 +152,8 @@ class Worker:
         except Exception as raised:  # noqa: BLE001 - it is the caller's
             error = raised
         self._fails_at = None
-        self._world.checks.after_transaction(failed=error)
+        if batch is not None:
+            self._world.checks.after_commit(batch, failed=error)
         if self._committed and error is None and unknown:
             self._world.trace("store: connection lost after the commit")
             error = StoreUnavailableError("connection lost", where="simulation")
