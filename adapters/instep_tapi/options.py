@@ -13,12 +13,12 @@ from yarl import URL
 from instep.errors import ConfigurationError
 from instep.plugins import verifier_plugin
 from instep.secret import Secret
+from instep_tapi.failover import FailOver
 
 __all__ = [
     "AuthOptions",
     "Authenticity",
     "Bearer",
-    "FailOver",
     "Login",
     "NoAuth",
     "OAuth2",
@@ -109,23 +109,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """These streams, by stream-id or uuid."""
     strategies: tuple[str, ...] = ()
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
-
-
-class FailOver(msgspec.Struct, frozen=True):
-    """When one of several endpoints is left for another (TR-548 ST-4.2)."""
-
-    policy: Literal["priority", "round-robin"] = "priority"
-    """Which comes next: the first of the list that works, which is also gone back to, or the one
-    after the one that is left."""
-    leave_after_s: float = 5.0
-    """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
-    fail_back_after_s: float = 300.0
-    """With ``priority``: an endpoint earlier in the list is gone back to when it was healthy for so
-    long; if it had to be left again soon, for a multiple."""
-    probe_every_s: float = 10.0
-    """How often such an endpoint is asked whether it is healthy."""
-    refused_retry_s: float = 300.0
-    """An endpoint that refused our login is not tried again for so long, while there are others."""
 
 
 class TlsOptions(msgspec.Struct, frozen=True):
@@ -305,21 +288,13 @@ def _check(options: Options, where: str) -> None:
     for name in _POSITIVE:
         if getattr(options, name) <= 0:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
-    _check_fail_over(options.fail_over, f"{where}.fail_over")
+    options.fail_over.check(f"{where}.fail_over")
     if options.tls.key and not options.tls.cert:
         raise ConfigurationError("a key without cert", where=f"{where}.tls.key")
     for name in ("ca", "cert", "key"):
         path = getattr(options.tls, name)
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
-
-
-def _check_fail_over(options: FailOver, where: str) -> None:
-    for name in ("leave_after_s", "fail_back_after_s", "refused_retry_s"):
-        if getattr(options, name) < 0:
-            raise ConfigurationError("must not be below 0", where=f"{where}.{name}")
-    if options.probe_every_s <= 0:
-        raise ConfigurationError("must be above 0", where=f"{where}.probe_every_s")
 
 
 def check_url(text: str, schemes: tuple[str, ...], where: str, *, secret: bool = False) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from instep_tapi.failover import Instances
-from instep_tapi.options import FailOver
+import pytest
+
+from instep.errors import ConfigurationError
+from instep_tapi.failover import FailOver, Instances
 
 ABC = ("a", "b", "c")
 
@@ -138,3 +140,11 @@ def test_where_going_back_fails_nothing_is_left() -> None:
     assert order(instances, 0.0) == "ab"
     assert instances.settled("b", 0.0) is None
     assert order(instances, 0.0) == "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("probe_every_s", 0.0), ("leave_after_s", -1.0), ("refused_retry_s", -1.0)]
+)
+def test_values_that_cannot_work_are_named(name: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"fail_over.{name}"):
+        FailOver(**{name: value}).check("source.fail_over")
