@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
+from instep.audit import AuditReport, Finding
+from instep.auditor import audit_stream
 from instep.errors import (
     DiscoveryError,
     InstepError,
@@ -165,6 +167,33 @@ class Consumer:
     def release_sweep(self, stream: str) -> None:
         """Let a held sweep of a stream go on (DESIGN 3, rule 6). Raises `KeyError`."""
         self._runners[stream].release_sweep()
+
+    async def audit(
+        self,
+        stream: str | None = None,
+        *,
+        repair: bool = False,
+        found: Callable[[Finding], None] | None = None,
+    ) -> list[AuditReport]:
+        """Hold the store against the log, by a second connection (TR-548 ST-2.3).
+
+        One stream, or all, one after the other, while the consumer goes on; what is proven wrong is
+        told to `found`, and repaired if asked for. Raises `AuditError`, `SourceError`, `SinkError`,
+        and `KeyError` for an unknown stream.
+        """
+        audited = self._runners.values() if stream is None else [self._runners[stream]]
+        return [
+            await audit_stream(
+                self._source,
+                self._sink,
+                runner.stream,
+                settings=self._settings.alignment,
+                now=self._now,
+                repair=repair,
+                found=found,
+            )
+            for runner in list(audited)
+        ]
 
     # -- inner parts -----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ InstepError
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
 │   └── JournalOffError       changes were asked for, the journal is not kept
+├── AuditError                an audit that can prove nothing, now or ever
 └── SweepHeldError            a sweep waits for a decision (DESIGN 3, rule 6)
 """
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "AuditError",
     "AuthenticationError",
     "BaselineError",
     "ConfigurationError",
@@ -179,6 +181,12 @@ class JournalOffError(SinkError):
     """Changes were asked for, but this store keeps no journal."""
 
     code = "journal-off"
+
+
+class AuditError(InstepError):
+    """The stream cannot be audited, or not now (TR-548 ST-2.3)."""
+
+    code = "audit"
 
 
 class SweepHeldError(InstepError):

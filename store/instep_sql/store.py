@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, text
@@ -14,6 +15,7 @@ from instep.position import Position
 from instep.reading import Change
 from instep.records import Batch, CommitResult, Record
 from instep_sql import schema, streams, writer
+from instep_sql.audit import SqlAuditMarks
 from instep_sql.database import Database
 from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
@@ -165,6 +167,18 @@ class SqlStore:
             return bool(connection.execute(_HOLDS_BEFORE, values).scalar_one())
 
         return await self.reader.database.run(ask)
+
+    @asynccontextmanager
+    async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
+        """See `instep.audit.Auditable`."""
+        marks = SqlAuditMarks(
+            self._database, self._dialect, self.options, self._name, stream.id, self._clock_us
+        )
+        await marks.open()
+        try:
+            yield marks
+        finally:
+            await marks.close()
 
     async def close(self) -> None:
         """Wait for a commit that is under way, then disconnect."""

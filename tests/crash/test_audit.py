@@ -1,0 +1,28 @@
+"""An audit under a storm: ten thousand entities, or more by `python -m tests.crash.audit`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.audit import audited
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio
+async def test_st_2_3_all_corruption_is_found_and_nobody_falsely_accused(tmp_path: Path) -> None:
+    seed = random.randrange(10_000)
+    outcome = await audited(tmp_path, entities=10_000, share=0.01, changes_per_s=200, seed=seed)
+    print(f"seed {seed}: {outcome.first}")
+    assert outcome.found == outcome.corrupted
+    assert {*outcome.corrupted.values()} == {"missing", "stale", "bogus"}
+    assert outcome.first is not None
+    assert outcome.first.clean
+    assert outcome.first.counts.repaired == len(outcome.corrupted)
+    assert outcome.second is not None
+    counts = outcome.second.counts
+    assert (counts.missing, counts.stale, counts.bogus) == (0, 0, 0)
+    assert counts.right > 9_000
+    assert outcome.differences == 0
