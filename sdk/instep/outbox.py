@@ -9,12 +9,12 @@ different content, and a `sent_count` never goes back, whatever crashes when.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
 import msgspec
 
 from instep.errors import InstepError
 from instep.received_orders import GapDetector, reported
+from instep.settings import Seconds
 
 __all__ = ["Outbox", "OutboxFullError", "OutboxOutcome", "OutboxSettings", "OutboxState", "Sent"]
 
@@ -25,7 +25,7 @@ class OutboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How long our messages are kept, and how often they are sent."""
 
     first_number: int = 1
-    resend_after_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    resend_after_s: Seconds = 5.0
     """A message that was sent less than this ago may still be on its way: it is not sent again."""
     limit_sent_count: int = 10
     """After this many sendings, and another `resend_after_s`, a message is given up."""

@@ -227,11 +227,16 @@ class SequenceCore:
     def _fail(self, reason: str, outcome: Outcome) -> None:
         """Nothing more is delivered; what was held is faulted, acknowledged or not."""
         self.phase = phase_after(self.phase, SequenceEvent.FAIL)
-        dropped = self._ledger.fault_held()
-        if dropped:
-            outcome.dropped += dropped
-            pairs = list(Ranges.of_numbers(dropped).pairs())
+        faulted = self._ledger.fault_held()
+        if faulted:
+            pairs = list(Ranges.of_numbers(faulted).pairs())
             outcome.effects.append(ReportFault(pairs, Refusal.FAILED))
+            # What came with this very event is not accepted at all; the rest was kept before.
+            held = set(faulted)
+            fresh = [message for message in outcome.accepted if message.number in held]
+            outcome.accepted = [m for m in outcome.accepted if m.number not in held]
+            outcome.refused += [(message, Refusal.FAILED) for message in fresh]
+            outcome.dropped += sorted(held.difference(message.number for message in fresh))
         outcome.effects.append(SequenceFailed(reason))
 
     def _guard(self, more_ranges: int) -> None:

@@ -75,8 +75,9 @@ SequenceEffect = AskResend | RealignSequence | ReportLoss | ReportFault | Sequen
 class Outcome(msgspec.Struct):
     """The result of one call.
 
-    Keep `accepted`, release `deliver` and forget `dropped` in the transaction that stores
-    `Sequencer.checkpoint`; answer and carry out `effects` after it (rule 3).
+    Forget `dropped`, keep `accepted` and release `deliver`, in this order (new content may replace
+    what has expired), in the transaction that stores `Sequencer.checkpoint`; answer and carry out
+    `effects` after it (rule 3).
     """
 
     accepted: list[Numbered] = []

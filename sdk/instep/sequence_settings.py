@@ -5,9 +5,10 @@ is bounded here.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
 import msgspec
+
+from instep.settings import Seconds
 
 __all__ = [
     "MAX_MESSAGE_NUMBER",
@@ -76,7 +77,7 @@ class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     gap_policy: GapPolicy = GapPolicy.RESEND
     gap_deadline_s: float = 5.0
     """Longest wait for a missing number before the policy acts; 0: at once."""
-    gap_repeat_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    gap_repeat_s: Seconds = 5.0
     """Time between two actions of the policy."""
     gap_attempts: int = 3
     """How often WAIT lets the time pass, or RESEND asks, before the last resort."""

@@ -180,6 +180,24 @@ def test_a_reset_forgets_the_old_numbers_and_tells_what_it_drops() -> None:
     assert (sequencer.epoch, sequencer.last_number) == (1, None)
 
 
+def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
+    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
+    received(sequencer, 1, 3)
+    outcome = sequencer.receive(numbered(4) + numbered(5, expires_at_us=T0_US), T0_US)
+    assert refusals(outcome) == [(4, Refusal.FAILED), (5, Refusal.EXPIRED)]
+    assert (outcome.accepted, outcome.dropped) == ([], [3])
+    committed(sequencer)
+    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1", "3-5")
+
+
+def test_new_content_may_come_with_the_event_that_drops_the_old() -> None:
+    """The order of an outcome: forget first, then keep."""
+    sequencer = Sequencer()
+    sequencer.receive(numbered(2, expires_at_us=T0_US + 1), T0_US)
+    outcome = sequencer.receive(numbered(2, content=b"new"), T0_US + 1)
+    assert (outcome.dropped, outcome.accepted) == ([2], numbered(2, content=b"new"))
+
+
 def test_what_was_delivered_or_filled_cannot_be_faulted() -> None:
     sequencer = Sequencer()
     received(sequencer, 1)

@@ -153,13 +153,13 @@ class SequencerMachine(RuleBasedStateMachine):
         self.carry_out(outcome)
 
     def carry_out(self, outcome: Outcome) -> None:
+        for number in outcome.dropped:
+            del self.inbox[number]
         for message in outcome.accepted:
             assert message.number not in self.inbox
             self.inbox[message.number] = message.digest
         for number in outcome.deliver:
             self.delivered.append((number, self.inbox.pop(number)))
-        for number in outcome.dropped:
-            del self.inbox[number]
         for effect in outcome.effects:
             if isinstance(effect, ReportLoss):
                 # The policy gave up by itself: the model has no clock of its own for that.
