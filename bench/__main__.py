@@ -33,7 +33,7 @@ def main(
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,  # noqa: A002
     strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
-    """Measure records/s from socket to committed SQLite rows beside the floor: TR-548 alarms of
+    """Measure records/s from socket to committed rows beside the floor: TR-548 alarms of
     1.3 KB. Ratios can be compared between machines, records/s cannot.
     """
     known = [*SCENARIOS, MEMORY]

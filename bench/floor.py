@@ -13,11 +13,13 @@ import asyncio
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from picows import WSFrame, WSListener, WSTransport, ws_connect
 
+from bench.floor_postgres import PostgresTable
 from bench.report import Result, rss_bytes
 
 __all__ = ["main"]
@@ -59,10 +61,11 @@ _one = msgspec.json.Decoder(_Record)
 _many = msgspec.json.Decoder(list[_Record])
 
 
-class _Table:
+class _SqliteTable:
     """The database, used by one thread."""
 
-    def __init__(self, path: str, *, journal: bool) -> None:
+    def __init__(self, url: str, *, journal: bool) -> None:
+        path = url.removeprefix("sqlite:///")
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self._journal = journal
@@ -71,37 +74,43 @@ class _Table:
         row = self._db.execute("SELECT token FROM position").fetchone()
         return None if row is None else str(row[0])
 
-    def write(self, frames: list[bytes]) -> int:
-        """Decode and commit; how many records."""
-        decoded = [
-            record
-            for frame in frames
-            for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
-        ]
-        headers = [record.log_record_header for record in decoded]
-        folded = {record.log_record_header.entity_key: record for record in decoded}
-        rows: list[tuple[Any, ...]] = [
-            (
-                key,
-                record.log_record_header.token,
-                record.log_record_header.log_append_time_stamp,
-                bytes(record.log_record_body),
-            )
-            for key, record in folded.items()
-        ]
+    def write(
+        self, rows: list[tuple[Any, ...]], changes: list[tuple[str, ...]], token: str
+    ) -> None:
+        """One transaction."""
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         db.executemany(_UPSERT, rows)
         if self._journal:
-            db.executemany(
-                _CHANGE, [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers]
-            )
-        db.execute(_MOVE, (headers[-1].token,))
+            db.executemany(_CHANGE, changes)
+        db.execute(_MOVE, (token,))
         db.execute("COMMIT")
-        return len(headers)
 
     def close(self) -> None:
         self._db.close()
+
+
+def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
+    """Decode and commit; how many records."""
+    decoded = [
+        record
+        for frame in frames
+        for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
+    ]
+    headers = [record.log_record_header for record in decoded]
+    folded = {record.log_record_header.entity_key: record for record in decoded}
+    rows: list[tuple[Any, ...]] = [
+        (
+            key,
+            record.log_record_header.token,
+            record.log_record_header.log_append_time_stamp,
+            bytes(record.log_record_body),
+        )
+        for key, record in folded.items()
+    ]
+    changes = [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers]
+    table.write(rows, changes, headers[-1].token)
+    return len(headers)
 
 
 class _Receiver(WSListener):
@@ -135,23 +144,26 @@ class _Receiver(WSListener):
 
 
 async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
-    table = _Table(store, journal=journal)
-    token = table.token()
-    address = f"{url.replace('http', 'ws', 1)}/stream" + (f"?start_from={token}" if token else "")
     loop = asyncio.get_running_loop()
+    make = _SqliteTable if store.startswith("sqlite:") else PostgresTable
     memory = []
     with ThreadPoolExecutor(1) as worker:
+        table = await loop.run_in_executor(worker, partial(make, store, journal=journal))
+        token = await loop.run_in_executor(worker, table.token)
+        address = f"{url.replace('http', 'ws', 1)}/stream" + (
+            f"?start_from={token}" if token else ""
+        )
         start_s = time.perf_counter()
         receiver = _Receiver()
         transport, _ = await ws_connect(lambda: receiver, address, max_frame_size=1 << 20)
         done = 0
         while done < records:
             await receiver.filled.wait()
-            done += await loop.run_in_executor(worker, table.write, receiver.take())
+            done += await loop.run_in_executor(worker, _write, table, receiver.take())
             memory.append((done, rss_bytes()))
         seconds = time.perf_counter() - start_s
         transport.disconnect()
-    table.close()
+        await loop.run_in_executor(worker, table.close)
     return Result(records=done, seconds=seconds, memory=memory)
 
 
@@ -159,7 +171,7 @@ def main() -> None:
     """Receive so many records into a store, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--store", required=True)
+    parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
     given = parser.parse_args()

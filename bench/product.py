@@ -58,7 +58,7 @@ class _Meter(SqlStore):
 
 
 async def _run(url: str, store: str, records: int, journal: str, *, prepare: bool) -> Result:
-    sink = _Meter(f"sqlite:///{store}", records, journal=journal)
+    sink = _Meter(store, records, journal=journal)
     settings = _PREPARING if prepare else None
     tapi = source.build({"endpoints": [url]}, "bench")
     async with Consumer("bench", tapi, sink, settings) as consumer:
@@ -80,7 +80,7 @@ def main() -> None:
     """Receive so many records into a store, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--store", required=True)
+    parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import msgspec
 
 from bench.report import Result
 from bench.scenarios import RATIO_TARGET, Scenario
+from bench.stores import Stores, stores
 
 __all__ = ["Measured", "Memory", "measure", "measure_memory"]
 
@@ -56,20 +56,22 @@ class Memory(msgspec.Struct, frozen=True):
 def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
     """Alternate floor and product; the order changes each round."""
     rates: dict[str, list[float]] = {"floor": [], "product": []}
+    filled: dict[str, str] = {}
     with _sender(scenario, records) as (url, place):
         keys = scenario.keys or records
         if scenario.prefill:
             for program in rates:
                 prepare = ["--prepare"] if program == "product" else []
-                _run(program, url, place / f"{program}-filled.db", keys, scenario, *prepare)
+                filled[program] = place.named(f"{program}-filled")
+                _run(program, url, filled[program], keys, scenario, *prepare)
         for number in range(rounds):
             for program in sorted(rates, reverse=bool(number % 2)):
-                store = place / f"{program}.db"
+                store = place.named(program)
                 if scenario.prefill:
-                    shutil.copyfile(place / f"{program}-filled.db", store)
+                    place.copy(filled[program], store)
                 result = _run(program, url, store, records, scenario)
                 rates[program].append(result.records_per_s)
-                store.unlink()
+                place.remove(store)
     pairs = zip(rates["product"], rates["floor"], strict=True)
     ratio = median(product / floor for product, floor in pairs)
     return Measured(
@@ -88,9 +90,10 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
 def measure_memory(scenario: Scenario, records: int) -> Memory:
     """One long run of the product, its memory looked at after each commit."""
     with _sender(scenario, records) as (url, place):
+        store = place.named("product")
         if scenario.prefill:
-            _run("product", url, place / "product.db", scenario.keys, scenario, "--prepare")
-        result = _run("product", url, place / "product.db", records, scenario)
+            _run("product", url, store, scenario.keys, scenario, "--prepare")
+        result = _run("product", url, store, records, scenario)
     samples = [size for _, size in result.memory]
     first = next(size for done, size in result.memory if done >= records * _WARM_SHARE)
     return Memory(
@@ -106,26 +109,27 @@ def measure_memory(scenario: Scenario, records: int) -> Memory:
 
 
 @contextmanager
-def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Path]]:
-    """A sender with its frames built: its URL, and a folder for stores."""
+def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Stores]]:
+    """A sender with its frames built: its URL, and where its stores are."""
     command = [sys.executable, "-m", "bench.sender", "--records", str(records)]
     command += ["--keys", str(scenario.keys or records), "--per-frame", str(scenario.per_frame)]
     command += ["--prefill"] * scenario.prefill
     with (
         tempfile.TemporaryDirectory(prefix="instep-bench-") as folder,
+        stores(scenario, Path(folder)) as place,
         subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process,
     ):
         try:
             assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}", Path(folder)
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}", place
         finally:
             process.kill()
 
 
 def _run(
-    program: str, url: str, store: Path, records: int, scenario: Scenario, *more: str
+    program: str, url: str, store: str, records: int, scenario: Scenario, *more: str
 ) -> Result:
-    command = [sys.executable, "-m", f"bench.{program}", "--url", url, "--store", str(store)]
+    command = [sys.executable, "-m", f"bench.{program}", "--url", url, "--store", store]
     command += ["--records", str(records), *["--journal"] * scenario.journal, *more]
     done = subprocess.run(
         command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=_RUN_S

@@ -21,6 +21,8 @@ class Scenario(msgspec.Struct, frozen=True):
     """Each key is in the store before the measured part begins."""
     journal: bool = False
     """Both write a row for each change: the product with journal = "changes"."""
+    postgresql: bool = False
+    """Into a PostgreSQL server, started for it, instead of a SQLite file."""
 
 
 SCENARIOS = (
@@ -37,5 +39,7 @@ SCENARIOS = (
     Scenario(
         "journal-storm", "storm over 100 keys, 50 a frame, with a journal", 50, 100, journal=True
     ),
+    Scenario("postgresql-new", "new keys into PostgreSQL", postgresql=True),
+    Scenario("postgresql-update", "all updates in PostgreSQL", prefill=True, postgresql=True),
 )
 MEMORY = Scenario("memory", "all updates over 20,000 keys", keys=20_000, prefill=True)

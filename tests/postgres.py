@@ -58,10 +58,10 @@ def programs() -> Path:
 class Server:
     """One server on a loopback port, with its data in a folder."""
 
-    def __init__(self, folder: Path, certificate: LeafCert | None = None) -> None:
+    def __init__(self, folder: Path, *settings: str, certificate: LeafCert | None = None) -> None:
         self._bin = programs()
         self._data = folder / "data"
-        self._settings = list(_SETTINGS)
+        self._settings = [*_SETTINGS, *settings]
         self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
@@ -162,12 +162,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(certificate: LeafCert | None = None) -> Iterator[Server]:
-    """A running server, with TLS where it has a certificate; gone afterwards. Raises `Missing`."""
+def serving(*settings: str, certificate: LeafCert | None = None) -> Iterator[Server]:
+    """A running server with these settings (`name=value`), and TLS where it has a certificate; gone
+    afterwards. Raises `Missing`.
+    """
     programs()
     # Not where pytest keeps its folders: another user has to get there.
     with tempfile.TemporaryDirectory(prefix="instep-postgres-") as name:
-        server = Server(Path(name), certificate)
+        server = Server(Path(name), *settings, certificate=certificate)
         server.start()
         try:
             yield server

@@ -21,7 +21,7 @@ from instep_sql.postgres_connection import connect_arguments, place, schema_name
 
 __all__ = ["Postgres"]
 
-_COPY_FROM_RECORDS: Final = 500
+_COPY_FROM_RECORDS: Final = 1_000
 
 _ENTITY: Final = {
     "stream_no": "int4",

@@ -59,7 +59,7 @@ def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
     assert msgspec.json.decode(frame)["log-record-body"]["record-content"] == "CONDITION_DETECTOR"
 
 
-@pytest.mark.parametrize("scenario", ["update-50", "journal-storm"])
+@pytest.mark.parametrize("scenario", ["update-50", "journal-storm", "postgresql-update"])
 def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=300", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr
