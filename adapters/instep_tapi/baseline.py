@@ -21,7 +21,7 @@ from instep_tapi.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.rest import Answer, Rest, error_text
 from instep_tapi.tree import Entity, entities
 
-__all__ = ["read_baseline", "readable_classes"]
+__all__ = ["page_records", "read_baseline", "readable_classes"]
 
 PAGE_RECORDS: Final = 1_000
 _LACKING = {400, 404, 405}
@@ -85,7 +85,7 @@ async def read_baseline(
             ]
         except ValueError as error:
             raise BaselineError(str(error), where=answer.url) from None
-        records = _records(found, stream, opened_at_us, seen)
+        records = page_records(found, stream, opened_at_us, seen)
         while page := list(islice(records, PAGE_RECORDS)):
             yield page
 
@@ -157,7 +157,7 @@ async def _decode(answer: Answer) -> Any:
         ) from None
 
 
-def _records(
+def page_records(
     found: list[Entity], stream: str, opened_at_us: int, seen: set[str]
 ) -> Iterator[Record]:
     """Records keyed by uuid; where a uuid is there several times, by the whole address.

@@ -1,0 +1,118 @@
+"""What is fuzzed: functions that take any bytes, and what must hold whatever these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from yarl import URL
+
+from instep.errors import DiscoveryError
+from instep.records import Delivery, Record
+from instep_tapi import reader as reading
+from instep_tapi.baseline import page_records
+from instep_tapi.deviations import DEVIATIONS
+from instep_tapi.discovery import parse_context
+from instep_tapi.documents import decode_bounded
+from instep_tapi.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.options import StreamOptions
+from instep_tapi.reader import Reader
+from instep_tapi.rest import error_text, restconf_root
+from instep_tapi.selection import log_mode, select, websocket_address
+from instep_tapi.tree import entities
+
+__all__ = ["TARGETS"]
+
+_HERE: Final = URL("https://here:8443")
+
+
+def reader(data: bytes) -> None:
+    """Any frame is read or kept; what is read can be stored; both ways of reading say the same."""
+    delivery = _read(data, fast=True)
+    assert delivery.size_bytes == len(data)
+    assert set(delivery.deviations) <= set(DEVIATIONS)
+    assert len(delivery.unreadable) <= reading.MAX_FRAME_UNREADABLE
+    for record in delivery.records:
+        _check_storable(record)
+    for unreadable in delivery.unreadable:
+        assert unreadable.reason
+        assert len(unreadable.reason) < 1_000
+        assert unreadable.raw in data or not delivery.records
+    liberal = _read(data, fast=False)
+    assert liberal.records == delivery.records
+    assert liberal.unreadable == delivery.unreadable
+    # Prefixes of a list's records are counted by the liberal way only.
+    assert _but_prefixes(liberal.deviations) == _but_prefixes(delivery.deviations)
+
+
+def _but_prefixes(deviations: dict[str, int]) -> dict[str, int]:
+    return {kind: times for kind, times in deviations.items() if kind != "needless-prefix"}
+
+
+def _read(data: bytes, *, fast: bool) -> Delivery:
+    made = Reader("s", with_uuid=True)
+    if not fast:
+        made._liberal_left = 1
+    return made.read([data])
+
+
+def discovery(data: bytes) -> None:
+    """Any answer to discovery is read or refused in our terms; every stream is judged."""
+    restconf_root(data, _HERE)
+    assert len(error_text(data)) <= 200
+    try:
+        context = parse_context(decode_bounded(data))
+    except (ValueError, DiscoveryError):
+        return
+    if context is None:
+        return
+    for choice in select(context, StreamOptions()):
+        assert choice.reason or choice.chosen
+        if choice.chosen:
+            assert choice.stream.uuid
+            assert choice.stream.type is not None
+            assert log_mode(choice.stream.type)
+        try:
+            url = websocket_address(choice.stream.address, _HERE)
+        except ValueError:
+            continue
+        assert url.scheme in {"ws", "wss"}
+        assert url.user is None
+        assert not set("\r\n \0") & set(url.raw_path_qs)
+
+
+def baseline(data: bytes) -> None:
+    """Any answer with current state gives rows that can be stored, each key once, or an error."""
+    try:
+        found = list(entities(decode_bounded(data)))
+    except ValueError:
+        return
+    records = list(page_records(found, "s", 1, set()))
+    for record in records:
+        _check_storable(record, of_log=False)
+    assert len({record.key for record in records}) == len(records)
+
+
+def _check_storable(record: Record, *, of_log: bool = True) -> None:
+    texts = {record.key, record.partition, record.entity_class, record.uuid, record.token}
+    for text in texts:
+        assert "\0" not in text
+        assert len(text) <= MAX_TEXT_CHARS
+        text.encode()
+    assert record.key
+    assert record.token or not of_log
+    assert max(len(record.partition), len(record.entity_class)) <= MAX_NAME_CHARS
+    assert -1 <= record.offset < 2**63
+    assert abs(record.appended_at_us) < 2**63
+    for body in (record.body, record.envelope):
+        if body:
+            msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            body.decode()
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "reader": reader,
+    "discovery": discovery,
+    "baseline": baseline,
+}
