@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from sqlalchemy import URL, make_url
@@ -15,6 +16,7 @@ from instep.errors import ConfigurationError
 __all__ = ["Journal", "SqlOptions"]
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+_SCHEMA: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z"
 
 
 class Journal(StrEnum):
@@ -51,7 +53,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """SQLite: page cache of the writing connection."""
     busy_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """SQLite: how long to wait for another writer of the same file."""
-    schema: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z")] | None = None
+    schema: Annotated[str, msgspec.Meta(pattern=_SCHEMA)] | None = None
     """PostgreSQL: the schema of the tables, made if need be; None: the user's own default. It may
     stand in the URL too: `?schema=instep`."""
     statement_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
@@ -103,7 +105,8 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def check_url(url: str, where: str) -> None:
     """Raise `ConfigurationError` for a URL that no dialect of this package serves."""
     try:
-        backend = make_url(url).get_backend_name()
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "the key 'url' is not a database URL",
@@ -116,5 +119,13 @@ def check_url(url: str, where: str) -> None:
             f"databases of kind {backend!r} are not supported",
             where=where,
             hint='use a URL such as "sqlite:///network.db" or "postgresql://user@host/database"',
+            key="url",
+        )
+    schema = parsed.query.get("schema", "x")
+    if not (isinstance(schema, str) and re.search(_SCHEMA, schema)):
+        raise ConfigurationError(
+            "the key 'url' is not usable: its schema is no plain name",
+            where=where,
+            hint="letters, digits and underscores, for example ?schema=instep",
             key="url",
         )

@@ -27,6 +27,10 @@ from instep_sql.plugin import sink
         ({"url": "sqlite://", "busy_timeout_s": "9"}, "the key 'busy_timeout_s' is not usable"),
         ({"url": 5}, "the key 'url' is not usable"),
         ({"url": "sqlite://", "quarantine_max_records": 0}, "'quarantine_max_records'"),
+        ({"url": "postgresql://u:pw@host:port/x"}, "the key 'url' is not a database URL"),
+        ({"url": "postgresql:///x", "schema": 'a"; --'}, "the key 'schema' is not usable"),
+        ({"url": "postgresql:///x?schema=a%22b"}, "the key 'url' is not usable: .*schema"),
+        ({"url": "postgresql:///x", "statement_timeout_s": 0}, "'statement_timeout_s'"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(options: dict[str, Any], message: str) -> None:
@@ -55,7 +59,14 @@ def test_keyword_arguments_are_the_same_keys() -> None:
 
 @pytest.mark.parametrize(
     ("url", "ours"),
-    [("sqlite:///x.db", True), ("sqlite://", True), ("file:///lake", False), ("x.db", False)],
+    [
+        ("sqlite:///x.db", True),
+        ("sqlite://", True),
+        ("postgresql://u@h/d", True),
+        ("postgresql+asyncpg://u@h/d", True),
+        ("file:///lake", False),
+        ("x.db", False),
+    ],
 )
 def test_urls_of_this_kind(url: str, ours: bool) -> None:
     assert sink.reads(url) is ours

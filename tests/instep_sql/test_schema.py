@@ -75,24 +75,35 @@ async def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
     await reader.close()
 
 
-async def test_a_store_of_a_newer_version_is_refused_naming_both(tmp_path: Path) -> None:
-    path = tmp_path / "new.db"
-    make(path, "head")
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
-    async with SqlStore(f"sqlite:///{path}") as store:
+async def test_a_store_of_a_newer_version_is_refused_naming_both(database: str) -> None:
+    async with SqlStore(database) as store:
+        await store.open("east")
+        newer = f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"
+        await store._database.run(lambda connection: connection.exec_driver_sql(newer))
+        where = store._dialect.where
+    async with SqlStore(database) as store:
         with pytest.raises(StoreVersionError, match="version 9999, this instep knows") as caught:
             await store.open("east")
     assert caught.value.data == {"found": "9999", "known": schema.HEAD}
-    assert caught.value.where == str(path)
-    reader = sink.reader(f"sqlite:///{path}")
+    assert caught.value.where == where
+    reader = sink.reader(database)
     with pytest.raises(StoreVersionError):
         await reader.streams()
     await reader.close()
 
 
-async def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
-    stores = [SqlStore(f"sqlite:///{tmp_path}/s.db") for _ in range(8)]
+async def test_one_process_makes_a_stream_that_another_makes_too(database: str) -> None:
+    async with SqlStore(database) as one, SqlStore(database) as two:
+        await one.open("east")
+        await two.open("east")
+        positions = await asyncio.gather(one.position(info()), two.position(info()))
+        assert positions[0] == positions[1]
+        assert len(await one.reader.streams()) == 1
+
+
+async def test_many_open_a_new_database_at_once(database: str) -> None:
+    schema_of = "?schema=made" if database.startswith("postgresql") else ""
+    stores = [SqlStore(database + schema_of) for _ in range(8)]
     await asyncio.gather(*[store.open(f"c{n}") for n, store in enumerate(stores)])
     await asyncio.gather(*[store.position(info()) for store in stores])
     assert len(await stores[0].reader.streams()) == 8
