@@ -44,6 +44,8 @@ async def audit_stream(
     check_auditable(stream)
     if not isinstance(sink, Auditable):
         raise AuditError("this kind of store cannot be audited", where=stream.id)
+    # The answer also tells the provider's clock.
+    await source.state(stream)
     async with sink.audit(stream) as marks, source.feed(stream, Start.OLDEST) as feed:
         reading = _Reading(source, stream, feed, marks, settings, now)
         await reading.until_arrived()

@@ -147,4 +147,4 @@ def test_where_going_back_fails_nothing_is_left() -> None:
 )
 def test_values_that_cannot_work_are_named(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"fail_over.{name}"):
-        FailOver(**{name: value}).check("source.fail_over")
+        FailOver(**{name: value}).check("source.fail_over")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from instep.cli import changes, check, entities, quarantine, run, status
+from instep.cli import audit, changes, check, entities, quarantine, run, status
 from instep.cli.ending import DEBUG, ending
 from instep.errors import ConfigurationError
 from instep.plugins import commands
@@ -62,6 +62,7 @@ def _add_commands() -> None:
         "check": check.check,
         "run": run.run,
         "status": status.status,
+        "audit": audit.audit,
         "entities": entities.entities,
         "changes": changes.changes,
     }

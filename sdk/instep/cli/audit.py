@@ -1,0 +1,137 @@
+"""`instep audit`: holds a store against its provider's log, and repairs what is proven wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column
+
+from instep.audit import AuditReport, Finding
+from instep.auditor import audit_stream
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format, FormatOption, Listing, json_line
+from instep.cli.signals import until_signalled
+from instep.config import Configuration, ConsumerConfiguration, default_path, load
+from instep.errors import ConfigurationError
+from instep.plugins import build_sink, build_source
+from instep.ports import KnowsStreams
+
+__all__ = ["audit"]
+
+
+def audit(
+    config: ConfigArgument = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write what is proven wrong as the log states it.")
+    ] = False,
+    stream: Annotated[
+        str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Hold stores against their providers' logs by a second connection (TR-548 ST-2.3).
+
+    The consumers go on meanwhile, in whatever process they are; without one, what the store has not
+    come to yet is undecided. Ends with 1 where something is wrong and was not repaired.
+    """
+    reports: list[AuditReport] = []
+    until_signalled(_audit(load(config or default_path()), stream, repair, output, reports))
+    if not all(report.clean for report in reports):
+        raise typer.Exit(1)
+
+
+async def _audit(
+    configuration: Configuration,
+    stream: str | None,
+    repair: bool,
+    output: Format,
+    reports: list[AuditReport],
+) -> None:
+    view = _Table() if output is Format.TABLE else _Lines()
+    for consumer in configuration.consumers:
+        await _audit_consumer(consumer, stream, repair, view, reports)
+    if stream is not None and not reports:
+        raise ConfigurationError("no consumer has such a stream", where=stream)
+
+
+async def _audit_consumer(
+    consumer: ConsumerConfiguration,
+    wanted: str | None,
+    repair: bool,
+    view: _Lines | _Table,
+    reports: list[AuditReport],
+) -> None:
+    source, sink = build_source(consumer.source), build_sink(consumer.sink)
+    try:
+        await sink.open(consumer.name)
+        # As the consumer last found them: what it reads is what is audited.
+        known = await sink.known_streams() if isinstance(sink, KnowsStreams) else ()
+        for stream in known:
+            if wanted in (None, stream.id):
+                report = await audit_stream(
+                    source,
+                    sink,
+                    stream,
+                    settings=consumer.settings.alignment,
+                    now=time.time,
+                    repair=repair,
+                    found=view.found,
+                )
+                view.report(consumer.name, report)
+                reports.append(report)
+    finally:
+        await source.close()
+        await sink.close()
+
+
+class _Lines:
+    """One JSON object a line: what is wrong, and for each stream a report."""
+
+    def found(self, finding: Finding) -> None:
+        json_line(
+            {
+                "stream": finding.stream,
+                "key": finding.key,
+                "class": finding.entity_class,
+                "verdict": finding.verdict,
+                "token": finding.token,
+                "repaired": finding.repaired,
+            }
+        )
+
+    def report(self, consumer: str, report: AuditReport) -> None:
+        json_line({"consumer": consumer, "stream": report.stream, "report": report}, flush=True)
+
+
+class _Table:
+    """For people."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        columns = [Column("Verdict", width=8), Column("Repaired", width=8)]
+        columns += [Column("Class", ratio=1), Column("Key", ratio=2), Column("Stream", ratio=1)]
+        self._listing = Listing(self._console, columns)
+
+    def found(self, finding: Finding) -> None:
+        repaired = "yes" if finding.repaired else "no"
+        self._listing.add(
+            finding.verdict, repaired, finding.entity_class, finding.key, finding.stream
+        )
+
+    def report(self, consumer: str, report: AuditReport) -> None:
+        if self._listing.rows:
+            self._listing.flush()
+        counts = report.counts
+        self._console.print(
+            f"{consumer} / {report.stream}: {counts.right:,} right, {counts.stale:,} stale,"
+            f" {counts.bogus:,} bogus, {counts.missing:,} missing, {counts.repaired:,} repaired,"
+            f" {counts.undecided:,} undecided; {report.records:,} records read",
+            markup=False,
+        )
+        if report.unreadable:
+            self._console.print(
+                f"  {report.unreadable:,} of them could not be read: nothing was called bogus"
+            )
