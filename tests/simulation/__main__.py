@@ -1,4 +1,4 @@
-"""Runs seeds: `make simulate SEEDS=n` for the first n, `make simulate SEED=n` for one, with trace."""
+"""Runs seeds: `make simulate SEEDS=n` the first n, `make simulate SEED=n` one, with its trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import get_context
 
 from tests.simulation.simulation import Outcome, SeedFailedError, simulate
+from tests.simulation.store import database_folder, use_folder
 
 _TOLD_EVERY_S = 10.0
 
@@ -19,7 +20,10 @@ def outcomes(seeds: Iterable[int], processes: int) -> Iterator[Outcome | str]:
         yield from map(run, seeds)
         return
     # Started anew, not forked: each process has its own files and its own loop.
-    with get_context("spawn").Pool(processes) as pool:
+    with (
+        database_folder() as folder,
+        get_context("spawn").Pool(processes, initializer=use_folder, initargs=(folder,)) as pool,
+    ):
         yield from pool.imap_unordered(run, seeds, chunksize=4)
 
 

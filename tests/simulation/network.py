@@ -54,9 +54,7 @@ class SimSource:
             raise UnreachableError("nobody answers")
         offset_us = self._world.clock_offset_us
         return [
-            msgspec.structs.replace(
-                self._world.provider.current.info(), clock_offset_us=offset_us
-            )
+            msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
         ]
 
     @asynccontextmanager
@@ -135,7 +133,7 @@ class SimFeed:
             shuffle_partitions=faults.shuffle_partitions,
         )
         wish = {Start.OLDEST: None, Start.LATEST: "latest"}
-        start_from = start if isinstance(start, str) and resumes else wish[Start(start)]
+        start_from = wish[start] if isinstance(start, Start) else start
         self._log = LogReader(instance.stream, start_from, self._edge, world.now())
         info = instance.info()
         self._reader = Reader(STREAM, with_uuid=info.record_retention_s is not None)
@@ -150,7 +148,9 @@ class SimFeed:
             world.provider_us(),
             restarted=self._log.start is LogStart.RESTARTED,
         )
-        world.trace(f"open {instance.name} {self._log.start.name} rewind={self._edge.rewind_records}")
+        world.trace(
+            f"open {instance.name} {self._log.start.name} rewind={self._edge.rewind_records}"
+        )
 
     def cut(self) -> None:
         self._is_cut = True
@@ -160,6 +160,10 @@ class SimFeed:
         """Nothing comes through any more, and nobody tells us."""
         self._half_open = True
         self._listener.wake.set()
+
+    @property
+    def _broken(self) -> bool:
+        return self._is_cut or self._half_open
 
     def close(self) -> None:
         self._instance.stream.listeners.discard(self._listener)
@@ -177,7 +181,7 @@ class SimFeed:
                 records = self._read()
                 if records:
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
-                    if self._is_cut or self._half_open:
+                    if self._broken:
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
                     delivery = self._delivery(records)

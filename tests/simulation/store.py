@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -24,17 +26,41 @@ from instep_sql.database import Database
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.world import World
 
-__all__ = ["CONSUMER", "SimStore", "Worker", "new_database"]
+__all__ = ["CONSUMER", "SimStore", "Worker", "database_folder", "new_database", "use_folder"]
 
 CONSUMER = "simulation"
 _MOST_STATEMENTS = 6
 
 
+_root: Path | None = None
+
+
+@contextmanager
+def database_folder() -> Iterator[Path]:
+    """A folder that goes when all is done; in memory where the system has such a place, because a
+    seed writes its file many times.
+    """
+    memory = Path("/dev/shm")
+    place = memory if memory.is_dir() else None
+    with TemporaryDirectory(prefix="instep-simulation-", dir=place) as folder:
+        yield Path(folder)
+
+
+def use_folder(folder: Path) -> None:
+    """Keep this process's databases below a folder that somebody else removes."""
+    global _root  # noqa: PLW0603 - set once, when the process starts
+    _root = folder
+
+
 @cache
 def _folder() -> Path:
-    """In memory where the system has such a place: a seed writes its file many times."""
-    memory = Path("/dev/shm")
-    folder = Path(mkdtemp(prefix="instep-simulation-", dir=memory if memory.is_dir() else None))
+    """This process's own folder, with an empty store to copy."""
+    if _root is None:
+        stack = ExitStack()
+        atexit.register(stack.close)
+        folder = stack.enter_context(database_folder())
+    else:
+        folder = Path(mkdtemp(dir=_root))
     template = folder / "template.db"
     loop = VirtualLoop()
 
@@ -162,9 +188,7 @@ class Worker:
     def _draw(self) -> bool:
         """Choose what goes wrong; True: the transaction is committed and nobody hears of it."""
         faults, rng = self._world.faults, self._rng
-        if self._world.store_down:
-            self._fails_at, self._failure = 0, sqlite3.SQLITE_BUSY
-        elif rng.random() < faults.locked_p:
+        if self._world.store_down or rng.random() < faults.locked_p:
             self._fails_at, self._failure = 0, sqlite3.SQLITE_BUSY
         elif rng.random() < faults.disk_full_p:
             self._fails_at = rng.randrange(1, _MOST_STATEMENTS)

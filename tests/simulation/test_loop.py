@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.simulation.loop import DeadlockError, LivelockError, VirtualLoop
 
+T = TypeVar("T")
 
-def run(work):
+
+def run(work: Coroutine[Any, Any, T]) -> tuple[VirtualLoop, T]:
     loop = VirtualLoop()
     try:
         return loop, loop.run_until_complete(work)
@@ -18,12 +22,12 @@ def run(work):
         loop.close()
 
 
-def test_an_hour_passes_at_once():
+def test_an_hour_passes_at_once() -> None:
     loop, _ = run(asyncio.sleep(3600))
     assert loop.time() == pytest.approx(3600)
 
 
-def test_timers_fire_in_their_order():
+def test_timers_fire_in_their_order() -> None:
     order: list[int] = []
 
     async def later(number: int, delay_s: float) -> None:
@@ -37,7 +41,7 @@ def test_timers_fire_in_their_order():
     assert order == [0, 1, 2, 3]
 
 
-def test_waiting_for_nobody_is_a_deadlock():
+def test_waiting_for_nobody_is_a_deadlock() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -45,7 +49,7 @@ def test_waiting_for_nobody_is_a_deadlock():
         run(main())
 
 
-def test_turning_without_end_is_a_livelock():
+def test_turning_without_end_is_a_livelock() -> None:
     async def main() -> None:
         while True:
             await asyncio.sleep(0)
@@ -54,7 +58,7 @@ def test_turning_without_end_is_a_livelock():
         run(main())
 
 
-def test_a_timeout_comes_in_virtual_time():
+def test_a_timeout_comes_in_virtual_time() -> None:
     async def main() -> None:
         async with asyncio.timeout(60):
             await asyncio.Event().wait()
@@ -63,14 +67,14 @@ def test_a_timeout_comes_in_virtual_time():
         run(main())
 
 
-def test_work_for_a_thread_runs_on_the_loop():
+def test_work_for_a_thread_runs_on_the_loop() -> None:
     async def main() -> int:
         return await asyncio.to_thread(lambda: 7)
 
     assert run(main())[1] == 7
 
 
-def test_any_turn_can_be_hit():
+def test_any_turn_can_be_hit() -> None:
     hit: list[int] = []
 
     async def main() -> None:
@@ -85,7 +89,7 @@ def test_any_turn_can_be_hit():
     run(main())
 
 
-def test_the_wall_clock_is_not_asked(monkeypatch):
+def test_the_wall_clock_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked() -> float:
         raise AssertionError
 

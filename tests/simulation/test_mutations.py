@@ -11,7 +11,7 @@ _MOST_SEEDS = 500
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mistake_is_found(name: str):
+def test_a_mistake_is_found(name: str) -> None:
     seeds = seeds_until_caught(name, _MOST_SEEDS)
     assert seeds is not None, f"{name}: not found within {_MOST_SEEDS} seeds"
     print(f"{name}: found within {seeds} seeds")

@@ -28,7 +28,7 @@ def run_program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPr
 
 
 @pytest.mark.timeout(300)
-def test_300_seeds_hold_every_promise():
+def test_300_seeds_hold_every_promise() -> None:
     done = run_program("--seeds", "300")
     assert done.returncode == 0, done.stderr[-6_000:]
     print(done.stdout)
@@ -36,12 +36,12 @@ def test_300_seeds_hold_every_promise():
 
 
 @pytest.mark.parametrize("storage", ["compacted", "emulated", "truncated", "full-history"])
-def test_without_faults_every_kind_of_log_converges(storage: str):
+def test_without_faults_every_kind_of_log_converges(storage: str) -> None:
     options = LogOptions(storage=storage, partitions=2, duration_s=60.0), FaultOptions()
     assert simulate(7, options=options).commits > 5
 
 
-def test_a_seed_is_the_same_everywhere():
+def test_a_seed_is_the_same_everywhere() -> None:
     """Also where strings hash otherwise: whatever depended on that could not be replayed."""
     traces = {run_program("--seed", "3", "--trace", hash_seed=seed).stdout.rsplit("real_s")[0]
               for seed in ("1", "2")}  # fmt: skip
@@ -49,9 +49,8 @@ def test_a_seed_is_the_same_everywhere():
     assert simulate(3).digest == simulate(3).digest
 
 
-def test_a_failing_seed_says_how_to_replay_it(monkeypatch):
+def test_a_failing_seed_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep_sql.sqlite.Sqlite.end_entities", lambda *_: 0)
     with pytest.raises(SeedFailedError, match=r"make simulate SEED=0") as failed:
-        for _ in range(1):
-            simulate(0)
+        simulate(0)
     assert "position is ahead" in str(failed.value)
