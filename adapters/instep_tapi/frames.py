@@ -130,6 +130,8 @@ def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:
         msgspec.json.decode(value, type=msgspec.Raw)
         raise BadRecord("a JSON value that is neither an object nor a list")
     members = {strip_module(name): raw for name, raw in decode_fields(value).items()}
+    if "log-record-header" in members:
+        return [value]
     for name in ("log-record", "stream-record", "notification"):
         if name in members:
             return _split(bytes(members[name]), depth - 1)

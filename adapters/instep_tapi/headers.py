@@ -9,12 +9,19 @@ import msgspec
 
 from instep.records import Kind
 from instep_tapi.frames import BadRecord, Fields, Header, NameValue, decode_fields
-from instep_tapi.names import MAX_NAME_CHARS, MAX_TEXT_CHARS, short_identity, strip_module
+from instep_tapi.names import (
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    STREAMING_MODULE,
+    short_identity,
+    strip_module,
+)
 from instep_tapi.times import read_time
 
 __all__ = ["check_text", "place_of", "plain_members", "read_header", "record_kind", "text_of"]
 
 _MAX_OFFSET = 2**63 - 1
+_MODULE = f"{STREAMING_MODULE}:"
 _OFFSET_NAMES = ("offset", "partition-offset", "sequence-number")
 _YANG_NAME = re.compile(r"(?:tapi-[a-z-]+:)?RECORD_TYPE_[A-Z_]+")
 _KINDS = {
@@ -112,12 +119,21 @@ def read_header(raw: bytes | msgspec.Raw, odd: list[str]) -> tuple[Header, int]:
 
 
 def plain_members(raw: bytes | msgspec.Raw, odd: list[str]) -> Fields:
-    """The members of an object of tapi-streaming by their names without module."""
+    """The members of an object of tapi-streaming by their names without module.
+
+    Where two have one name, that without module counts, then that of tapi-streaming.
+    """
+    fields = decode_fields(raw)
     members: Fields = {}
-    for name, value in decode_fields(raw).items():
-        if name.startswith("tapi-streaming:"):
+    for name, value in fields.items():
+        if ":" not in name:
+            members[name] = value
+        elif name.startswith(_MODULE):
             odd.append("needless-prefix")
-        members[strip_module(name)] = value
+            own = name.removeprefix(_MODULE)
+            members[own] = fields.get(own, value)
+        else:
+            members.setdefault(strip_module(name), value)
     return members
 
 

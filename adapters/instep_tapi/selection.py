@@ -160,7 +160,9 @@ def websocket_address(address: str, endpoint: URL) -> URL:
     Raises `ValueError` where it is no address of a WebSocket.
     """
     url = endpoint.join(URL(address, encoded=True))
-    # A user in it would take the place of our login, and be shown wherever an address is.
-    if url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
+    # A blank would end the request's target. A user would take the place of our login, and be shown
+    # wherever an address is.
+    blank = any(char <= " " for char in address)
+    if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
         raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
     return url.with_scheme(_SCHEMES[url.scheme])

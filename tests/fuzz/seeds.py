@@ -42,6 +42,8 @@ SEEDS: Final[dict[str, list[bytes]]] = {
         log_record(**{"record-type": "RECORD_TYPE_TOMBSTONE", "body": None}),
         log_record(**{"log-append-time-stamp": "20211102223713.0-0500"}),
         log_record(body={"record-content": "NODE", "node": {"uuid": "u"}}),
+        [{**log_record(), "other:log-record-header": {"token": "not ours"}}],
+        {**log_record(), "other:log-record": [log_record()]},
     ),
     "discovery": [
         *_bytes(
