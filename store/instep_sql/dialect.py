@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from instep.errors import SinkError
 from instep_sql.options import SqlOptions
 
-__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "Verdict"]
+__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "UnstorableError", "Verdict"]
 
 EntityRow = tuple[int, str, str, str, str, int, int, int, int, str, bytes, bytes]
 """stream_no, key, class, token, partition, offset, appended_at_us, lineage, attempt, uuid,
@@ -24,6 +24,10 @@ EndRow = tuple[int, str, int, int, str, int, int]
 
 ChangeRow = tuple[int, str, str, str, int | None, str, int, int, bytes, bytes | None]
 """stream_no, key, class, change, kind, token, appended_at_us, committed_at_us, body, previous."""
+
+
+class UnstorableError(SinkError):
+    """A text holds a character that the database has no place for."""
 
 
 class Verdict(Enum):

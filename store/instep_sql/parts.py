@@ -20,6 +20,7 @@ from instep_sql.dialect import Dialect
 from instep_sql.ended import Ended
 from instep_sql.merge import prefixes
 from instep_sql.stored import as_json, stored_places, stored_records
+from instep_sql.unstorable import unreadable
 
 __all__ = ["Composed", "compose", "release", "sweep"]
 
@@ -59,11 +60,7 @@ def compose(
         try:
             whole = work.apply(record)
         except (UnresolvedError, RecursionError) as error:
-            body = record.body.decode(errors="replace")
-            raw = msgspec.json.encode(
-                {"entity-key": record.key, "kind": record.kind.name, "body": body}
-            )
-            unresolved.append(Unreadable(record.stream, raw, str(error), record.token))
+            unresolved.append(unreadable(record, str(error)))
         else:
             if whole is not None:
                 composed.append(whole)

@@ -7,13 +7,14 @@ from typing import Any, Final
 import psycopg
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_sql.dialect import Verdict
+from instep_sql.dialect import UnstorableError, Verdict
 
 __all__ = ["sqlstate_of", "translate", "verdict"]
 
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+_NO_PLACE: Final = frozenset({"22021", "22P05"})
 _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
     "40": (
         "the transaction met others again and again",
@@ -101,6 +102,8 @@ def translate(error: BaseException, where: str) -> SinkError:
             hint="nothing is lost: what was not committed is read again",
             **facts,
         )
+    if state in _NO_PLACE or (state is None and isinstance(_orig(error), psycopg.DataError)):
+        return UnstorableError(f"the database has no place for it: {said}", where=where, **facts)
     for key in (state or "", (state or "")[:2]):
         if key in _UNAVAILABLE:
             message, hint = _UNAVAILABLE[key]

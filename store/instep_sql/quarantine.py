@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from instep.errors import StoreUnavailableError
 from instep.records import Unreadable
+from instep_sql.unstorable import as_text
 
 __all__ = ["drop", "keep", "mark_replayed"]
 
@@ -53,8 +54,8 @@ def keep(
         [
             {
                 "no": no,
-                "reason": one.reason,
-                "token": one.token,
+                "reason": as_text(one.reason),
+                "token": None if one.token is None else as_text(one.token),
                 "now_us": now_us,
                 "digest": _digest(one),
                 "raw": one.raw,

@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.errors import JournalOffError, SinkError
+from instep.ports import Census
 from instep.position import Position
 from instep.reading import (
     Change,
@@ -20,7 +21,7 @@ from instep.reading import (
     StreamStatus,
 )
 from instep.records import Delivery, Kind
-from instep_sql import quarantine, schema, streams, writer
+from instep_sql import quarantine, releases, schema, streams, sweep, writer
 from instep_sql.database import Database
 from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
@@ -217,6 +218,26 @@ class SqlReader:
             return quarantine.drop(connection, ids, stream)
 
         return await self._write(work)
+
+    async def census(self, consumer: str, stream: str, attempt: int) -> Census:
+        """See `HoldsSweeps`."""
+
+        def count(connection: Connection) -> Census:
+            row = streams.find(connection, consumer, stream)
+            return Census(0, 0) if row is None else sweep.census(connection, row.no, attempt)
+
+        return await self._fetch(count)
+
+    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
+        """See `HoldsSweeps`."""
+
+        def work(connection: Connection) -> int:
+            row = streams.find(connection, consumer, stream)
+            if row is not None:
+                releases.release(connection, row.no, attempt)
+            return 0
+
+        await self._write(work)
 
     async def _write(self, work: Callable[[Connection], int]) -> int:
         if self._shared:

@@ -14,14 +14,16 @@ from instep.ports import Census, StreamInfo
 from instep.position import Position
 from instep.reading import Change
 from instep.records import Batch, CommitResult, Record
-from instep_sql import schema, streams, writer
+from instep_sql import releases, schema, streams, writer
 from instep_sql.audit import SqlAuditMarks
 from instep_sql.database import Database
+from instep_sql.dialect import UnstorableError
 from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.streams import StreamRow
 from instep_sql.sweep import census
+from instep_sql.unstorable import sift
 
 __all__ = ["SqlStore", "now_us"]
 
@@ -124,7 +126,11 @@ class SqlStore:
             no = self._row(connection, batch.stream).no
             return streams.stands_at(connection, no, batch.position, now_us)
 
-        return await self._database.run(work, committed=committed)
+        try:
+            return await self._database.run(work, committed=committed)
+        except UnstorableError:
+            batch = sift(batch)
+            return await self._database.run(work, committed=committed)
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)
@@ -147,6 +153,15 @@ class SqlStore:
 
         # It looks at every entity: commits do not wait for it.
         return await self.reader.database.run(count)
+
+    async def sweep_released(self, stream: str, attempt: int) -> bool:
+        """See `ReleasesSweeps`."""
+
+        def ask(connection: Connection) -> bool:
+            row = streams.find(connection, self._name, stream)
+            return row is not None and releases.is_released(connection, row.no, attempt)
+
+        return await self.reader.database.run(ask)
 
     async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
         """Whether an entity of this lineage is stored whose record lies before this one in its

@@ -14,6 +14,7 @@ from instep.position import Position
 from instep.records import Batch
 from instep_sql.dialect import Dialect
 from instep_sql.options import Journal
+from instep_sql.unstorable import as_text
 
 __all__ = [
     "StreamRow",
@@ -154,7 +155,7 @@ def move(connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us
         )
     row = (
         _dump(position),
-        position.token,
+        None if position.token is None else as_text(position.token),
         position.appended_at_us,
         position.phase.value,
         position.attempt,

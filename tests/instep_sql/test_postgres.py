@@ -12,13 +12,14 @@ from pathlib import Path
 import psycopg
 import pytest
 import trustme
+from msgspec.structs import replace
 
 from instep.errors import FencedError, SinkError, StoreUnavailableError
 from instep.position import Position
 from instep.records import SweepStep
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
-from tests.instep_sql.made import Stage, ended, info, said, stage
+from tests.instep_sql.made import BY_CHANGE, Stage, ended, info, said, stage
 from tests.postgres import Server, serving
 
 pytestmark = pytest.mark.asyncio
@@ -133,6 +134,30 @@ async def test_a_reader_cannot_write(postgres_database: str) -> None:
             await at.store.reader.database.run(
                 lambda connection: connection.exec_driver_sql("DELETE FROM instep_entity")
             )
+
+
+@pytest.mark.parametrize("size", [3, 2_000])
+@pytest.mark.parametrize("bad", ["key", "token", "entity_class", "uuid", "partition"])
+async def test_rule_11_a_record_with_a_nul_is_quarantined_and_the_stream_goes_on(
+    postgres_database: str, size: int, bad: str
+) -> None:
+    async with stage(postgres_database, journal="changes") as at:
+        records = [said(f"k{n}", n) for n in range(size)]
+        records[1] = replace(records[1], **{bad: "a\0b"})
+        records[-1] = replace(records[-1], token="t\0")
+        await at.commit(*records)
+        assert len(await at.entities()) == size - 2
+        kept = [one async for one in at.store.reader.quarantine()]
+        assert [one.reason for one in kept] == ["a NUL character in a key, token or name"] * 2
+        assert (await at.store.position(info())).token == "t\0"
+
+
+async def test_rule_11_a_change_with_a_nul_is_quarantined(postgres_database: str) -> None:
+    async with stage(postgres_database, BY_CHANGE) as at:
+        body = b'{"uuid":"a\\u0000"}'
+        await at.commit(said("a", 1, whole=False), said("b", 2, body, whole=False))
+        assert list(await at.entities()) == ["a"]
+        assert len([one async for one in at.store.reader.quarantine()]) == 1
 
 
 # -- connections that are lost -----------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""Records that hold what a database has no place for go to quarantine (DESIGN 3, rule 11)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from instep.records import Batch, Record, Unreadable
+
+__all__ = ["as_text", "sift", "unreadable"]
+
+_NUL: Final = "\x00"
+_ESCAPED_NUL: Final = b"\\u0000"
+
+
+def sift(batch: Batch) -> Batch:
+    """The batch with such records moved to what could not be read: PostgreSQL's text has no NUL."""
+    fine = [record for record in batch.records if not _has_nul(record)]
+    moved = [
+        unreadable(record, "a NUL character in a key, token or name")
+        for record in batch.records
+        if _has_nul(record)
+    ]
+    return replace(batch, records=fine, unreadable=[*batch.unreadable, *moved])
+
+
+def _has_nul(record: Record) -> bool:
+    texts = (record.key, record.entity_class, record.token, record.partition, record.uuid)
+    if any(_NUL in text for text in texts):
+        return True
+    # Of changes the store reads the body.
+    return not record.whole and _ESCAPED_NUL in record.body
+
+
+def unreadable(record: Record, reason: str) -> Unreadable:
+    """A record that was read but cannot be kept, as the quarantine keeps it."""
+    body = record.body.decode(errors="replace")
+    raw = msgspec.json.encode({"entity-key": record.key, "kind": record.kind.name, "body": body})
+    return Unreadable(record.stream, raw, reason, record.token)
+
+
+def as_text(said: str) -> str:
+    """A provider's words as any database holds them: for those who look, not to compare."""
+    return said.replace(_NUL, "\N{REPLACEMENT CHARACTER}")
