@@ -24,6 +24,7 @@ __all__ = [
     "Feed",
     "KnowsStreams",
     "Mode",
+    "ReleasesSweeps",
     "Sink",
     "SinkPlugin",
     "Source",
@@ -176,6 +177,15 @@ class KnowsStreams(Protocol):
 
     async def known_streams(self) -> Sequence[StreamInfo]:
         """The streams of this consumer that have a position, as last discovered."""
+        ...
+
+
+@runtime_checkable
+class ReleasesSweeps(Protocol):
+    """What a sink can tell besides: that another process let a held sweep go on (rule 6)."""
+
+    async def sweep_released(self, stream: str, attempt: int) -> bool:
+        """Whether the sweep of this attempt was released."""
         ...
 
 

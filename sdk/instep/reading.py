@@ -6,16 +6,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from instep.position import Position
 from instep.records import Delivery, Kind
 
+if TYPE_CHECKING:
+    from instep.ports import Census
+
 __all__ = [
     "Change",
     "ChangeKind",
+    "HoldsSweeps",
     "Quarantined",
     "StoreReader",
     "StoredEntity",
@@ -130,3 +134,16 @@ class StoreReader(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class HoldsSweeps(Protocol):
+    """A reader through which a held sweep can be looked at and released (DESIGN 3, rule 6)."""
+
+    async def census(self, consumer: str, stream: str, attempt: int) -> Census:
+        """What the sweep of this attempt would remove."""
+        ...
+
+    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
+        """Durably let the sweep of this attempt go on, whichever process consumes."""
+        ...

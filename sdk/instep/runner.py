@@ -24,7 +24,7 @@ from instep.errors import (
 from instep.fidelity import Zone
 from instep.health import StreamHealth
 from instep.inbox import Inbox
-from instep.ports import Feed, Sink, Source, StreamInfo
+from instep.ports import Feed, ReleasesSweeps, Sink, Source, StreamInfo
 from instep.position import Phase
 from instep.records import Batch, Delivery, StreamState
 from instep.retry import Environment, retrying
@@ -291,12 +291,24 @@ class Runner:
         every_s = min(self._settings.poll_state_s, self._settings.alignment.quiet_s / 2)
         while True:
             await asyncio.sleep(every_s)
+            if self.sweep_held:
+                await self._ask_for_release()
             if self._now() - self._heard_s < every_s:
                 continue
             with contextlib.suppress(InstepError):
                 self._state = await self._source.state(self.stream)
             if self._state is StreamState.TERMINATED:
                 inbox.fail(StreamGoneError("the stream is TERMINATED", where=self.stream.id))
+
+    async def _ask_for_release(self) -> None:
+        """Another process may have let the held sweep go on (`instep sweep release`)."""
+        core, sink = self._core, self._sink
+        if core is None or not isinstance(sink, ReleasesSweeps):
+            return
+        with contextlib.suppress(InstepError):
+            released = await sink.sweep_released(self.stream.id, core.position.attempt)
+            if released and self.sweep_held:
+                self.release_sweep()
 
     @property
     def _tick_s(self) -> float:

@@ -48,9 +48,9 @@ class Audited:
 
 
 @asynccontextmanager
-async def audited(stage: Stages, *records: Record, **options: object) -> AsyncIterator[Audited]:
+async def audited(stage: Stages, *records: Record) -> AsyncIterator[Audited]:
     """A stream of these records, and an audit that has read the same."""
-    async with stage(**options) as at, at.store.audit(info()) as marks:
+    async with stage() as at, at.store.audit(info()) as marks:
         one = Audited(at, marks)
         await one.commit(*records)
         await marks.mark(records)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from instep.cli import audit, changes, check, entities, quarantine, run, status
+from instep.cli import audit, changes, check, entities, quarantine, run, status, sweep
 from instep.cli.ending import DEBUG, ending
 from instep.errors import ConfigurationError
 from instep.plugins import commands
@@ -23,6 +23,10 @@ app = typer.Typer(
 )
 _quarantine = typer.Typer(
     no_args_is_help=True, help="Look at records that could not be read, and replay them."
+)
+
+_sweep = typer.Typer(
+    no_args_is_help=True, help="Look at sweeps that the guard holds, and let them go on."
 )
 
 
@@ -77,6 +81,9 @@ def _add_commands() -> None:
     for name, command in below.items():
         _quarantine.command(name)(ending(command))
     app.add_typer(_quarantine, name="quarantine")
+    for name, command in {"status": sweep.status, "release": sweep.release}.items():
+        _sweep.command(name)(ending(command))
+    app.add_typer(_sweep, name="sweep")
     for name, plugged in commands():
         if isinstance(plugged, ConfigurationError):
             anything = {"ignore_unknown_options": True}

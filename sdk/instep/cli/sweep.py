@@ -1,0 +1,111 @@
+"""`instep sweep`: what the guard holds, and its release (DESIGN 3, rule 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format, FormatOption, json_line, plain
+from instep.cli.store import opened
+from instep.config import default_path, load
+from instep.errors import ConfigurationError
+from instep.position import Phase
+from instep.reading import HoldsSweeps, StoreReader, StreamStatus
+
+__all__ = ["release", "status"]
+
+StoreUrl = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
+]
+
+
+def status(
+    config: ConfigArgument = None, store: StoreUrl = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Show the streams whose sweep is held, and how much it would remove."""
+    asyncio.run(_status(config, store, output))
+
+
+def release(
+    config: ConfigArgument = None,
+    store: StoreUrl = None,
+    stream: Annotated[
+        str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
+    ] = None,
+) -> None:
+    """Let held sweeps go on: the consumer, running now or later, does it within seconds.
+
+    Only the sweep that is held now is released. Ends with 1 where none is.
+    """
+    asyncio.run(_release(config, store, stream))
+
+
+async def _status(config: Path | None, store: str | None, output: Format) -> None:
+    count = 0
+    async for reader, one in _held(config, store):
+        count += 1
+        census = await reader.census(one.consumer, one.stream, one.position.attempt)
+        if output is Format.JSONL:
+            json_line(
+                {
+                    "consumer": one.consumer,
+                    "stream": one.stream,
+                    "attempt": one.position.attempt,
+                    "entities": census.total,
+                    "would_remove": census.unmarked,
+                }
+            )
+        else:
+            told = f"would remove {census.unmarked:,} of {census.total:,} entities"
+            typer.echo(plain(f"{one.consumer} / {one.stream}: {told}"))
+    if not count and output is Format.TABLE:
+        typer.echo("no sweep is held")
+
+
+async def _release(config: Path | None, store: str | None, stream: str | None) -> None:
+    count = 0
+    async for reader, one in _held(config, store):
+        if stream in (None, one.stream):
+            count += 1
+            await reader.release_sweep(one.consumer, one.stream, one.position.attempt)
+            typer.echo(plain(f"{one.consumer} / {one.stream}: released"))
+    if not count:
+        typer.echo("no such sweep is held", err=True)
+        raise typer.Exit(1)
+
+
+async def _held(
+    config: Path | None, store: str | None
+) -> AsyncIterator[tuple[HoldsSweeps, StreamStatus]]:
+    """The streams whose sweep is held, of a store or of a configuration's consumers."""
+    if config is not None and store is not None:
+        raise ConfigurationError(
+            "CONFIG and --store were both given", where="sweep", hint="leave one of them out"
+        )
+    places: dict[str, set[str]] = {}
+    if store is not None:
+        places[store] = set()
+    else:
+        for consumer in load(config or default_path()).consumers:
+            url = str(consumer.sink.options.get("url", ""))
+            places.setdefault(url, set()).add(consumer.name)
+    for url, names in places.items():
+        async with _sweeps(url) as (reader, holding):
+            for one in await reader.streams():
+                named = not names or one.consumer in names
+                if named and one.position.phase is Phase.SWEEP_HELD:
+                    yield holding, one
+
+
+@asynccontextmanager
+async def _sweeps(url: str) -> AsyncIterator[tuple[StoreReader, HoldsSweeps]]:
+    async with opened(url) as reader:
+        if not isinstance(reader, HoldsSweeps):
+            raise ConfigurationError("this kind of store holds no sweeps", where=url)
+        yield reader, reader
