@@ -41,6 +41,7 @@ from instep_tapi.names import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
 )
+from instep_tapi.times import MAX_TIME_CHARS
 
 __all__ = ["Reader", "reader_of"]
 
@@ -124,8 +125,8 @@ class Reader:
             stamp = header.log_append_time_stamp
             if stamp != self._stamp:
                 moment = datetime.fromisoformat(stamp)
-                if moment.tzinfo is None:
-                    raise BadRecord("a time without zone is counted by the liberal way")
+                if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+                    raise BadRecord("an odd time is judged by the liberal way")
                 self._stamp, self._stamp_us = stamp, round(moment.timestamp() * 1_000_000)
             records.append(record(header, self._stamp_us, item.log_record_body, odd))
         return records

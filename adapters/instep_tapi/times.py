@@ -16,6 +16,7 @@ _YANG_TIME = re.compile(
 )
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]*)", re.ASCII)
 _MINUTE_S = 60.0
+MAX_TIME_CHARS = 64
 _UNITS_S = {
     **dict.fromkeys(("", "m", "min", "mins", "minute", "minutes"), _MINUTE_S),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -38,8 +39,8 @@ def read_time(text: str) -> tuple[int, str | None]:
     `ValueError` for anything else.
     """
     text = text.strip()
-    if len(text) > 64:
-        raise ValueError("a time of more than 64 characters")
+    if len(text) > MAX_TIME_CHARS:
+        raise ValueError(f"a time of more than {MAX_TIME_CHARS} characters")
     if match := _YANG_TIME.fullmatch(text):
         *digits, fraction, utc, sign, hours, minutes = match.groups()
         year, month, day, hour, minute, second = map(int, digits)

@@ -41,6 +41,7 @@ SEEDS: Final[dict[str, list[bytes]]] = {
         {"tapi-streaming:stream-record": {"tapi-streaming:log-record": [_PREFIXED]}},
         log_record(**{"record-type": "RECORD_TYPE_TOMBSTONE", "body": None}),
         log_record(**{"log-append-time-stamp": "20211102223713.0-0500"}),
+        log_record(**{"log-append-time-stamp": f"2021-04-28T14:14:28.{'7' * 60}Z"}),
         log_record(body={"record-content": "NODE", "node": {"uuid": "u"}}),
         [{**log_record(), "other:log-record-header": {"token": "not ours"}}],
         {**log_record(), "other:log-record": [log_record()]},
