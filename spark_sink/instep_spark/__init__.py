@@ -1,0 +1,1 @@
+"""Delta tables and the pipelines on Spark; nothing is here yet."""

@@ -1,4 +1,4 @@
-"""`instep run`, killed under a storm: a few rounds here, many with `python -m tests.crash.rounds`."""
+"""`instep run`, killed under a storm: a few rounds; many by `python -m tests.crash.rounds`."""
 
 from __future__ import annotations
 
