@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 from trustme import LeafCert
 
-__all__ = ["Missing", "Server", "serving"]
+__all__ = ["Missing", "Server", "programs", "serving"]
 
 _START_S = 60.0
 _USER = "nobody"

@@ -99,7 +99,7 @@ def translate(error: BaseException, where: str) -> SinkError:
         return StoreUnavailableError(
             f"the server cannot be reached: {said}",
             where=where,
-            hint="nothing is lost: what was not committed is read again",
+            hint="see whether it runs and can be reached; nothing is lost, it is tried again",
             **facts,
         )
     if state in _NO_PLACE or (state is None and isinstance(_orig(error), psycopg.DataError)):

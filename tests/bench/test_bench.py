@@ -13,6 +13,7 @@ import pytest
 from bench.alarm import RECORD_BYTES, chunks, offset_of
 from bench.scenarios import MEMORY, SCENARIOS
 from instep_tapi.reader import Reader
+from tests.postgres import Missing, programs
 
 _ROOT = Path(__file__).parents[2]
 
@@ -61,6 +62,11 @@ def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
 
 @pytest.mark.parametrize("scenario", ["update-50", "journal-storm", "postgresql-update"])
 def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
+    if scenario.startswith("postgresql"):
+        try:
+            programs()
+        except Missing as missing:
+            pytest.skip(str(missing))
     done = _bench("--records=300", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
