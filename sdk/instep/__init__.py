@@ -6,8 +6,10 @@ is found and removed. `Consumer` is where to begin.
 """
 
 from instep.alignment import Alignment
+from instep.audit import AuditReport, Finding, Verdict
 from instep.consumer import Consumer
 from instep.errors import (
+    AuditError,
     AuthenticationError,
     BaselineError,
     ConfigurationError,
@@ -66,6 +68,8 @@ from instep.settings import AlignmentSettings, ConsumerSettings
 __all__ = [
     "Alignment",
     "AlignmentSettings",
+    "AuditError",
+    "AuditReport",
     "AuthenticationError",
     "BaselineError",
     "Batch",
@@ -83,6 +87,7 @@ __all__ = [
     "Environment",
     "Feed",
     "FencedError",
+    "Finding",
     "FrameTooBigError",
     "Group",
     "Health",
@@ -118,6 +123,7 @@ __all__ = [
     "TokenRefusedError",
     "UnreachableError",
     "Unreadable",
+    "Verdict",
     "Zone",
     "process_error",
 ]
