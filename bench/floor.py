@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -108,9 +109,14 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
         )
         for key, record in folded.items()
     ]
-    changes = [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers]
+    changes: list[tuple[str, ...]] = [
+        (h.entity_key, h.token, h.log_append_time_stamp) for h in headers
+    ]
     table.write(rows, changes, headers[-1].token)
     return len(headers)
+
+
+_Table = _SqliteTable | PostgresTable
 
 
 class _Receiver(WSListener):
@@ -145,7 +151,7 @@ class _Receiver(WSListener):
 
 async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
     loop = asyncio.get_running_loop()
-    make = _SqliteTable if store.startswith("sqlite:") else PostgresTable
+    make: Callable[..., _Table] = _SqliteTable if store.startswith("sqlite:") else PostgresTable
     memory = []
     with ThreadPoolExecutor(1) as worker:
         table = await loop.run_in_executor(worker, partial(make, store, journal=journal))
