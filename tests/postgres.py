@@ -69,6 +69,12 @@ class Server:
         if os.geteuid() == 0:
             folder.chmod(0o755)
             shutil.chown(self._data, _USER)
+            if "site-packages" in self._bin.parts:
+                # The other user may not get into root's environment.
+                package = self._bin.parents[1]
+                for part in (package, package.with_name(f"{package.name}.libs")):
+                    shutil.copytree(part, folder / part.name)
+                self._bin = folder / self._bin.relative_to(package.parent)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self._run(
