@@ -230,3 +230,31 @@ async def test_a_provider_that_closes_at_once_meets_the_back_off() -> None:
                     await consumer.wait()
     assert connections == 6
     assert chance.waits >= 5
+
+
+@pytest.mark.asyncio
+async def test_a_deviation_is_told_once_however_often_it_is_seen() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.upgrade()
+        for n in range(5):
+            odd = [record(100 * n + m, **{IDS: at("0", -1)}) for m in range(100)]
+            await peer.send(b"".join(map(frame, odd)))
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(DEADLINE_S)
+
+    async def listen(consumer: Consumer) -> list[str]:
+        return [event.text async for event in consumer.events() if event.kind == "deviation"]
+
+    async with (
+        hostile_stream(serve) as source,
+        Consumer("c", source, SqlStore("sqlite://")) as consumer,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        listening = asyncio.create_task(listen(consumer))
+        counted: dict[str, int] = {}
+        while counted.get("offset-unreadable", 0) < 500:
+            await asyncio.sleep(0.02)
+            for stream in consumer.health().streams:
+                counted = stream.deviations
+    told = await listening
+    assert sorted(told) == sorted(set(told)) == sorted(counted)
