@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -103,11 +104,13 @@ class Site:
 
     def run(self, *arguments: str) -> subprocess.Popen[bytes]:
         """`instep run` with this folder's configuration."""
-        return subprocess.Popen(
-            [*INSTEP, "run", str(self.config), "--format", "jsonl", *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "stderr").open("ab"),
-        )
+        with (self.folder / "stderr").open("ab") as stderr:
+            return subprocess.Popen(
+                [*INSTEP, "run", str(self.config), "--format", "jsonl", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=os.environ | {"PYTHONASYNCIODEBUG": ""},
+            )
 
     def durable(self) -> tuple[dict[str, Position], dict[tuple[str, str], tuple[str, bytes]]]:
         """Positions by stream and (token, body) by stream and entity-key, as after a crash."""
@@ -143,7 +146,8 @@ def site(*options: str) -> Iterator[Site]:
         folder = Path(name)
         ready = folder / "ready"
         command = [*INSTEP, "provider", "--control", "--ready-file", str(ready), *options]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as provider:
+        quiet = os.environ | {"PYTHONASYNCIODEBUG": ""}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=quiet) as provider:
             try:
                 deadline_s = time.monotonic() + 30
                 while not ready.exists() or not ready.read_text():
@@ -197,17 +201,21 @@ def rounds(count: int, *, seed: int, storm_per_s: float, show: bool = False) -> 
     with site("--seed", str(seed), "--storm", str(storm_per_s), "--alarms", "50") as here:
         for number in track(range(count), "killing", disable=not show):
             report.rounds = number + 1
-            consumer = here.run()
-            # From "hardly imported" to "well into the storm".
-            time.sleep(rng.uniform(0.2, 1.6))
-            consumer.kill()
-            consumer.wait()
+            with here.run() as consumer:
+                assert consumer.stdout is not None
+                if rng.random() < 0.8:
+                    # Well into the storm: counted from the first event, a connection.
+                    consumer.stdout.readline()
+                time.sleep(rng.uniform(0.0, 0.8))
+                consumer.kill()
             check_round(here, report)
             if report.ahead:
                 break
         here.command("storm", changes_per_s=0)
-        consumer = here.run("--until-aligned")
-        if consumer.wait(timeout=120) != 0:
+        with here.run("--until-aligned") as consumer:
+            consumer.communicate(timeout=120)
+        check_round(here, report)
+        if consumer.returncode != 0:
             report.differences.append(
                 "the last run failed: " + (here.folder / "stderr").read_text()
             )
