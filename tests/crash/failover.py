@@ -186,14 +186,20 @@ async def rounds(count: int, *, seed: int, folder: Path, show: bool = False) -> 
 async def _round(consumer: Consumer, net: Network, rng: random.Random, report: Report) -> None:
     left = consumer.health().streams[0].endpoint
     victim = next(provider for provider in net.instances if provider.url == left)
-    keep_log, down_s = rng.random() < 0.5, rng.uniform(0.1, 0.5)
-    down = asyncio.create_task(victim.restart(keep_log=keep_log, down_s=down_s))
+    # Gone for as long as the move takes: one that is back at once is stayed with.
+    down = asyncio.create_task(victim.restart(keep_log=rng.random() < 0.5, down_s=2 * DEADLINE_S))
     async with asyncio.timeout(DEADLINE_S):
         async for event in consumer.events():
             if event.kind == "failed-over":
                 break
+        # The move is told before the stream has made it.
+        while consumer.health().streams[0].endpoint == left:
+            await asyncio.sleep(TICK_S)
     report.moves += 1
-    await down
+    await asyncio.sleep(rng.uniform(0.0, 0.3))
+    down.cancel()
+    await asyncio.gather(down, return_exceptions=True)
+    await victim.restart()
 
 
 async def _differences(consumer: Consumer, net: Network, watch: Watch) -> list[str]:
