@@ -34,7 +34,7 @@ _SETTINGS = (
 
 
 class Missing(Exception):
-    """There is no PostgreSQL to start."""
+    """There is no PostgreSQL to start, or none that can do what is asked."""
 
 
 def programs() -> Path:
@@ -84,6 +84,9 @@ class Server:
             self._use_tls(certificate)
 
     def _use_tls(self, certificate: LeafCert) -> None:
+        asked = [self._bin / "pg_config", "--configure"]
+        if "ssl" not in subprocess.run(asked, capture_output=True, text=True, check=True).stdout:
+            raise Missing("the PostgreSQL that was found is built without TLS")
         pem, key = self._data / "server.pem", self._data / "server.key"
         certificate.cert_chain_pems[0].write_to_path(pem)
         certificate.private_key_pem.write_to_path(key)
