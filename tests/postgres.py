@@ -84,7 +84,7 @@ class Server:
             self._use_tls(certificate)
 
     def _use_tls(self, certificate: LeafCert) -> None:
-        asked = [self._bin / "pg_config", "--configure"]
+        asked = [str(self._bin / "pg_config"), "--configure"]
         if "ssl" not in subprocess.run(asked, capture_output=True, text=True, check=True).stdout:
             raise Missing("the PostgreSQL that was found is built without TLS")
         pem, key = self._data / "server.pem", self._data / "server.key"
