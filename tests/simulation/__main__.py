@@ -5,33 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from multiprocessing import get_context
 
+from tests.simulation.seeds import outcomes
 from tests.simulation.simulation import Outcome, SeedFailedError, simulate
-from tests.simulation.store import database_folder, use_folder
 
 _TOLD_EVERY_S = 10.0
-
-
-def outcomes(seeds: Iterable[int], processes: int) -> Iterator[Outcome | str]:
-    """What each seed came to: an outcome, or the text of its failure."""
-    if processes == 1:
-        yield from map(run, seeds)
-        return
-    # Started anew, not forked: each process has its own files and its own loop.
-    with (
-        database_folder() as folder,
-        get_context("spawn").Pool(processes, initializer=use_folder, initargs=(folder,)) as pool,
-    ):
-        yield from pool.imap_unordered(run, seeds, chunksize=4)
-
-
-def run(seed: int) -> Outcome | str:
-    try:
-        return simulate(seed)
-    except SeedFailedError as error:
-        return str(error)
 
 
 def report(done: list[Outcome], failures: int, real_s: float) -> str:
