@@ -102,13 +102,6 @@ async def _run(world: World, make: Callable[[], Chaos]) -> None:
 async def _converge(world: World, chaos: Chaos) -> None:
     try:
         async with asyncio.timeout(_CONVERGES_WITHIN_S):
-            if world.must_realign:
-                # The provider's fault, that no consumer can know of: its operator does.
-                while chaos.process.consumer is None or not chaos.process.consumer._runners:
-                    await asyncio.sleep(1.0)
-                chaos.realign()
-                await asyncio.sleep(1.0)
-                world.unreliable.clear()
             while not await _equal(world, chaos):
                 await asyncio.sleep(3.0)
     except TimeoutError:
@@ -124,7 +117,13 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     """Aligned, and the store holds what the provider states: entity by entity, body by body."""
     consumer = chaos.process.consumer
     world.raise_broken()
-    if consumer is None:
+    if consumer is None or not consumer._runners:
+        return False
+    if world.must_realign:
+        # The provider's fault, which no consumer can know of: its operator does.
+        world.must_realign = False
+        world.unreliable.clear()
+        chaos.realign()
         return False
     try:
         await consumer.aligned()

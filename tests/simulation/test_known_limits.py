@@ -1,6 +1,7 @@
 """What the simulation has found and the SDK does not hold yet. Each test fails when it does.
 
-In both an entity that is stated all the time is swept, and comes back when its record is read.
+In the first two an entity that is stated all the time is swept, and comes back when its record is
+read. In the third an entity that has ended stays until the next attempt.
 """
 
 from __future__ import annotations
@@ -33,3 +34,12 @@ def test_a_snapshot_that_changes_under_way_is_read_to_its_end() -> None:
     faults = FaultOptions(latency_s=0.3, realign_every_s=40.0)
     for seed in range(_SEEDS):
         simulate(seed, options=(log, faults))
+
+
+@pytest.mark.xfail(raises=SeedFailedError, strict=True, reason="the token had grown too old")
+def test_an_attempt_interrupted_in_the_old_part_of_the_log_misses_no_tombstone() -> None:
+    """It marked an entity and was interrupted before the tombstone, which then expired. The token
+    is older than the tombstone retention, so the provider begins at the oldest record (TR-548 5.8);
+    that lies behind the token, and the attempt goes on.
+    """
+    simulate(3003)
