@@ -98,18 +98,18 @@ def corrupt(file: Path, share: float, rng: random.Random) -> dict[str, str]:
         chosen = rng.sample(keys, max(3, int(len(keys) * share)))
         third = len(chosen) // 3
         missing, stale, twins = chosen[:third], chosen[third : 2 * third], chosen[2 * third :]
-        raw.executemany("DELETE FROM instep_entity WHERE key = ?", [(key,) for key in missing])
-        raw.executemany(
-            'UPDATE instep_entity SET body = CAST(\'{"uuid":"x"}\' AS BLOB) WHERE key = ?',
-            [(key,) for key in stale],
-        )
+        # The store has one stream.
+        one = "WHERE stream_no = 1 AND key = ?"
+        raw.executemany(f"DELETE FROM instep_entity {one}", [(key,) for key in missing])
+        altered = f"UPDATE instep_entity SET body = CAST('{{}}' AS BLOB) {one}"
+        raw.executemany(altered, [(key,) for key in stale])
         columns = (
             'stream_no, class, token, partition, "offset", appended_at_us, lineage, attempt,'
             " proven, uuid, envelope, body"
         )
         raw.executemany(
             f"INSERT INTO instep_entity (key, {columns}) SELECT 'ghost-' || key, {columns}"
-            " FROM instep_entity WHERE key = ?",
+            f" FROM instep_entity {one}",
             [(key,) for key in twins],
         )
     found = dict.fromkeys(missing, "missing") | dict.fromkeys(stale, "stale")
