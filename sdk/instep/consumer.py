@@ -206,10 +206,8 @@ class Consumer:
             async with asyncio.TaskGroup() as group:
                 for runner in self._runners.values():
                     group.create_task(runner.run(), name=f"instep {self.name} {runner.stream.id}")
-        except* asyncio.CancelledError:
-            raise
-        except* Exception as errors:  # noqa: BLE001 - raised by wait() and aligned()
-            self._error = _first(errors)
+        except Exception as error:  # noqa: BLE001 - raised by wait() and aligned()
+            self._error = _first(error)
             self._last_error = str(self._error)
             self._state = ConsumerState.FAILED
             self._announce("", "failed", self._last_error)
@@ -297,11 +295,8 @@ class Consumer:
         changed.set()
 
 
-def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    """The first single error inside a group: runners fail one at a time, the others were
-    cancelled.
-    """
-    error: BaseException = group
+def _first(error: BaseException) -> BaseException:
+    """The first single error in a group: runners fail one at a time, the others were cancelled."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -128,9 +128,10 @@ class Progress:
             return True
         partitions = self._heard_us.keys() | self.appended_us.keys()
         if not partitions:
-            first = position.attempt == 1 and self.attested
+            # Where no record ever came there is nothing to reach, whatever the attempt.
+            reached = (position.attempt == 1 or not position.records) and self.attested
             settings = self._settings
-            quiet_s = settings.quiet_s if first else settings.unreached_quiet_s
+            quiet_s = settings.quiet_s if reached else settings.unreached_quiet_s
             return self.silent_s(now_us) >= quiet_s
         return all(self._passed(partition, position, now_us) for partition in partitions)
 
