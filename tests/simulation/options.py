@@ -21,6 +21,8 @@ class LogOptions:
     compaction_delay_s: float = 30.0
     tombstone_retention_s: float = 120.0
     retention_s: float = 120.0
+    retention_records: int | None = None
+    """A truncated log keeps no more than this many."""
     entities: int = 16
     change_every_s: float = 4.0
     delivery_records: int = 64
@@ -154,6 +156,7 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
         compaction_delay_s=delay_s,
         tombstone_retention_s=delay_s + rng.uniform(20, 150),
         retention_s=rng.uniform(60, 200),
+        retention_records=rng.choice((None, 15, 40)) if storage == "truncated" else None,
         entities=rng.randint(3, 30),
         change_every_s=rng.choice((1.5, 3.0, 6.0, 20.0)),
         delivery_records=rng.choice((2, 6, 64)),

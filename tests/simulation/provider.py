@@ -118,6 +118,7 @@ class Instance:
             compaction_delay_s=options.compaction_delay_s,
             tombstone_retention_s=options.tombstone_retention_s,
             retention_s=options.retention_s,
+            retention_records=options.retention_records,
         )
         self.stream = Stream(settings, self._log_settings, {CLASS}, now)
         self.stream.state = ProviderState.ACTIVE
