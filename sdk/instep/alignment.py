@@ -216,8 +216,7 @@ class Alignment:
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         if census.unmarked > least and census.unmarked > census.total * share:
             self._held = f"{census.unmarked:,} of {census.total:,} entities"
-            if self.position.phase is not Phase.SWEEP_HELD:
-                self._move(Event.SWEEP_HELD)
+            self._move(Event.SWEEP_HELD)
         else:
             self._move(Event.SWEEP_BEGUN)
 

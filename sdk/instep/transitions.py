@@ -40,7 +40,11 @@ TRANSITIONS: dict[Phase, dict[Event, Phase]] = {
     },
     Phase.BASELINING: {**_OPENINGS, Event.BASELINE_READ: Phase.ALIGNING},
     Phase.SWEEPING: {**_OPENINGS, Event.SWEPT: Phase.ALIGNED},
-    Phase.SWEEP_HELD: {**_OPENINGS, Event.SWEEP_BEGUN: Phase.SWEEPING},
+    Phase.SWEEP_HELD: {
+        **_OPENINGS,
+        Event.SWEEP_BEGUN: Phase.SWEEPING,
+        Event.SWEEP_HELD: Phase.SWEEP_HELD,
+    },
     Phase.ALIGNED: _OPENINGS,
 }
 
