@@ -40,16 +40,18 @@ class _Meter(SqlStore):
         self._start_s = 0.0
         self._memory: list[tuple[int, int]] = []
         self._done = 0
+        self._before = 0
         self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     async def position(self, stream: StreamInfo) -> Position:
         position = await super().position(stream)
+        self._before = position.records
         self._start_s = time.perf_counter()
         return position
 
     async def commit(self, batch: Batch) -> CommitResult:
         result = await super().commit(batch)
-        self._done += len(batch.records)
+        self._done = batch.position.records - self._before
         self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s

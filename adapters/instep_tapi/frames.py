@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
-from instep_tapi.names import strip_module
+from instep_tapi.names import MAX_TEXT_CHARS, strip_module
 
 __all__ = [
+    "NO_BODY",
     "BadRecord",
+    "ExactLogRecord",
     "Fields",
     "Header",
     "LogRecord",
     "NameValue",
-    "count_records",
     "decode_fields",
+    "split_exact",
     "split_fast",
     "split_liberal",
 ]
 
 Fields = dict[str, msgspec.Raw]
 """Members of a JSON object, values undecoded."""
+
+NO_BODY = msgspec.Raw(b"null")
 
 _WRAPPER_DEPTH = 5
 
@@ -67,6 +72,38 @@ class _PrefixedLogRecord(msgspec.Struct, gc=False):
     )
 
 
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
+
+
+class _Partition(msgspec.Struct, rename="kebab", gc=False):
+    value_name: Literal["partition"]
+    value: str
+
+
+class _Offset(msgspec.Struct, rename="kebab", gc=False):
+    value_name: Literal["offset"]
+    value: str
+
+
+class _ExactHeader(msgspec.Struct, rename="kebab", gc=False):
+    token: _Text
+    log_append_time_stamp: str
+    entity_key: _Text
+    record_type: Literal["RECORD_TYPE_CREATE_UPDATE", "RECORD_TYPE_DELETE", "RECORD_TYPE_TOMBSTONE"]
+    full_log_record_offset_id: tuple[_Partition, _Offset]
+
+
+class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
+    """A log-record spelled to the letter of TR-548 6.3, its body undecoded: what is known
+    beforehand need not be built, which halves the cost.
+    """
+
+    log_record_header: _ExactHeader
+    log_record_body: msgspec.Raw = NO_BODY
+
+
+_exact = msgspec.json.Decoder(ExactLogRecord)
+_exact_list = msgspec.json.Decoder(list[ExactLogRecord])
 _plain = msgspec.json.Decoder(LogRecord)
 _plain_list = msgspec.json.Decoder(list[LogRecord])
 _prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
@@ -74,7 +111,6 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 decode_fields = msgspec.json.Decoder(Fields).decode
 
 _BARE = b'{"log-record-header"'
-_HEADER_MARK = b'log-record-header"'
 _LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
 _STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
 _NOTIFICATION = rb'\{\s*"ietf-restconf:notification"\s*:\s*\{\s*"eventTime"\s*:\s*"[^"\\]*"\s*,\s*'
@@ -86,9 +122,17 @@ _CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
 _BLANKS = b" \t\r\n"
 
 
-def count_records(frame: bytes) -> int:
-    """How many records a frame holds, before anything is decoded; at least 1."""
-    return 1 if frame.startswith(_BARE) else frame.count(_HEADER_MARK) or 1
+def split_exact(frame: bytes) -> list[ExactLogRecord] | None:
+    """The records of a frame, bare or in a list, if all are spelled to the letter.
+
+    Raises what msgspec raises for what is not JSON.
+    """
+    try:
+        if frame.startswith(b"["):
+            return _exact_list.decode(frame)
+        return [_exact.decode(frame)] if frame.startswith(_BARE) else None
+    except msgspec.ValidationError:
+        return None
 
 
 def split_fast(frame: bytes) -> list[LogRecord] | list[_PrefixedLogRecord]:

@@ -18,9 +18,17 @@ from instep_tapi.names import (
 )
 from instep_tapi.times import read_time
 
-__all__ = ["check_text", "place_of", "plain_members", "read_header", "record_kind", "text_of"]
+__all__ = [
+    "MAX_OFFSET",
+    "check_text",
+    "place_of",
+    "plain_members",
+    "read_header",
+    "record_kind",
+    "text_of",
+]
 
-_MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 _MODULE = f"{STREAMING_MODULE}:"
 _OFFSET_NAMES = ("offset", "partition-offset", "sequence-number")
 _YANG_NAME = re.compile(r"(?:tapi-[a-z-]+:)?RECORD_TYPE_[A-Z_]+")
@@ -85,7 +93,7 @@ def _place(partition: str | int, offset: str | int, odd: list[str]) -> tuple[str
         number = int(offset)
     except ValueError:
         number = -1
-    if not 0 <= number <= _MAX_OFFSET:
+    if not 0 <= number <= MAX_OFFSET:
         odd.append("offset-unreadable")
         number = -1
     return partition, number

@@ -3,30 +3,37 @@
 Both ways meet in `Reader._record`: what a record means is decided once. The fast way decodes the
 header into a struct and leaves the body undecoded; at the first surprise it gives up, and the frame
 is read again record by record, so that one bad record does not take its neighbours with it.
+
+Where even the spelling is the usual one, a body stays sealed until somebody asks for it
+(`Reader.open`): of a storm over few entities, only what counts in the end is opened.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
+from typing import Final
 
 import msgspec
 
 from instep.ports import Mode, StreamInfo, Verifier
-from instep.records import Delivery, Kind, Record, Unreadable
+from instep.records import Delivery, Kind, Opened, Record, Statement, Unreadable
 from instep_tapi.alarms import states_clear
 from instep_tapi.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.bodies import open_body
 from instep_tapi.frames import (
+    NO_BODY,
     BadRecord,
     Fields,
     Header,
-    decode_fields,
+    split_exact,
     split_fast,
     split_liberal,
 )
 from instep_tapi.headers import (
+    MAX_OFFSET,
     check_text,
     place_of,
     plain_members,
@@ -53,6 +60,7 @@ MAX_FRAME_UNREADABLE = 100
 """Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
 _MAX_LIBERAL_RUN = 255
 _MAX_REASON_CHARS = 500
+_decode_body = msgspec.json.Decoder(Fields | None).decode
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
@@ -61,6 +69,19 @@ class _Uuid(msgspec.Struct, gc=False):
 
 
 _uuid = msgspec.json.Decoder(_Uuid)
+_BAD_INPUT: Final = (ValueError, OverflowError, RecursionError, BadRecord)
+_EXACT_KINDS: Final = {
+    "RECORD_TYPE_CREATE_UPDATE": Kind.CREATE_UPDATE,
+    "RECORD_TYPE_DELETE": Kind.DELETE,
+    "RECORD_TYPE_TOMBSTONE": Kind.TOMBSTONE,
+}
+
+
+class _Sealed(Statement, frozen=True, gc=False):
+    """A statement whose body nobody has asked for yet, and the frame that it came in."""
+
+    body: msgspec.Raw = NO_BODY
+    frame: bytes = b""
 
 
 class Reader:
@@ -88,12 +109,25 @@ class Reader:
         # Under load many records were appended in one millisecond: a time is read once.
         self._stamp, self._stamp_us = "", 0
         self._partitions = {""}
+        self._all_whole = whole
         # A stream whose frames never have a usual shape is seldom tried for one.
         self._liberal_run = self._liberal_left = 0
 
     def read(self, frames: Iterable[bytes]) -> Delivery:
         """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
-        records: list[Record] = []
+        delivery = self.peek(frames)
+        opened = delivery.opened()
+        deviations = Counter(delivery.deviations) + Counter(opened.deviations)
+        return Delivery(
+            opened.records,
+            [*delivery.unreadable, *opened.unreadable],
+            dict(deviations),
+            delivery.size_bytes,
+        )
+
+    def peek(self, frames: Iterable[bytes]) -> Delivery:
+        """The same, with bodies still to be opened where the frame has the usual spelling."""
+        records: list[Statement] = []
         unreadable: list[Unreadable] = []
         odd: list[str] = []
         size_bytes = 0
@@ -105,7 +139,7 @@ class Reader:
                 known = len(odd)
                 try:
                     records += self._fast(frame, odd)
-                except (ValueError, OverflowError, RecursionError, BadRecord):
+                except _BAD_INPUT:
                     del odd[known:]
                     self._liberal_run = min(2 * self._liberal_run + 1, _MAX_LIBERAL_RUN)
                     self._liberal_left = self._liberal_run
@@ -113,26 +147,99 @@ class Reader:
                     self._liberal_run = 0
                     continue
             self._liberal(frame, odd, records, unreadable)
-        return Delivery(records, unreadable, dict(Counter(odd)), size_bytes)
+        return Delivery(
+            records, unreadable, dict(Counter(odd)), size_bytes, self.open, self._all_whole
+        )
 
-    def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
+    def open(self, statements: Sequence[Statement]) -> Opened:
+        """Look into the bodies of what `peek` gave. Bad input never raises."""
+        odd: list[str] = []
+        try:
+            records = self._unsealed(statements, odd)
+        except _BAD_INPUT:
+            return self._open_frames(statements)
+        return Opened(records, (), dict(Counter(odd)))
+
+    def _open_frames(self, statements: Sequence[Statement]) -> Opened:
+        """Frame by frame: one that holds what cannot be read is read again the liberal way."""
+        records: list[Record] = []
+        unreadable: list[Unreadable] = []
+        odd: list[str] = []
+        for frame, members in groupby(statements, lambda one: getattr(one, "frame", b"")):
+            group = list(members)
+            known = len(odd)
+            try:
+                records += self._unsealed(group, odd)
+            except _BAD_INPUT:
+                del odd[known:]
+                read: list[Statement] = []
+                self._liberal(frame, odd, read, unreadable)
+                asked = {(one.key, one.token) for one in group}
+                records += [
+                    one for one in read if isinstance(one, Record) and (one.key, one.token) in asked
+                ]
+        return Opened(records, unreadable, dict(Counter(odd)))
+
+    def _unsealed(self, statements: Sequence[Statement], odd: list[str]) -> list[Record]:
+        unseal = self._unseal
+        return [unseal(one, odd) if isinstance(one, _Sealed) else one for one in statements]  # type: ignore[misc]
+
+    def _fast(self, frame: bytes, odd: list[str]) -> Sequence[Statement]:
         if not frame.isascii():
             frame.decode()  # bodies stay bytes, and msgspec does not look into their texts
+        items = split_exact(frame)
+        if items is None:
+            return self._usual(frame, odd)
+        stream, known_partitions = self._stream, self._partitions
+        sealed: list[Statement] = []
+        for item in items:
+            header = item.log_record_header
+            token, key = header.token, header.entity_key
+            if "\0" in token or "\0" in key:
+                raise BadRecord("the liberal way says which")
+            stamp = header.log_append_time_stamp
+            if stamp != self._stamp:
+                self._read_stamp(stamp)
+            first, second = header.full_log_record_offset_id
+            partition, offset = first.value, int(second.value)
+            if not 0 <= offset <= MAX_OFFSET:
+                raise BadRecord("such an offset is counted by the liberal way")
+            if partition not in known_partitions:
+                self._add_partition(partition)
+            sealed.append(
+                _Sealed(
+                    stream,
+                    key,
+                    _EXACT_KINDS[header.record_type],
+                    token,
+                    self._stamp_us,
+                    partition,
+                    offset,
+                    item.log_record_body,
+                    frame,
+                )
+            )
+        return sealed
+
+    def _read_stamp(self, stamp: str) -> None:
+        moment = datetime.fromisoformat(stamp)
+        if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+            raise BadRecord("an odd time is judged by the liberal way")
+        self._stamp, self._stamp_us = stamp, round(moment.timestamp() * 1_000_000)
+
+    def _usual(self, frame: bytes, odd: list[str]) -> list[Record]:
         record = self._record
         records: list[Record] = []
         for item in split_fast(frame):
             header = item.log_record_header
             stamp = header.log_append_time_stamp
             if stamp != self._stamp:
-                moment = datetime.fromisoformat(stamp)
-                if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
-                    raise BadRecord("an odd time is judged by the liberal way")
-                self._stamp, self._stamp_us = stamp, round(moment.timestamp() * 1_000_000)
+                self._read_stamp(stamp)
             records.append(record(header, self._stamp_us, item.log_record_body, odd))
         return records
 
     def _liberal(
-        self, frame: bytes, odd: list[str], records: list[Record], unreadable: list[Unreadable]
+        self, frame: bytes, odd: list[str], records: list[Statement], unreadable: list[Unreadable]
     ) -> None:
         try:
             items = split_liberal(frame)
@@ -178,9 +285,8 @@ class Reader:
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
         header, appended_at_us = read_header(members["log-record-header"], odd)
-        body = bytes(members.get("log-record-body", b"null"))
-        fields = None if body == b"null" else decode_fields(body)
-        return self._record(header, appended_at_us, fields, odd)
+        body = _decode_body(members.get("log-record-body", NO_BODY))
+        return self._record(header, appended_at_us, body, odd)
 
     def _record(
         self, header: Header, appended_at_us: int, body: Fields | None, odd: list[str]
@@ -196,17 +302,11 @@ class Reader:
         partition, offset = place_of(header.full_log_record_offset_id, odd)
         if partition not in self._partitions:
             self._add_partition(partition)
-        entity_class, content, envelope = open_body(body, odd) if body else ("", b"", b"")
-        ends = kind is not Kind.CREATE_UPDATE
-        if not ends:
-            if not content:
-                if entity_class not in _MAY_BE_EMPTY:
-                    stated = header.record_type.strip()
-                    raise BadRecord(f"{stated} without the entity that it states (TR-548 3.10)")
-                odd.append("container-missing")
-                content = b"{}"
-            elif entity_class == CONDITION_DETECTOR:
-                ends = states_clear(content)
+        entity_class, content, envelope, ends = _entity(kind, body, header.record_type, odd)
+        whole = whole and self._whole
+        if not whole:
+            self._all_whole = False
+        uuid = _uuid_of(content) if self._with_uuid and content else ""
         return Record(
             self._stream,
             key,
@@ -219,8 +319,27 @@ class Reader:
             content,
             envelope,
             ends,
+            uuid,
+            whole,
+        )
+
+    def _unseal(self, sealed: _Sealed, odd: list[str]) -> Record:
+        kind, body = sealed.kind, _decode_body(sealed.body)
+        entity_class, content, envelope, ends = _entity(kind, body, kind.name, odd)
+        return Record(
+            sealed.stream,
+            sealed.key,
+            kind,
+            sealed.token,
+            sealed.appended_at_us,
+            sealed.partition,
+            sealed.offset,
+            entity_class,
+            content,
+            envelope,
+            ends,
             _uuid_of(content) if self._with_uuid and content else "",
-            whole and self._whole,
+            self._whole,
         )
 
     def _add_partition(self, partition: str) -> None:
@@ -236,6 +355,22 @@ def reader_of(stream: StreamInfo, verifier: Verifier | None = None) -> Reader:
     by_change = stream.record_strategy == "CHANGE_ONLY"
     with_uuid = stream.mode is Mode.BASELINE or by_change
     return Reader(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
+
+
+def _entity(
+    kind: Kind, body: Fields | None, record_type: str, odd: list[str]
+) -> tuple[str, bytes, bytes, bool]:
+    """Class, content, envelope, and whether the statement ends its entity."""
+    entity_class, content, envelope = open_body(body, odd) if body else ("", b"", b"")
+    if kind is not Kind.CREATE_UPDATE:
+        return entity_class, content, envelope, True
+    if content:
+        ends = entity_class == CONDITION_DETECTOR and states_clear(content)
+        return entity_class, content, envelope, ends
+    if entity_class not in _MAY_BE_EMPTY:
+        raise BadRecord(f"{record_type.strip()} without the entity that it states (TR-548 3.10)")
+    odd.append("container-missing")
+    return entity_class, b"{}", envelope, False
 
 
 def _uuid_of(content: bytes) -> str:

@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from instep.arrival import Arrival, Arrivals, hole, watched
-from instep.batching import advanced, batch_of
+from instep.batching import advanced, batch_of, opened
 from instep.effects import (
     AskHoldsBefore,
     Effect,
@@ -48,7 +48,7 @@ from instep.lateness import Lateness
 from instep.opening import Opening, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
 from instep.position import Phase, Position
-from instep.records import Batch, CommitResult, Delivery, Record, StreamState
+from instep.records import Batch, CommitResult, Delivery, Opened, Record, Statement, StreamState
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 from instep.transitions import Event, after
@@ -62,7 +62,12 @@ class Alignment:
     """The alignment of one stream. The module says what it promises and how it is driven."""
 
     def __init__(
-        self, stream: StreamInfo, position: Position, settings: AlignmentSettings | None = None
+        self,
+        stream: StreamInfo,
+        position: Position,
+        settings: AlignmentSettings | None = None,
+        *,
+        latest_only: bool = False,
     ) -> None:
         self.stream = stream
         self.position = position
@@ -70,6 +75,11 @@ class Alignment:
         self.durable = position
         """As committed."""
         self.settings = settings or AlignmentSettings()
+        self._latest_only = (
+            latest_only
+            and stream.mode is not Mode.BASELINE
+            and stream.record_strategy != "CHANGE_ONLY"
+        )
         self.caught_up = False
         """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
@@ -172,7 +182,7 @@ class Alignment:
         provider states it again.
         """
         records = delivery.records
-        deviations = dict(delivery.deviations)
+        deviations: dict[str, int] = {}
         if records and not self._arrivals.settled:
             records, found = self._arrivals.sift(records, self.position)
             if found is not None and not self._arrived(*found):
@@ -193,7 +203,10 @@ class Alignment:
         )
         if records:
             self.lateness.read(records[-1].appended_at_us, now_us)
-        batch = batch_of(self.stream, self.settings, position, records, delivery, deviations)
+        content = opened(delivery, records, latest_only=self._latest_only)
+        for kind, times in deviations.items():
+            content.deviations[kind] = content.deviations.get(kind, 0) + times
+        batch = batch_of(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         return batch
 
@@ -203,7 +216,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return batch_of(self.stream, self.settings, self._advance(), rows)
+        return batch_of(self.stream, self.settings, self._advance(), Opened(rows))
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -267,7 +280,7 @@ class Alignment:
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    def _arrived(self, arrival: Arrival, record: Record) -> bool:
+    def _arrived(self, arrival: Arrival, record: Statement) -> bool:
         """What a first record told (rule 2). False: the delivery cannot be used now."""
         if arrival is Arrival.REWOUND:
             self._notice(NoticeKind.REWOUND, "the provider delivers recent records again")
@@ -279,7 +292,7 @@ class Alignment:
             self.realign(f"the first record after the reconnect shows it: {arrival}")
         return False
 
-    def _hole(self, first: Record) -> bool:
+    def _hole(self, first: Statement) -> bool:
         """A truncated log that goes on behind a gap has lost records of ours: a baseline is due."""
         resumed = not isinstance(self._opening.start, Start)
         if self.stream.mode is not Mode.BASELINE or not resumed or self._progress.heard:

@@ -25,10 +25,11 @@ a token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from instep.position import Position, Reference
-from instep.records import Record
+from instep.records import Statement
 
 __all__ = ["Arrival", "Arrivals", "classify", "hole", "watched"]
 
@@ -44,7 +45,7 @@ class Arrival(StrEnum):
     """Rewound or restarted: it depends on whether an entity is stored from before this record."""
 
 
-def classify(first: Record, position: Position, *, holds_before: bool | None = None) -> Arrival:
+def classify(first: Statement, position: Position, *, holds_before: bool | None = None) -> Arrival:
     """Classify the first record of a partition after the stream was opened with a token.
 
     `holds_before` answers whether an entity of this lineage is stored whose record lies before
@@ -72,7 +73,7 @@ def classify(first: Record, position: Position, *, holds_before: bool | None = N
     return Arrival.REWOUND if holds_before else Arrival.RESTARTED
 
 
-def _of_another_log(first: Record, position: Position) -> bool:
+def _of_another_log(first: Statement, position: Position) -> bool:
     partition = first.partition
     before: Position | Reference = position
     if partition not in position.offsets and position.reference.token is not None:
@@ -87,12 +88,12 @@ def _of_another_log(first: Record, position: Position) -> bool:
     return first.offset <= committed and not shared
 
 
-def watched(record: Record) -> str:
+def watched(record: Statement) -> str:
     """The partition that a record tells of: where there are no offsets, all are one."""
     return record.partition if record.offset >= 0 else ""
 
 
-def hole(first: Record, position: Position) -> str:
+def hole(first: Statement, position: Position) -> str:
     """What a truncated log has lost between our position and this record; empty for nothing."""
     committed = position.offsets.get(first.partition)
     if committed is None or first.offset <= committed + 1:
@@ -134,16 +135,16 @@ class Arrivals:
         return not self._unseen and not self._rewound
 
     def sift(
-        self, records: list[Record], position: Position
-    ) -> tuple[list[Record], tuple[Arrival, Record] | None]:
+        self, records: Sequence[Statement], position: Position
+    ) -> tuple[list[Statement], tuple[Arrival, Statement] | None]:
         """Split off what was committed before.
 
         Returns the records to go on with, and what was found at the first record of a partition
         when it is anything but `CONTINUED`. After `UNDECIDED`, `RESTARTED` or `ANOTHER_LOG` no
         record is to be used.
         """
-        kept: list[Record] = []
-        found: tuple[Arrival, Record] | None = None
+        kept: list[Statement] = []
+        found: tuple[Arrival, Statement] | None = None
         for record in records:
             partition = watched(record)
             if partition in self._unseen:
@@ -162,7 +163,7 @@ class Arrivals:
         return kept, found
 
     @staticmethod
-    def _committed(record: Record, position: Position) -> bool:
+    def _committed(record: Statement, position: Position) -> bool:
         if record.offset >= 0 and record.partition in position.offsets:
             # The last one itself is let through: its offset may be shared by a TOMBSTONE not yet
             # seen.

@@ -101,7 +101,7 @@ class _Reading:
         while True:
             try:
                 async with asyncio.timeout(self._tick_s):
-                    delivery = await self._feed.receive()
+                    delivery = (await self._feed.receive()).opened()
             except TimeoutError:
                 # A silence that the provider announces says nothing about the head of the log.
                 if await self._source.state(self._stream) in _SILENT:

@@ -7,21 +7,22 @@ from typing import Any
 
 import msgspec
 
+from instep.fold import fold
 from instep.ports import Mode, StreamInfo
 from instep.position import RECENT_RECORDS, Phase, Position
-from instep.records import Batch, Delivery, Record, SweepStep
+from instep.records import Batch, Delivery, Opened, Statement, SweepStep
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 
-__all__ = ["NOTHING", "advanced", "batch_of"]
+__all__ = ["advanced", "batch_of", "opened"]
 
-NOTHING = Delivery([])
+NOTHING = Opened(())
 
 
 def advanced(
     position: Position,
     progress: Progress,
-    records: Sequence[Record] = (),
+    records: Sequence[Statement] = (),
     offsets: dict[str, int] | None = None,
     *,
     known_to_us: int,
@@ -44,13 +45,28 @@ def advanced(
     return msgspec.structs.replace(position, **changes)
 
 
+def opened(delivery: Delivery, records: Sequence[Statement], *, latest_only: bool) -> Opened:
+    """What a commit needs of these records of the delivery, with all that cannot be read.
+
+    `latest_only`: the statement that counts for each key is enough, and the others are not looked
+    into; where it cannot be read, the one before it counts.
+    """
+    found = None
+    if latest_only and delivery.whole:
+        found = delivery.opened(list(fold(records).values()))
+    if found is None or found.unreadable:
+        found = delivery.opened(records)
+    deviations = dict(delivery.deviations)
+    for kind, times in found.deviations.items():
+        deviations[kind] = deviations.get(kind, 0) + times
+    return Opened(found.records, [*delivery.unreadable, *found.unreadable], deviations)
+
+
 def batch_of(
     stream: StreamInfo,
     settings: AlignmentSettings,
     position: Position,
-    records: list[Record] | None = None,
-    delivery: Delivery = NOTHING,
-    deviations: dict[str, int] | None = None,
+    content: Opened = NOTHING,
 ) -> Batch:
     """The batch that brings a store to `position`, with a step of the sweep that is going on."""
     by_uuid = stream.mode is Mode.BASELINE
@@ -66,9 +82,9 @@ def batch_of(
         stream.id,
         position,
         position.ordinal - 1,
-        records or [],
-        delivery.unreadable,
-        deviations or {},
+        content.records,
+        content.unreadable,
+        content.deviations,
         sweep,
         by_uuid,
     )

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from instep.records import Record
+from instep.records import Statement
 
 __all__ = [
     "AskHoldsBefore",
@@ -28,7 +28,7 @@ class Reopen(msgspec.Struct, frozen=True):
 class AskHoldsBefore(msgspec.Struct, frozen=True):
     """Ask the sink whether it holds an entity from before this record; `Alignment.evidence`."""
 
-    record: Record
+    record: Statement
     partition: str
 
 

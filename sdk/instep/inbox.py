@@ -11,7 +11,7 @@ __all__ = ["Inbox"]
 
 
 class Inbox:
-    """Joins one reader to one committer, so that the next batch is read while one commits.
+    """Joins the reader of one feed to one committer: the next batch is read while one commits.
 
     Cancelling `put` or `take` loses nothing. What was put before the reader failed is taken before
     the failure is raised.
@@ -80,4 +80,6 @@ def _join(deliveries: list[Delivery]) -> Delivery:
         [bad for delivery in deliveries for bad in delivery.unreadable],
         deviations,
         sum(delivery.size_bytes for delivery in deliveries),
+        deliveries[0].open,
+        all(delivery.whole for delivery in deliveries),
     )

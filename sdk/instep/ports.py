@@ -17,11 +17,12 @@ import msgspec
 
 from instep.position import Position
 from instep.reading import StoreReader
-from instep.records import Batch, CommitResult, Delivery, Record, StreamState
+from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
 
 __all__ = [
     "Census",
     "Feed",
+    "KeepsLatest",
     "KnowsStreams",
     "Mode",
     "ReleasesSweeps",
@@ -160,7 +161,7 @@ class Sink(Protocol):
         """Count entities, and those that no attempt from `attempt` on has marked."""
         ...
 
-    async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
+    async def holds_before(self, stream: str, record: Statement, lineage: int) -> bool:
         """Whether an entity of this lineage is stored whose record lies before this one in its
         partition.
         """
@@ -187,6 +188,15 @@ class ReleasesSweeps(Protocol):
     async def sweep_released(self, stream: str, attempt: int) -> bool:
         """Whether the sweep of this attempt was released."""
         ...
+
+
+@runtime_checkable
+class KeepsLatest(Protocol):
+    """What a sink can tell besides: whether it takes note of every statement, or keeps current
+    state alone. Then what a batch states of an entity before its last word is not even opened.
+    """
+
+    latest_only: bool
 
 
 class SourcePlugin(Protocol):

@@ -7,7 +7,9 @@ order.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
+from typing import cast
 
 import msgspec
 
@@ -18,7 +20,9 @@ __all__ = [
     "CommitResult",
     "Delivery",
     "Kind",
+    "Opened",
     "Record",
+    "Statement",
     "StreamState",
     "SweepStep",
     "Unreadable",
@@ -33,10 +37,10 @@ class Kind(IntEnum):
     TOMBSTONE = 3
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """One statement about one entity, as the provider appended it to its log (TR-548 3.10).
+class Statement(msgspec.Struct, frozen=True, gc=False):
+    """The header of a statement about one entity, its body not looked into (TR-548 3.10).
 
-    `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
+    All that alignment decides by; a feed may give a subclass of its own that `Delivery.open` opens.
     """
 
     stream: str
@@ -53,6 +57,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     partition: str = ""
     offset: int = -1
     """Place within the partition, growing, gaps allowed; -1 where the provider states none."""
+
+
+class Record(Statement, frozen=True, gc=False):
+    """One statement about one entity, as the provider appended it to its log (TR-548 3.10): opened.
+
+    `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
+    """
+
     entity_class: str = ""
     """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has
     none.
@@ -86,14 +98,37 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False):
     token: str | None = None
 
 
+class Opened(msgspec.Struct, frozen=True, gc=False):
+    """Statements with their bodies looked into, those that can be read."""
+
+    records: Sequence[Record]
+    unreadable: Sequence[Unreadable] = ()
+    deviations: dict[str, int] = {}
+    """Departures from the specification seen in the bodies: kind → count (rule 10)."""
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """What a feed received in one go, in order."""
 
-    records: list[Record]
-    unreadable: list[Unreadable] = []
+    records: Sequence[Statement]
+    """To be opened by `open`; `Record`s where there is none."""
+    unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     """Departures from the specification seen in these frames: kind → count (rule 10)."""
     size_bytes: int = 0
+    open: Callable[[Sequence[Statement]], Opened] | None = None
+    """Opens any of `records`, in order. Pure; bad input never raises."""
+    whole: bool = True
+    """False where a statement may be a change that is merged into what is stored: then none of
+    them stands for the one before it.
+    """
+
+    def opened(self, records: Sequence[Statement] | None = None) -> Opened:
+        """These of the records (None: all of them), opened."""
+        chosen = self.records if records is None else records
+        if self.open is None:
+            return Opened(cast("Sequence[Record]", chosen))
+        return self.open(chosen)
 
 
 class SweepStep(msgspec.Struct, frozen=True):
@@ -122,8 +157,8 @@ class Batch(msgspec.Struct, frozen=True):
     stream: str
     position: Position
     expects_ordinal: int
-    records: list[Record] = []
-    unreadable: list[Unreadable] = []
+    records: Sequence[Record] = ()
+    unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     sweep: SweepStep | None = None
     by_uuid: bool = False

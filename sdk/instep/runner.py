@@ -24,7 +24,7 @@ from instep.errors import (
 from instep.fidelity import Zone
 from instep.health import StreamHealth
 from instep.inbox import Inbox
-from instep.ports import Feed, ReleasesSweeps, Sink, Source, StreamInfo
+from instep.ports import Feed, KeepsLatest, ReleasesSweeps, Sink, Source, StreamInfo
 from instep.position import Phase
 from instep.records import Batch, Delivery, StreamState
 from instep.retry import Environment, retrying
@@ -170,7 +170,12 @@ class Runner:
                 self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
-            self._core = Alignment(self.stream, position, self._settings.alignment)
+            self._core = Alignment(
+                self.stream,
+                position,
+                self._settings.alignment,
+                latest_only=isinstance(self._sink, KeepsLatest) and self._sink.latest_only,
+            )
             if self._asked:
                 self._core.realign(self._asked)
                 self._asked = ""
@@ -228,7 +233,9 @@ class Runner:
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         result = await self._sink.commit(batch)
-        self._records += len(batch.records)
+        # Of the log, also those that were folded; the rows of a baseline have no place in it.
+        stated = batch.position.records - core.durable.records
+        self._records += stated or len(batch.records)
         self._unreadable += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:

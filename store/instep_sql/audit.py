@@ -24,12 +24,12 @@ from sqlalchemy import (
 from sqlalchemy import Text as Words
 
 from instep.audit import Counts, Finding, Verdict
+from instep.fold import fold
 from instep.position import Position
 from instep.records import Kind, Record
 from instep_sql import streams, writer
 from instep_sql.database import Database
 from instep_sql.dialect import Dialect
-from instep_sql.fold import fold
 from instep_sql.options import SqlOptions
 from instep_sql.stored import as_json
 

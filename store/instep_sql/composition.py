@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from instep.fold import newer
 from instep.position import Position
 from instep.records import Kind, Record
-from instep_sql.fold import newer
 from instep_sql.merge import is_under, merge, without
 
 __all__ = ["Composition", "Part", "UnresolvedError", "decode_object"]

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
+from instep.fold import newer
 from instep.reading import ChangeKind
 from instep.records import Record
 from instep_sql.dialect import ChangeRow, Dialect
-from instep_sql.fold import newer
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.stored import stored_records
 

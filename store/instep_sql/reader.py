@@ -201,7 +201,7 @@ class SqlReader:
                 msgspec.structs.replace(self._options, journal=row.journal),
                 row,
                 row.position,
-                delivery.records,
+                delivery.opened().records,
                 by_uuid=row.baseline,
                 now_us=now_us,
             )

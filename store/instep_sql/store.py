@@ -13,13 +13,13 @@ from instep.errors import SinkError
 from instep.ports import Census, StreamInfo
 from instep.position import Position
 from instep.reading import Change
-from instep.records import Batch, CommitResult, Record
+from instep.records import Batch, CommitResult, Statement
 from instep_sql import releases, schema, streams, writer
 from instep_sql.audit import SqlAuditMarks
 from instep_sql.database import Database
 from instep_sql.dialect import UnstorableError
 from instep_sql.dialects import dialect_of
-from instep_sql.options import SqlOptions
+from instep_sql.options import Journal, SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.streams import StreamRow
 from instep_sql.sweep import census
@@ -78,6 +78,11 @@ class SqlStore:
     ) -> AsyncIterator[Change]:
         """The journal after `cursor`; see `SqlReader.changes`."""
         return self.reader.changes(cursor, stream=stream, follow=follow)
+
+    @property
+    def latest_only(self) -> bool:
+        """See `instep.ports.KeepsLatest`: only the journal tells of every statement."""
+        return self.options.journal is Journal.OFF
 
     async def open(self, consumer: str) -> None:
         """Connect, create or upgrade the schema. Raises `SinkError` (`StoreVersionError` for a
@@ -163,7 +168,7 @@ class SqlStore:
 
         return await self.reader.database.run(ask)
 
-    async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
+    async def holds_before(self, stream: str, record: Statement, lineage: int) -> bool:
         """Whether an entity of this lineage is stored whose record lies before this one in its
         partition.
         """

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection
 
+from instep.fold import fold
 from instep.position import Position
 from instep.records import Batch, CommitResult, Record
 from instep_sql import journal, parts, quarantine, streams, uuids
 from instep_sql.dialect import Dialect
-from instep_sql.fold import fold
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.streams import StreamRow
 from instep_sql.sweep import sweep

@@ -12,7 +12,7 @@ from typing import Final
 
 from instep import Batch, CommitResult, Kind, Position, Record, Start, StreamInfo
 from instep.ports import Census
-from instep.records import StreamState, SweepStep
+from instep.records import Statement, StreamState, SweepStep
 
 T0_US: Final = 1_700_000_000_000_000
 US: Final = 1_000_000
@@ -253,7 +253,7 @@ class ModelStore:
         unmarked = sum(stored.attempt < attempt for stored in self.entities.values())
         return Census(len(self.entities), unmarked)
 
-    def holds_before(self, record: Record, lineage: int) -> bool:
+    def holds_before(self, record: Statement, lineage: int) -> bool:
         return any(
             stored.lineage == lineage
             and stored.record.partition == record.partition
@@ -262,7 +262,7 @@ class ModelStore:
         )
 
 
-def newer(one: Record, other: Record) -> bool:
+def newer(one: Statement, other: Statement) -> bool:
     """Whether `one` lies after `other` in their log."""
     if one.offset >= 0 and other.offset >= 0 and one.partition == other.partition:
         return one.offset > other.offset

@@ -193,7 +193,7 @@ def test_a_batch_that_was_never_committed_is_no_progress() -> None:
     replayed, live = driver.read(), driver.read()
     assert replayed is not None
     assert live is not None
-    lost = Delivery(replayed.records + live.records)
+    lost = Delivery([*replayed.records, *live.records])
     assert driver.core.receive(lost, driver.log.now_us) is not None
     driver.close()
     driver.open()

@@ -41,7 +41,7 @@ async def test_a_full_inbox_keeps_the_reader_waiting_and_drops_nothing() -> None
     second = await inbox.take(1)
     assert first is not None
     assert second is not None
-    assert [r.offset for r in first.records + second.records] == [1, 2, 3]
+    assert [r.offset for r in [*first.records, *second.records]] == [1, 2, 3]
 
 
 async def test_bytes_bound_it_too() -> None:

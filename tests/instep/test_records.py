@@ -28,5 +28,5 @@ def test_a_record_survives_being_stored() -> None:
 
 def test_batches_do_not_share_what_they_hold() -> None:
     one, other = Batch("s", Position(), 0), Batch("s", Position(), 0)
-    one.records.append(record(1))
-    assert other.records == []
+    one.deviations["odd"] = 1
+    assert other.deviations == {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from instep import AlignmentSettings, Mode, Position, Record
 from instep.position import Reference
+from instep.records import Statement
 from instep.sweep_due import Progress
 from tests.instep.scripted import T0_US, info, record
 
@@ -37,7 +40,7 @@ class Follower:
         self.offsets: dict[str, int] = {}
         self.deviations: dict[str, int] = {}
 
-    def follow(self, now_s: float, *records: Record) -> list[Record]:
+    def follow(self, now_s: float, *records: Record) -> Sequence[Statement]:
         kept = self.progress.follow(
             list(records), self.offsets, self.position, self.deviations, at(now_s)
         )

@@ -50,7 +50,7 @@ def read(*frames: Any, **options: Any) -> Delivery:
 
 def only(delivery: Delivery) -> Record:
     assert not delivery.unreadable
-    [record] = delivery.records
+    [record] = delivery.opened().records
     return record
 
 

@@ -1,15 +1,18 @@
-"""Which of two records is newer (DESIGN 3, rule 3), and one statement a key of a batch."""
+"""Which of two statements is newer (DESIGN 3, rule 3), and one statement a key of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
-from instep.records import Record
+from instep.records import Statement
 
 __all__ = ["fold", "newer"]
 
+S = TypeVar("S", bound=Statement)
 
-def newer(stored: Record, record: Record) -> bool:
+
+def newer(stored: Statement, record: Statement) -> bool:
     """Whether `stored` lies after `record` in the log, both being of one lineage.
 
     Offsets decide where both are known in one partition, append times else.
@@ -19,16 +22,21 @@ def newer(stored: Record, record: Record) -> bool:
     return stored.appended_at_us > record.appended_at_us
 
 
-def fold(records: Iterable[Record]) -> dict[str, Record]:
+def fold(records: Iterable[S]) -> dict[str, S]:
     """The statement that counts for each key: the last, unless it is older than the one before it.
 
     Committing the fold leaves the store as committing record by record would, in one write a key.
     """
-    folded: dict[str, Record] = {}
+    folded: dict[str, S] = {}
     get = folded.get
     for record in records:
         key = record.key
         last = get(key)
-        if last is None or not newer(last, record):
+        if (
+            last is None
+            # The usual case, told without a call.
+            or (record.offset > last.offset >= 0 and record.partition == last.partition)
+            or not newer(last, record)
+        ):
             folded[key] = record
     return folded

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.fold import fold, newer
 from instep.records import Record
-from instep_sql.fold import fold, newer
 from tests.instep_sql.made import ended, said
 
 

@@ -1,0 +1,120 @@
+"""Bodies that stay sealed until a batch is folded: what counts, and what cannot be opened."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from instep import Mode, Position
+from instep.alignment import Alignment
+from instep.batching import opened
+from instep.ports import StreamInfo
+from instep.records import Batch, Delivery, Record
+from instep_tapi.reader import Reader
+from tests.instep_tapi.reader_kit import APPENDED_US, log_record
+
+EMPTY = {"record-content": "CONDITION_DETECTOR", "event-time-stamp": "2021-04-28T14:14:20.000Z"}
+
+
+def stated(offset: int, key: str = "a", **changes: Any) -> dict[str, Any]:
+    place = [
+        {"value-name": "partition", "value": "0"},
+        {"value-name": "offset", "value": str(offset)},
+    ]
+    return log_record(
+        **{
+            "token": f"t{offset}",
+            "entity-key": key,
+            "record-type": "RECORD_TYPE_CREATE_UPDATE",
+            "full-log-record-offset-id": place,
+            **changes,
+        }
+    )
+
+
+def peeked(*frames: object, reader: Reader | None = None) -> Delivery:
+    return (reader or Reader("s")).peek([json.dumps(frame).encode() for frame in frames])
+
+
+def tokens(records: Any) -> list[str]:
+    return [record.token for record in records]
+
+
+def test_a_body_is_looked_into_only_when_it_is_opened() -> None:
+    delivery = peeked(stated(1, body=EMPTY))
+    assert tokens(delivery.records) == ["t1"]
+    assert not isinstance(delivery.records[0], Record)
+    assert not delivery.unreadable
+    assert not delivery.opened().records
+    assert len(delivery.opened().unreadable) == 1
+
+
+@pytest.mark.parametrize("in_list", [False, True])
+def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
+    each = [
+        stated(1),
+        stated(2, body=EMPTY),
+        stated(3, "b", **{"record-type": "RECORD_TYPE_TOMBSTONE", "body": None}),
+        stated(4, "c", **{"record-type": "UPDATE"}),
+    ]
+    frames = [json.dumps(each).encode()] if in_list else [json.dumps(one).encode() for one in each]
+    delivery = Reader("s").peek(frames)
+    later, once = delivery.opened(), Reader("s").read(frames)
+    assert list(later.records) == list(once.records)
+    assert tokens(later.records) == ["t1", "t3", "t4"]
+    assert [*delivery.unreadable, *later.unreadable] == list(once.unreadable)
+    [bad] = once.unreadable
+    assert (json.loads(bad.raw), bad.token) == (each[1], "t2")
+
+
+def test_of_a_storm_only_what_counts_is_opened() -> None:
+    delivery = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
+    content = opened(delivery, delivery.records, latest_only=True)
+    assert sorted(tokens(content.records)) == ["t8", "t9"]
+    assert len(opened(delivery, delivery.records, latest_only=False).records) == 10
+
+
+def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
+    delivery = peeked(stated(1), [stated(2), stated(3, body=EMPTY), stated(4, "b")])
+    content = opened(delivery, delivery.records, latest_only=True)
+    assert {record.key: record.token for record in content.records} == {"a": "t2", "b": "t4"}
+    [bad] = content.unreadable
+    assert (json.loads(bad.raw), bad.token) == (stated(3, body=EMPTY), "t3")
+
+
+def test_what_was_left_out_is_not_opened_with_its_frame() -> None:
+    delivery = peeked([stated(1, "b"), stated(2), stated(3, body=EMPTY)])
+    content = opened(delivery, delivery.records[1:], latest_only=True)
+    assert tokens(content.records) == ["t2"]
+
+
+def test_a_change_is_never_folded_away() -> None:
+    delivery = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
+    assert not delivery.whole
+    assert tokens(opened(delivery, delivery.records, latest_only=True).records) == ["t1", "t2"]
+
+
+@pytest.mark.parametrize(
+    ("info", "latest_only", "kept"),
+    [
+        ({}, True, ["t2"]),
+        ({}, False, ["t1", "t2"]),
+        ({"record_strategy": "CHANGE_ONLY"}, True, ["t1", "t2"]),
+        ({"mode": Mode.BASELINE}, True, ["t1", "t2"]),
+    ],
+)
+def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
+    info: dict[str, Any],
+    latest_only: bool,
+    kept: list[str],
+) -> None:
+    stream = StreamInfo(id="s", origin="o", kind="tapi", **info)
+    core = Alignment(stream, Position(), latest_only=latest_only)
+    core.start(APPENDED_US)
+    core.opened(APPENDED_US)
+    batch = core.receive(peeked([stated(1), stated(2)]), APPENDED_US)
+    assert isinstance(batch, Batch)
+    assert tokens(batch.records) == kept
+    assert (batch.position.token, batch.position.records) == ("t2", 2)
