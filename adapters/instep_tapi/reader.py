@@ -16,13 +16,9 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-import msgspec
-
 from instep.ports import Mode, StreamInfo, Verifier
-from instep.records import Delivery, Kind, Opened, Record, Statement, Unreadable
-from instep_tapi.alarms import states_clear
+from instep.records import Delivery, Opened, Record, Statement, Unreadable
 from instep_tapi.authenticity import NotAuthentic, check_authenticity
-from instep_tapi.bodies import open_body
 from instep_tapi.frames import (
     NO_BODY,
     BadRecord,
@@ -42,12 +38,10 @@ from instep_tapi.headers import (
     text_of,
 )
 from instep_tapi.names import (
-    ANY_CLASS,
-    CLASSES_WITHOUT_CONTAINER,
-    CONDITION_DETECTOR,
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
 )
+from instep_tapi.sealed import EXACT_KINDS, Sealed, decode_body, entity_of, unsealed, uuid_of
 from instep_tapi.times import MAX_TIME_CHARS
 
 __all__ = ["Reader", "reader_of"]
@@ -60,28 +54,9 @@ MAX_FRAME_UNREADABLE = 100
 """Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
 _MAX_LIBERAL_RUN = 255
 _MAX_REASON_CHARS = 500
-_decode_body = msgspec.json.Decoder(Fields | None).decode
-_MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
-class _Uuid(msgspec.Struct, gc=False):
-    uuid: str = ""
-
-
-_uuid = msgspec.json.Decoder(_Uuid)
 _BAD_INPUT: Final = (ValueError, OverflowError, RecursionError, BadRecord)
-_EXACT_KINDS: Final = {
-    "RECORD_TYPE_CREATE_UPDATE": Kind.CREATE_UPDATE,
-    "RECORD_TYPE_DELETE": Kind.DELETE,
-    "RECORD_TYPE_TOMBSTONE": Kind.TOMBSTONE,
-}
-
-
-class _Sealed(Statement, frozen=True, gc=False):
-    """A statement whose body nobody has asked for yet, and the frame that it came in."""
-
-    body: msgspec.Raw = NO_BODY
-    frame: bytes = b""
 
 
 class Reader:
@@ -180,9 +155,9 @@ class Reader:
                 ]
         return Opened(records, unreadable, dict(Counter(odd)))
 
-    def _unsealed(self, statements: Sequence[Statement], odd: list[str]) -> list[Record]:
-        unseal = self._unseal
-        return [unseal(one, odd) if isinstance(one, _Sealed) else one for one in statements]  # type: ignore[misc]
+    def _unsealed(self, statements: Iterable[Statement], odd: list[str]) -> list[Record]:
+        with_uuid, whole = self._with_uuid, self._whole
+        return [unsealed(one, odd, with_uuid=with_uuid, whole=whole) for one in statements]
 
     def _fast(self, frame: bytes, odd: list[str]) -> Sequence[Statement]:
         if not frame.isascii():
@@ -207,10 +182,10 @@ class Reader:
             if partition not in known_partitions:
                 self._add_partition(partition)
             sealed.append(
-                _Sealed(
+                Sealed(
                     stream,
                     key,
-                    _EXACT_KINDS[header.record_type],
+                    EXACT_KINDS[header.record_type],
                     token,
                     self._stamp_us,
                     partition,
@@ -285,7 +260,7 @@ class Reader:
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
         header, appended_at_us = read_header(members["log-record-header"], odd)
-        body = _decode_body(members.get("log-record-body", NO_BODY))
+        body = decode_body(members.get("log-record-body", NO_BODY))
         return self._record(header, appended_at_us, body, odd)
 
     def _record(
@@ -302,11 +277,11 @@ class Reader:
         partition, offset = place_of(header.full_log_record_offset_id, odd)
         if partition not in self._partitions:
             self._add_partition(partition)
-        entity_class, content, envelope, ends = _entity(kind, body, header.record_type, odd)
+        entity_class, content, envelope, ends = entity_of(kind, body, header.record_type, odd)
         whole = whole and self._whole
         if not whole:
             self._all_whole = False
-        uuid = _uuid_of(content) if self._with_uuid and content else ""
+        uuid = uuid_of(content) if self._with_uuid and content else ""
         return Record(
             self._stream,
             key,
@@ -323,25 +298,6 @@ class Reader:
             whole,
         )
 
-    def _unseal(self, sealed: _Sealed, odd: list[str]) -> Record:
-        kind, body = sealed.kind, _decode_body(sealed.body)
-        entity_class, content, envelope, ends = _entity(kind, body, kind.name, odd)
-        return Record(
-            sealed.stream,
-            sealed.key,
-            kind,
-            sealed.token,
-            sealed.appended_at_us,
-            sealed.partition,
-            sealed.offset,
-            entity_class,
-            content,
-            envelope,
-            ends,
-            _uuid_of(content) if self._with_uuid and content else "",
-            self._whole,
-        )
-
     def _add_partition(self, partition: str) -> None:
         if len(partition) > MAX_NAME_CHARS or "\0" in partition:
             raise BadRecord(f"{partition[:64]!r} with {len(partition)} characters is no partition")
@@ -355,32 +311,6 @@ def reader_of(stream: StreamInfo, verifier: Verifier | None = None) -> Reader:
     by_change = stream.record_strategy == "CHANGE_ONLY"
     with_uuid = stream.mode is Mode.BASELINE or by_change
     return Reader(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
-
-
-def _entity(
-    kind: Kind, body: Fields | None, record_type: str, odd: list[str]
-) -> tuple[str, bytes, bytes, bool]:
-    """Class, content, envelope, and whether the statement ends its entity."""
-    entity_class, content, envelope = open_body(body, odd) if body else ("", b"", b"")
-    if kind is not Kind.CREATE_UPDATE:
-        return entity_class, content, envelope, True
-    if content:
-        ends = entity_class == CONDITION_DETECTOR and states_clear(content)
-        return entity_class, content, envelope, ends
-    if entity_class not in _MAY_BE_EMPTY:
-        raise BadRecord(f"{record_type.strip()} without the entity that it states (TR-548 3.10)")
-    odd.append("container-missing")
-    return entity_class, b"{}", envelope, False
-
-
-def _uuid_of(content: bytes) -> str:
-    try:
-        uuid = _uuid.decode(content).uuid
-    except msgspec.MsgspecError:
-        return ""
-    if uuid:
-        check_text("uuid", uuid)
-    return uuid
 
 
 def _token_of(raw: bytes) -> str | None:

@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from instep.arrival import Arrival, Arrivals, hole, watched
-from instep.batching import advanced, batch_of, opened
+from instep.batching import advanced, batch_of, latest_is_enough, opened
 from instep.effects import (
     AskHoldsBefore,
     Effect,
@@ -75,11 +75,7 @@ class Alignment:
         self.durable = position
         """As committed."""
         self.settings = settings or AlignmentSettings()
-        self._latest_only = (
-            latest_only
-            and stream.mode is not Mode.BASELINE
-            and stream.record_strategy != "CHANGE_ONLY"
-        )
+        self._latest_only = latest_only and latest_is_enough(stream)
         self.caught_up = False
         """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
@@ -203,9 +199,7 @@ class Alignment:
         )
         if records:
             self.lateness.read(records[-1].appended_at_us, now_us)
-        content = opened(delivery, records, latest_only=self._latest_only)
-        for kind, times in deviations.items():
-            content.deviations[kind] = content.deviations.get(kind, 0) + times
+        content = opened(delivery, records, deviations, latest_only=self._latest_only)
         batch = batch_of(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         return batch
@@ -216,7 +210,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return batch_of(self.stream, self.settings, self._advance(), Opened(rows))
+        return batch_of(self.stream, self.settings, self._advance(), Delivery(rows).opened())
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from instep.records import Batch, Delivery, Opened, Statement, SweepStep
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 
-__all__ = ["advanced", "batch_of", "opened"]
+__all__ = ["advanced", "batch_of", "latest_is_enough", "opened"]
 
 NOTHING = Opened(())
 
@@ -45,7 +46,18 @@ def advanced(
     return msgspec.structs.replace(position, **changes)
 
 
-def opened(delivery: Delivery, records: Sequence[Statement], *, latest_only: bool) -> Opened:
+def latest_is_enough(stream: StreamInfo) -> bool:
+    """Whether the last statement of an entity says all that those before it said."""
+    return stream.mode is not Mode.BASELINE and stream.record_strategy != "CHANGE_ONLY"
+
+
+def opened(
+    delivery: Delivery,
+    records: Sequence[Statement],
+    deviations: dict[str, int],
+    *,
+    latest_only: bool,
+) -> Opened:
     """What a commit needs of these records of the delivery, with all that cannot be read.
 
     `latest_only`: the statement that counts for each key is enough, and the others are not looked
@@ -56,10 +68,10 @@ def opened(delivery: Delivery, records: Sequence[Statement], *, latest_only: boo
         found = delivery.opened(list(fold(records).values()))
     if found is None or found.unreadable:
         found = delivery.opened(records)
-    deviations = dict(delivery.deviations)
-    for kind, times in found.deviations.items():
-        deviations[kind] = deviations.get(kind, 0) + times
-    return Opened(found.records, [*delivery.unreadable, *found.unreadable], deviations)
+    counts = Counter(deviations)
+    counts.update(delivery.deviations)
+    counts.update(found.deviations)
+    return Opened(found.records, [*delivery.unreadable, *found.unreadable], dict(counts))
 
 
 def batch_of(
