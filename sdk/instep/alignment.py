@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from instep.arrival import Arrival, Arrivals, hole, watched
-from instep.batching import advanced, batch_of, latest_is_enough, opened
+from instep.batching import advanced, batch_of, opened
 from instep.effects import (
     AskHoldsBefore,
     Effect,
@@ -48,7 +48,7 @@ from instep.lateness import Lateness
 from instep.opening import Opening, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
 from instep.position import Phase, Position
-from instep.records import Batch, CommitResult, Delivery, Opened, Record, Statement, StreamState
+from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 from instep.transitions import Event, after
@@ -62,12 +62,7 @@ class Alignment:
     """The alignment of one stream. The module says what it promises and how it is driven."""
 
     def __init__(
-        self,
-        stream: StreamInfo,
-        position: Position,
-        settings: AlignmentSettings | None = None,
-        *,
-        latest_only: bool = False,
+        self, stream: StreamInfo, position: Position, settings: AlignmentSettings | None = None
     ) -> None:
         self.stream = stream
         self.position = position
@@ -75,7 +70,7 @@ class Alignment:
         self.durable = position
         """As committed."""
         self.settings = settings or AlignmentSettings()
-        self._latest_only = latest_only and latest_is_enough(stream)
+        self.latest_only = False  # see `KeepsLatest`
         self.caught_up = False
         """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
@@ -199,7 +194,7 @@ class Alignment:
         )
         if records:
             self.lateness.read(records[-1].appended_at_us, now_us)
-        content = opened(delivery, records, deviations, latest_only=self._latest_only)
+        content = opened(self.stream, delivery, records, deviations, latest_only=self.latest_only)
         batch = batch_of(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         return batch
@@ -271,8 +266,6 @@ class Alignment:
         if self.restless or unsaved_s > self.lateness.heartbeat_s:
             return batch_of(self.stream, self.settings, self._advance())
         return None
-
-    # -- inner parts -----------------------------------------------------------------------------
 
     def _arrived(self, arrival: Arrival, record: Statement) -> bool:
         """What a first record told (rule 2). False: the delivery cannot be used now."""

@@ -15,7 +15,7 @@ from instep.records import Batch, Delivery, Opened, Statement, SweepStep
 from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 
-__all__ = ["advanced", "batch_of", "latest_is_enough", "opened"]
+__all__ = ["advanced", "batch_of", "opened"]
 
 NOTHING = Opened(())
 
@@ -46,12 +46,8 @@ def advanced(
     return msgspec.structs.replace(position, **changes)
 
 
-def latest_is_enough(stream: StreamInfo) -> bool:
-    """Whether the last statement of an entity says all that those before it said."""
-    return stream.mode is not Mode.BASELINE and stream.record_strategy != "CHANGE_ONLY"
-
-
 def opened(
+    stream: StreamInfo,
     delivery: Delivery,
     records: Sequence[Statement],
     deviations: dict[str, int],
@@ -64,7 +60,9 @@ def opened(
     into; where it cannot be read, the one before it counts.
     """
     found = None
-    if latest_only and delivery.whole:
+    # Changes add up, and an end may name an entity that only the baseline knows.
+    adds_up = stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
+    if latest_only and delivery.whole and not adds_up:
         found = delivery.opened(list(fold(records).values()))
     if found is None or found.unreadable:
         found = delivery.opened(records)

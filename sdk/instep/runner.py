@@ -170,12 +170,9 @@ class Runner:
                 self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
-            self._core = Alignment(
-                self.stream,
-                position,
-                self._settings.alignment,
-                latest_only=isinstance(self._sink, KeepsLatest) and self._sink.latest_only,
-            )
+            self._core = Alignment(self.stream, position, self._settings.alignment)
+            if isinstance(self._sink, KeepsLatest):
+                self._core.latest_only = self._sink.latest_only
             if self._asked:
                 self._core.realign(self._asked)
                 self._asked = ""

@@ -16,6 +16,7 @@ from instep_tapi.reader import Reader
 from tests.instep_tapi.reader_kit import APPENDED_US, log_record
 
 EMPTY = {"record-content": "CONDITION_DETECTOR", "event-time-stamp": "2021-04-28T14:14:20.000Z"}
+STREAM = StreamInfo(id="s", origin="o", kind="tapi")
 
 
 def stated(offset: int, key: str = "a", **changes: Any) -> dict[str, Any]:
@@ -71,14 +72,14 @@ def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
 
 def test_of_a_storm_only_what_counts_is_opened() -> None:
     delivery = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
-    content = opened(delivery, delivery.records, {}, latest_only=True)
+    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
     assert sorted(tokens(content.records)) == ["t8", "t9"]
-    assert len(opened(delivery, delivery.records, {}, latest_only=False).records) == 10
+    assert len(opened(STREAM, delivery, delivery.records, {}, latest_only=False).records) == 10
 
 
 def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
     delivery = peeked(stated(1), [stated(2), stated(3, body=EMPTY), stated(4, "b")])
-    content = opened(delivery, delivery.records, {}, latest_only=True)
+    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
     assert {record.key: record.token for record in content.records} == {"a": "t2", "b": "t4"}
     [bad] = content.unreadable
     assert (json.loads(bad.raw), bad.token) == (stated(3, body=EMPTY), "t3")
@@ -86,14 +87,17 @@ def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
 
 def test_what_was_left_out_is_not_opened_with_its_frame() -> None:
     delivery = peeked([stated(1, "b"), stated(2), stated(3, body=EMPTY)])
-    content = opened(delivery, delivery.records[1:], {}, latest_only=True)
+    content = opened(STREAM, delivery, delivery.records[1:], {}, latest_only=True)
     assert tokens(content.records) == ["t2"]
 
 
 def test_a_change_is_never_folded_away() -> None:
     delivery = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
     assert not delivery.whole
-    assert tokens(opened(delivery, delivery.records, {}, latest_only=True).records) == ["t1", "t2"]
+    assert tokens(opened(STREAM, delivery, delivery.records, {}, latest_only=True).records) == [
+        "t1",
+        "t2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,8 @@ def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
     kept: list[str],
 ) -> None:
     stream = StreamInfo(id="s", origin="o", kind="tapi", **info)
-    core = Alignment(stream, Position(), latest_only=latest_only)
+    core = Alignment(stream, Position())
+    core.latest_only = latest_only
     core.start(APPENDED_US)
     core.opened(APPENDED_US)
     batch = core.receive(peeked([stated(1), stated(2)]), APPENDED_US)
