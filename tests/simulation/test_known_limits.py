@@ -1,6 +1,6 @@
-"""What the simulation has found and the SDK does not hold yet. Each test fails when it does.
+"""What the simulation has found and the SDK does not hold yet: each test is expected to fail.
 
-In the first two tests an entity that is stated all the time is swept, and comes back when its record is
+In the first two an entity that is stated all the time is swept, and comes back when its record is
 read. In the third an entity that has ended stays until the next attempt.
 """
 
