@@ -255,7 +255,10 @@ class Runner:
                         core.evidence(effect.partition, holds_before=held)
                         again = True
                     case TakeCensus():
-                        core.census(await self._sink.census(self.stream.id, effect.attempt))
+                        census = await self._sink.census(self.stream.id, effect.attempt)
+                        # A held sweep may have been released while the store counted.
+                        if core.position.phase is not Phase.SWEEPING:
+                            core.census(census)
                     case ReadBaseline():
                         await self._baseline(core)
                     case Reopen():
