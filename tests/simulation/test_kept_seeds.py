@@ -9,6 +9,7 @@ from tests.simulation.simulation import simulate
 
 KEPT = {
     537: "the silence of a PAUSED provider that could not be asked was taken for the head",
+    6865: "a sweep was released while its census was taken again",
 }
 
 
