@@ -111,7 +111,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """What a feed received in one go, in order."""
 
     records: Sequence[Statement]
-    """To be opened by `open`; `Record`s where there is none."""
+    """To be opened by `open`; where that is None, each is a `Record`."""
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     """Departures from the specification seen in these frames: kind → count (rule 10)."""
