@@ -1,0 +1,180 @@
+"""What the landing tables hold: one list of columns for Arrow, for Spark's DDL and for the
+reference.
+
+`changes` is append-only. Its rows are the records of a stream in the order of commit, and control
+rows between them, which tell what no record says: that an attempt was opened, that its sweep is
+due, that the position moved alone. Whoever reads the rows of one consumer and stream by `ordinal`
+can decide all that the SQL store decides (DESIGN 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+__all__ = [
+    "CHANGES",
+    "FACTS",
+    "QUARANTINE",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "Column",
+    "ControlKind",
+    "FactKind",
+    "arrow_schema",
+    "ddl",
+]
+
+SCHEMA_VERSION: Final = 1
+"""Stands in the table property `instep.schema`; it grows with each change of these columns."""
+
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
+_DDL: Final = {
+    pa.string(): "STRING",
+    pa.int64(): "BIGINT",
+    pa.bool_(): "BOOLEAN",
+    pa.binary(): "BINARY",
+    _MOMENT: "TIMESTAMP",
+}
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    nullable: bool = False
+
+
+class ControlKind(StrEnum):
+    """Rows of `changes` that are no records: `kind` beside CREATE_UPDATE, DELETE and TOMBSTONE."""
+
+    ATTEMPT = "ATTEMPT"
+    """An attempt was opened (TR-548 ST-2.2 step 1): `attempt` and `lineage` hold from here on."""
+    SWEEP = "SWEEP"
+    """The sweep of `attempt` is due (ST-2.2 step 7): of the rows with a smaller ordinal, entities
+    whose last statement carries a lower attempt end here. `body` is null, or
+    `{"readable": [classes]}`: only entities of these classes end, the others stay, unproven."""
+    POSITION = "POSITION"
+    """The position moved, and no record with it."""
+
+
+class FactKind(StrEnum):
+    """Rows of `stream_facts`."""
+
+    STREAM = "STREAM"
+    """`body` is the stream as its provider declares it (`StreamInfo` as JSON); the newest holds."""
+    DEVIATION = "DEVIATION"
+    """The provider did `name` `count` times more (DESIGN 3, rule 10)."""
+    RELEASE = "RELEASE"
+    """Somebody let the held sweep of attempt `count` go on (rule 6)."""
+
+
+CHANGES: Final = (
+    Column("consumer", pa.string(), "name of the consumer"),
+    Column("stream", pa.string(), "id of the stream"),
+    Column(
+        "ordinal",
+        pa.int64(),
+        "instep's own count of the rows of this consumer and stream: dense, from 1, in the order "
+        "of commit",
+    ),
+    Column("key", pa.string(), "entity-key; empty on control rows"),
+    Column(
+        "kind",
+        pa.string(),
+        "CREATE_UPDATE, DELETE or TOMBSTONE; ATTEMPT, SWEEP or POSITION on control rows",
+    ),
+    Column("token", pa.string(), "token of the record; empty for a row of a baseline"),
+    Column("partition", pa.string(), "partition of the log; empty where the provider names none"),
+    Column(
+        "record_offset",
+        pa.int64(),
+        "place within the partition, growing, with gaps; -1 where the provider states none",
+    ),
+    Column(
+        "appended_at",
+        _MOMENT,
+        "log-append-time-stamp of the provider; null on control rows",
+        nullable=True,
+    ),
+    Column("event_at", _MOMENT, "event-time-stamp; null where none can be read", nullable=True),
+    Column("class", pa.string(), "record-content, such as NODE; empty where the record has none"),
+    Column(
+        "parent_address",
+        pa.string(),
+        "parent-address as JSON; null where the record has none",
+        nullable=True,
+    ),
+    Column("attempt", pa.int64(), "alignment attempt that stated the row"),
+    Column("lineage", pa.int64(), "count of the logs read: append times compare within one only"),
+    Column("whole", pa.bool_(), "false for a CHANGE_ONLY statement, a change to what is stored"),
+    Column("ends", pa.bool_(), "the statement ends its entity: DELETE, TOMBSTONE or a CLEAR alarm"),
+    Column("uuid", pa.string(), "the entity's own uuid, where rows must meet a baseline; or empty"),
+    Column(
+        "body",
+        pa.string(),
+        "the entity as JSON, as stated; null for header-only records",
+        nullable=True,
+    ),
+    Column(
+        "envelope",
+        pa.string(),
+        "the rest of the log-record-body as one JSON object, or null",
+        nullable=True,
+    ),
+    Column(
+        "position",
+        pa.string(),
+        "on the last row of a commit: the Position it leads to, as JSON; null else",
+        nullable=True,
+    ),
+    Column("committed_at", _MOMENT, "our time when the commit began"),
+)
+"""The columns of `changes`."""
+
+QUARANTINE: Final = (
+    Column("consumer", pa.string(), "name of the consumer"),
+    Column("stream", pa.string(), "id of the stream"),
+    Column("reason", pa.string(), "why the record could not be read"),
+    Column("token", pa.string(), "its token, where that could be read", nullable=True),
+    Column("received_at", _MOMENT, "our time of receipt"),
+    Column(
+        "digest",
+        pa.string(),
+        "tells a record received again; null where it had no token",
+        nullable=True,
+    ),
+    Column("raw", pa.binary(), "the bytes as received"),
+)
+"""The columns of `quarantine` (DESIGN 3, rule 11)."""
+
+FACTS: Final = (
+    Column("consumer", pa.string(), "name of the consumer"),
+    Column("stream", pa.string(), "id of the stream"),
+    Column("fact", pa.string(), "STREAM, DEVIATION or RELEASE"),
+    Column("name", pa.string(), "kind of the deviation; empty else"),
+    Column("count", pa.int64(), "times since the row before; the attempt for RELEASE; 0 else"),
+    Column("body", pa.string(), "the StreamInfo as JSON; null else", nullable=True),
+    Column("at", _MOMENT, "our time when it was written"),
+)
+"""The columns of `stream_facts`: what `stream_health` needs and no record tells."""
+
+TABLES: Final = {"changes": CHANGES, "quarantine": QUARANTINE, "stream_facts": FACTS}
+"""The landing tables, by the name of their folder under the URL of the lake."""
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The columns for Arrow."""
+    return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """The columns for `CREATE TABLE … (…) USING delta`, and for readers that want a schema."""
+    return ", ".join(
+        f"`{c.name}` {_DDL[c.type]}{'' if c.nullable else ' NOT NULL'}" for c in columns
+    )
