@@ -1,4 +1,4 @@
-"""Tells whether a condition-detector says that its alarm is over (TR-548 4.4, 4.7; DESIGN 3)."""
+"""Tells whether a condition-detector says that its alarm is over (TR-548 4.4, 4.7)."""
 
 from __future__ import annotations
 

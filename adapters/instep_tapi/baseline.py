@@ -1,4 +1,4 @@
-"""Reads current state by GET, class by class, for logs that cannot give it alone (DESIGN 3).
+"""Reads current state by GET, class by class, for logs that cannot give it alone.
 
 A baseline is whole or it is an error: what cannot be read must never look like what is not there.
 """

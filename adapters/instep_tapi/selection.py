@@ -142,7 +142,7 @@ def _carries_everything(type_: StreamType) -> bool:
 
 
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
-    """Whether the log alone gives state (TR-548 3.8.1; DESIGN 3).
+    """Whether the log alone gives state (TR-548 3.8.1).
 
     COMPACTED without compacted-log-details is not taken at its word unless told to: a log that
     forgets would be swept for complete.

@@ -62,15 +62,21 @@ class Alignment:
     """The alignment of one stream. The module says what it promises and how it is driven."""
 
     def __init__(
-        self, stream: StreamInfo, position: Position, settings: AlignmentSettings | None = None
+        self,
+        stream: StreamInfo,
+        position: Position,
+        settings: AlignmentSettings | None = None,
+        *,
+        latest_only: bool = False,
     ) -> None:
+        """`latest_only`: see `KeepsLatest`."""
         self.stream = stream
         self.position = position
         """As committed, but for a phase or attempt that the next batch will carry."""
         self.durable = position
         """As committed."""
         self.settings = settings or AlignmentSettings()
-        self.latest_only = False  # see `KeepsLatest`
+        self._latest_only = latest_only
         self.caught_up = False
         """Whether all that the log held when the stream was opened has come by."""
         self._effects: list[Effect] = []
@@ -194,7 +200,7 @@ class Alignment:
         )
         if records:
             self.lateness.read(records[-1].appended_at_us, now_us)
-        content = opened(self.stream, delivery, records, deviations, latest_only=self.latest_only)
+        content = opened(self.stream, delivery, records, deviations, latest_only=self._latest_only)
         batch = batch_of(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         return batch

@@ -1,4 +1,4 @@
-"""What the first record after a reconnect tells (DESIGN 3, rule 2): a pure decision over what is
+"""What the first record after a reconnect tells (rule 2): a pure decision over what is
 durable.
 
 Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves

@@ -1,4 +1,4 @@
-"""The audit of a stream (TR-548 ST-2.3; DESIGN 3, rule 12): what it proves, and when. Pure.
+"""The audit of a stream (TR-548 ST-2.3; rule 12): what it proves, and when. Pure.
 
 Theory. Beside the main stream, which goes on committing, a second connection reads the log from
 its oldest record. What it states last of each entity is its *mark*; marks are kept in the store and

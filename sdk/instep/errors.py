@@ -18,7 +18,7 @@ InstepError
 │   ├── FencedError           another process commits for this consumer
 │   └── JournalOffError       changes were asked for, the journal is not kept
 ├── AuditError                an audit that can prove nothing, now or ever
-└── SweepHeldError            a sweep waits for a decision (DESIGN 3, rule 6)
+└── SweepHeldError            a sweep waits for a decision (rule 6)
 """
 
 from __future__ import annotations
@@ -190,6 +190,6 @@ class AuditError(InstepError):
 
 
 class SweepHeldError(InstepError):
-    """A sweep would remove more entities than the guard allows (DESIGN 3, rule 6)."""
+    """A sweep would remove more entities than the guard allows (rule 6)."""
 
     code = "sweep-held"

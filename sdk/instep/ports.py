@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Mode(StrEnum):
-    """How a stream gives current state (DESIGN 3)."""
+    """How a stream gives current state."""
 
     LOG = "log"
     """The log alone gives it, from the oldest record: COMPACTED, emulated compaction,

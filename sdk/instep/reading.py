@@ -138,7 +138,7 @@ class StoreReader(Protocol):
 
 @runtime_checkable
 class HoldsSweeps(Protocol):
-    """A reader through which a held sweep can be looked at and released (DESIGN 3, rule 6)."""
+    """A reader through which a held sweep can be looked at and released (rule 6)."""
 
     async def census(self, consumer: str, stream: str, attempt: int) -> Census:
         """What the sweep of this attempt would remove."""

@@ -79,7 +79,7 @@ class Record(Statement, frozen=True, gc=False):
     """
     ends: bool = False
     """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR
-    (DESIGN 3, rule 4).
+    (rule 4).
     """
     uuid: str = ""
     """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ

@@ -170,9 +170,13 @@ class Runner:
                 self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
-            self._core = Alignment(self.stream, position, self._settings.alignment)
-            if isinstance(self._sink, KeepsLatest):
-                self._core.latest_only = self._sink.latest_only
+            sink = self._sink
+            self._core = Alignment(
+                self.stream,
+                position,
+                self._settings.alignment,
+                latest_only=isinstance(sink, KeepsLatest) and sink.latest_only,
+            )
             if self._asked:
                 self._core.realign(self._asked)
                 self._asked = ""

@@ -86,7 +86,7 @@ class Dialect(Protocol):
         ...
 
     def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
-        """Write and mark entities unless a newer record is stored (DESIGN 3, rule 3); how many
+        """Write and mark entities unless a newer record is stored (rule 3); how many
         were.
         """
         ...

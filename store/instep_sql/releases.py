@@ -1,5 +1,5 @@
 """Sweeps that are held and may go on: asked for by one process, done by the one that consumes
-(DESIGN 3, rule 6).
+(rule 6).
 
 The table is made when the first sweep is released, and has one row a stream at most.
 """

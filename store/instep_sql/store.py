@@ -45,7 +45,7 @@ class SqlStore:
     """A sink over SQLAlchemy. Implements `instep.ports.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
-    ahead of the entities (DESIGN 3, rule 1); rule 3 holds entity by entity; of two processes that
+    ahead of the entities (rule 1); rule 3 holds entity by entity; of two processes that
     commit on one stream of one consumer, one gets `FencedError`. Several consumers, streams and
     processes may share a database.
 

@@ -1,6 +1,6 @@
 """Joins a stream with its baseline: one entity is one row, whatever key each side knows it by.
 
-A stream's entity-key may differ from the uuid that a GET shows (DESIGN 3, baseline). The stream's
+A stream's entity-key may differ from the uuid that a GET shows. The stream's
 key is the row's key as soon as it is known, because a TOMBSTONE may have nothing else.
 """
 

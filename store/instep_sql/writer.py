@@ -1,4 +1,4 @@
-"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; DESIGN 3, rules 1 and
+"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; rules 1 and
 3 to 7).
 """
 

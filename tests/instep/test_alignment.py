@@ -1,4 +1,4 @@
-"""Rules 1 to 4 of the alignment (DESIGN 3): the real core against a model of a log."""
+"""Rules 1 to 4 of the alignment: the real core against a model of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction of a commit, rule by rule (DESIGN 3)."""
+"""The transaction of a commit, rule by rule."""
 
 from __future__ import annotations
 

@@ -115,8 +115,7 @@ def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
     kept: list[str],
 ) -> None:
     stream = StreamInfo(id="s", origin="o", kind="tapi", **info)
-    core = Alignment(stream, Position())
-    core.latest_only = latest_only
+    core = Alignment(stream, Position(), latest_only=latest_only)
     core.start(APPENDED_US)
     core.opened(APPENDED_US)
     batch = core.receive(peeked([stated(1), stated(2)]), APPENDED_US)

@@ -1,4 +1,4 @@
-"""What must hold after every transaction, whatever happened before it (DESIGN 3)."""
+"""What must hold after every transaction, whatever happened before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep sweep`, beside a consumer whose sweep the guard holds (DESIGN 3, rule 6)."""
+"""`instep sweep`, beside a consumer whose sweep the guard holds (rule 6)."""
 
 from __future__ import annotations
 
