@@ -1,0 +1,199 @@
+"""One way to a Spark session that knows Delta, wherever Delta's JVM part comes from.
+
+In this order: a session given by the user; jars or packages that are configured; an installed
+provider of the jar (`instep_spark.jar`); Maven. Where none works, one error tells the ways out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from instep.errors import ConfigurationError
+from instep_spark.jar import installed_jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkOptions", "forget_dead_session", "java_version", "open_session"]
+
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_JAVA: Final = (17, 21)
+"""What Spark 4.0 runs on (https://spark.apache.org/docs/4.0.0/)."""
+_WAYS_OUT: Final = (
+    'name the jar: spark.jars = ["/path/delta-spark_2.13-4.0.1.jar", "…/delta-storage-4.0.1.jar"]; '
+    'or install a provider of it: pip install "jsoniq==3.0.2"; or let Maven reach a repository: '
+    'spark.config = { "spark.jars.repositories" = "https://mirror/maven2" }'
+)
+
+
+class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The key `spark` of a Delta sink: which Spark to use. `master` or `remote`, not both."""
+
+    master: str = ""
+    """`local[2]`, `spark://host:7077` …; empty: `local[*]`. Needs Java 17 or 21 here."""
+    remote: str = ""
+    """`sc://host:15002`: Spark Connect. Needs no Java here; Delta is the server's own."""
+    jars: tuple[str, ...] = ()
+    """Delta's jars (delta-spark_2.13 and delta-storage), and any others."""
+    packages: tuple[str, ...] = ()
+    """Maven coordinates instead, such as `io.delta:delta-spark_2.13:4.0.1`."""
+    config: dict[str, str] = {}
+    """Any configuration of Spark."""
+
+    def __repr__(self) -> str:
+        # `config` may hold keys of an object store, `remote` a token.
+        place = self.remote.partition(";")[0].rpartition("@")[2] or self.master or "local[*]"
+        return f"SparkOptions({place!r})"
+
+
+def open_session(
+    options: SparkOptions | None = None,
+    *,
+    session: SparkSession | None = None,
+    app: str = "instep",
+) -> SparkSession:
+    """A session with Delta. One that runs already in this process is used as it is.
+
+    Raises `ConfigurationError`: no pyspark, no Java or a wrong one, no jar, a session without
+    Delta, a master or server that is not reached.
+    """
+    options = options or SparkOptions()
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 — half a second to import
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Spark is not installed: {error}",
+            where="spark",
+            hint='install it with: pip install "instep[spark]"',
+        ) from None
+    session = session or SparkSession.getActiveSession()
+    if session is None:
+        if options.master and options.remote:
+            raise ConfigurationError(
+                "master and remote are both given", where="spark", hint="leave one of them out"
+            )
+        builder = SparkSession.builder.appName(app)
+        try:
+            session = _configured(builder, options).getOrCreate()
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            # Py4J tells what the JVM threw, gRPC what the server did; they share no base.
+            raise _not_started(options, error) from error
+    _check_delta(session)
+    return session
+
+
+def _configured(builder: Any, options: SparkOptions) -> Any:
+    for key, value in _defaults(options).items():
+        builder = builder.config(key, value)
+    if options.remote:
+        return builder.remote(options.remote)
+    check_java()
+    builder = builder.master(options.master or "local[*]")
+    jars, packages = list(options.jars), list(options.packages)
+    if not jars and not packages and "spark.jars.packages" not in options.config:
+        jar = installed_jar()
+        if jar is not None:
+            jars = [str(jar)]
+        else:
+            from delta import configure_spark_with_delta_pip  # noqa: PLC0415 — rarely needed
+
+            builder = configure_spark_with_delta_pip(builder)
+    missing = [jar for jar in jars if "://" not in jar and not Path(jar).is_file()]
+    if missing:
+        raise ConfigurationError(
+            f"there is no jar {missing[0]!r}", where="spark.jars", hint=_WAYS_OUT
+        )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
+    if packages:
+        builder = builder.config("spark.jars.packages", ",".join(packages))
+    return builder
+
+
+def _defaults(options: SparkOptions) -> Mapping[str, str]:
+    if options.remote:
+        return {"spark.sql.session.timeZone": "UTC", **options.config}
+    return {
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **options.config,
+    }
+
+
+def _check_delta(session: SparkSession) -> None:
+    if _EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise ConfigurationError(
+            "the Spark session has no Delta",
+            where="spark",
+            hint=f'start it with spark.sql.extensions = "{_EXTENSION}", '
+            f'spark.sql.catalog.spark_catalog = "{_CATALOG}", and the jar; or {_WAYS_OUT}',
+        )
+
+
+def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    hint = (
+        "is the server there, with Delta in its jars?"
+        if options.remote
+        else f"is the master there? If Delta could not be found (see above): {_WAYS_OUT}"
+    )
+    return ConfigurationError(f"Spark does not start: {lines[0]}", where=repr(options), hint=hint)
+
+
+def check_java() -> None:
+    """Raise `ConfigurationError` unless a Java is here that this Spark runs on."""
+    found = java_version()
+    hint = "install OpenJDK 17 or 21, or let JAVA_HOME name one; or use spark.remote (Connect)"
+    if found is None:
+        raise ConfigurationError("there is no Java", where="spark", hint=hint)
+    if found not in _JAVA:
+        raise ConfigurationError(
+            f"Java {found} is not one that Spark 4.0 runs on", where="spark", hint=hint, found=found
+        )
+
+
+def java_version() -> int | None:
+    """The feature release of the Java that Spark would start; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        return None
+    try:
+        told = subprocess.run(  # noqa: S603 — the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(match[1]) if match else None
+
+
+def forget_dead_session() -> None:
+    """Let the next `open_session` start a new JVM after this process's own was killed.
+
+    PySpark keeps one JVM a process and has no public way to leave one that is gone.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 — half a second to import
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    if gateway is not None:
+        gateway.shutdown()
+    state: Any = SparkContext
+    state._gateway = state._jvm = state._active_spark_context = None  # noqa: SLF001
+    sessions: Any = SparkSession
+    sessions._instantiatedSession = None  # noqa: SLF001

@@ -1,0 +1,32 @@
+"""One real Spark session for all tests of the lake."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from instep.errors import ConfigurationError
+from instep_spark.session import SparkOptions, open_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with Delta, shared by all; skipped where no Java or no jar is here."""
+    warehouse: Path = tmp_path_factory.mktemp("warehouse")
+    options = SparkOptions(
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.warehouse.dir": str(warehouse),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
+    )
+    try:
+        session = open_session(options)
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    yield session
+    session.stop()
