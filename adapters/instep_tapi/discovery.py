@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,6 +51,8 @@ class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     storage_strategy: str = ""
     record_strategy: str = ""
     record_retention_s: float | None = None
+    forgets: bool = False
+    """Whether record-retention is stated, a time or bytes, and is not FOREVER."""
     compacted_details: bool = False
     """Whether compacted-log-details are stated: without them COMPACTED is a mere claim."""
     tombstone_retention_s: float | None = None
@@ -181,13 +184,16 @@ def _stream_type(item: dict[str, Any]) -> StreamType:
     allowed = _members(protocols) if isinstance(protocols, dict) else item
     # tapi-streaming of the same revision in another branch says stream-type-content.
     content = item.get("record-content") or item.get("stream-type-content")
+    retention = item.get("record-retention")
+    retention_s = duration_s(retention)
     return StreamType(
         uuid=_text(item.get("uuid")),
         name=_text(item.get("stream-type-name")),
         classes=tuple(dict.fromkeys(class_named(text) for text in _texts(content))),
         storage_strategy=short_identity(_text(item.get("log-storage-strategy"))),
         record_strategy=short_identity(_text(item.get("log-record-strategy"))),
-        record_retention_s=duration_s(item.get("record-retention")),
+        record_retention_s=retention_s,
+        forgets=retention not in (None, "") and retention_s != math.inf,
         compacted_details=bool(compacted),
         tombstone_retention_s=duration_s(compacted.get("tombstone-retention")),
         compaction_delay_s=duration_s(compacted.get("compaction-delay")),

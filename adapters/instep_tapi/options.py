@@ -122,6 +122,8 @@ class TlsOptions(msgspec.Struct, frozen=True):
     """File of its private key, PEM; none: it is in the file of the certificate."""
     verify: bool | Literal["on", "off"] = True
     """Only the name ``off`` (or false) turns verification off."""
+    insecure_websocket: bool = False
+    """Open a stream in clear, login and all, where an ``https`` endpoint says ``ws``."""
 
     @property
     def verifies(self) -> bool:

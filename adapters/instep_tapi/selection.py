@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 from yarl import URL
 
+from instep.errors import TlsError
 from instep.ports import Mode
 from instep.records import StreamState
 from instep_tapi.discovery import AvailableStream, StreamContext, StreamType
@@ -145,19 +146,24 @@ def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     """Whether the log alone gives state (TR-548 3.8.1).
 
     COMPACTED without compacted-log-details is not taken at its word unless told to: a log that
-    forgets would be swept for complete.
+    forgets would be swept for complete. Nor is a full history that states for how long it is kept.
+
+    FULL_HISTORY_WITH_PERIODIC_BASELINE is read as FULL_HISTORY: it holds all records, and the form
+    of its baselines is not defined (3.8.1.4), so that none can be known for one and begun at. One
+    in ordinary records states again what is; one in another form goes to quarantine.
     """
     if type_.storage_strategy.startswith("FULL_HISTORY"):
-        return Mode.LOG
+        return Mode.BASELINE if type_.forgets else Mode.LOG
     if type_.storage_strategy == "COMPACTED" and (type_.compacted_details or trust_compacted):
         return Mode.LOG
     return Mode.BASELINE
 
 
-def websocket_address(address: str, endpoint: URL) -> URL:
+def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) -> URL:
     """The connection-address as a WebSocket URL; it is opaque, but may be relative or say http.
 
-    Raises `ValueError` where it is no address of a WebSocket.
+    Raises `ValueError` where it is no address of a WebSocket, and `TlsError` where an endpoint that
+    is reached by TLS would have us send our login in clear, unless `insecure` allows it.
     """
     url = endpoint.join(URL(address, encoded=True))
     # A blank would end the request's target. A user would take the place of our login, and be shown
@@ -165,4 +171,11 @@ def websocket_address(address: str, endpoint: URL) -> URL:
     blank = any(char <= " " for char in address)
     if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
         raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
-    return url.with_scheme(_SCHEMES[url.scheme])
+    found = url.with_scheme(_SCHEMES[url.scheme])
+    if endpoint.scheme == "https" and found.scheme == "ws" and not insecure:
+        raise TlsError(
+            f"the provider would have its stream read without TLS, at {found.origin()}",
+            where=str(endpoint),
+            hint="let it offer wss; tls.insecure_websocket = true sends login and records in clear",
+        )
+    return found

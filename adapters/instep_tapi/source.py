@@ -90,6 +90,8 @@ class TapiSource:
         self._prober: asyncio.Task[None] | None = None
         if not options.tls.verifies:
             _log.warning("%s: certificates are not verified (tls.verify is off)", where)
+        if options.tls.insecure_websocket:
+            _log.warning("%s: streams may be read without TLS (tls.insecure_websocket)", where)
 
     def __repr__(self) -> str:
         return f"<TapiSource {', '.join(self._options.endpoints)}>"
@@ -200,7 +202,11 @@ class TapiSource:
         assert type_ is not None
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         try:
-            connect_to = websocket_address(stream.address, URL(address.endpoint))
+            connect_to = websocket_address(
+                stream.address,
+                URL(address.endpoint),
+                insecure=self._options.tls.insecure_websocket,
+            )
         except ValueError as error:
             raise DiscoveryError(str(error), where=address.streams) from None
         details = _Details(

@@ -103,7 +103,7 @@ class UnreachableError(SourceError):
 
 
 class TlsError(SourceError):
-    """The peer's certificate was not accepted, or ours was not."""
+    """The peer's certificate was not accepted, or ours was not, or TLS would be left off."""
 
     code = "tls"
 

@@ -133,6 +133,19 @@ def test_every_spelling_gives_the_same_streams(document: Any) -> None:
     assert parse_context(document) == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("retention", "forgets"),
+    [("FOREVER", False), ("forever ", False), (None, False), ("", False), ("1440", True),
+     ("10 GB", True)],
+)  # fmt: skip
+def test_a_log_that_states_for_how_long_it_keeps_records_forgets(
+    retention: str | None, forgets: bool
+) -> None:
+    context = parse_context({"supported-stream-type": [{**TYPE, "record-retention": retention}]})
+    assert context is not None
+    assert context.types[0].forgets is forgets
+
+
 def test_a_type_that_is_stated_within_its_stream() -> None:
     document = {"available-stream": [{**STREAM, "supported-stream-type": TYPE}]}
     found = parse_context(document)

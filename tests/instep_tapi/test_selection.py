@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from instep.errors import TlsError
 from instep.ports import Mode
 from instep.records import StreamState
 from instep_tapi.discovery import AvailableStream, StreamContext, StreamType
@@ -146,17 +147,33 @@ def test_whether_the_log_alone_gives_state(
     assert log_mode(type_, trust_compacted=trust) is mode
 
 
+@pytest.mark.parametrize("storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE"])
+def test_a_full_history_that_forgets_cannot_give_state(storage: str) -> None:
+    assert log_mode(StreamType(uuid="t", storage_strategy=storage, forgets=True)) is Mode.BASELINE
+
+
 @pytest.mark.parametrize(
     ("address", "url"),
     [
         ("wss://o:28014/x%3Dy?a=b%2Fc", "wss://o:28014/x%3Dy?a=b%2Fc"),
         ("/tapi/s", "wss://h:8443/tapi/s"),
         ("https://o/s", "wss://o/s"),
-        ("http://o:81/s", "ws://o:81/s"),
     ],
 )
 def test_the_address_is_taken_as_it_is(address: str, url: str) -> None:
     assert str(websocket_address(address, URL("https://h:8443"))) == url
+
+
+@pytest.mark.parametrize("address", ["ws://o:81/s", "http://o:81/s"])
+def test_a_stream_in_clear_under_a_secure_endpoint_is_refused_unless_allowed_by_name(
+    address: str,
+) -> None:
+    endpoint = URL("https://h:8443")
+    with pytest.raises(TlsError, match=r"without TLS.*ws://o:81") as refused:
+        websocket_address(address, endpoint)
+    assert "tls.insecure_websocket" in str(refused.value.hint)
+    assert str(websocket_address(address, endpoint, insecure=True)) == "ws://o:81/s"
+    assert str(websocket_address(address, URL("http://h"))) == "ws://o:81/s"
 
 
 @pytest.mark.parametrize("address", ["mailto:x", "wss://", "kafka://h/topic"])
