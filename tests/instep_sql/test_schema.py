@@ -44,7 +44,7 @@ async def test_the_newest_revision_is_the_one_named() -> None:
     assert revisions == sorted(revisions, reverse=True)
 
 
-@pytest.mark.parametrize("revision", ["0001"])
+@pytest.mark.parametrize("revision", ["0001", "0002"])
 async def test_a_store_of_an_older_version_opens_with_its_content(
     tmp_path: Path, revision: str
 ) -> None:
