@@ -18,6 +18,7 @@ from instep.errors import (
     FrameTooBigError,
     InstepError,
     JournalOffError,
+    LeaseLostError,
     NoStreamError,
     SinkError,
     SourceError,
@@ -31,7 +32,8 @@ from instep.errors import (
 )
 from instep.fidelity import Zone
 from instep.group import Group
-from instep.health import ConsumerEvent, ConsumerState, Health, StreamHealth
+from instep.health import ConsumerEvent, ConsumerState, Health, PairHealth, StreamHealth
+from instep.lease import Role
 from instep.ports import (
     Census,
     Feed,
@@ -94,13 +96,16 @@ __all__ = [
     "InstepError",
     "JournalOffError",
     "Kind",
+    "LeaseLostError",
     "Mode",
     "NoStreamError",
+    "PairHealth",
     "Phase",
     "Position",
     "Quarantined",
     "Record",
     "Reference",
+    "Role",
     "Sink",
     "SinkError",
     "SinkPlugin",

@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from instep.audit import AuditReport, Finding
 from instep.auditor import audit_stream
-from instep.errors import (
-    DiscoveryError,
-    InstepError,
-    NoStreamError,
-    SweepHeldError,
-)
-from instep.health import ConsumerEvent, ConsumerState, Health
-from instep.matching import recognised
-from instep.ports import KnowsStreams, Sink, Source, StreamInfo
-from instep.retry import Environment, retrying
+from instep.errors import LeaseLostError, SweepHeldError
+from instep.health import ConsumerEvent, ConsumerState, Health, PairHealth
+from instep.lease import Role
+from instep.offers import Offers
+from instep.pair import Pair
+from instep.ports import Shared, Sink, Source, StreamInfo
+from instep.retry import Environment
 from instep.runner import Runner
 from instep.settings import ConsumerSettings
 
 __all__ = ["Consumer"]
 
 _EVENTS_KEPT = 1_000
+_OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
 
 
 class Consumer:
@@ -76,16 +75,15 @@ class Consumer:
         self._environment = environment or Environment()
         self._now = self._environment.now
         self._runners: dict[str, Runner] = {}
-        self._offered: dict[str, StreamInfo] = {}
-        """By the ids of the store, as last discovered."""
-        self._discovering = asyncio.Lock()
-        self._left = ""
+        tell = partial(self._announce, "")
+        self._offers = Offers(source, sink, self._settings, self._environment, tell=tell)
+        lease = sink.lease if isinstance(sink, Shared) else None
+        self._pair = Pair(lease, tell=tell) if lease else None
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
-        self._last_error = ""
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._runners.values())
@@ -132,15 +130,23 @@ class Consumer:
     def health(self) -> Health:
         """The consumer, now."""
         streams = tuple(runner.health() for runner in self._runners.values())
-        state = self._state
+        state, error = self._state, str(self._error or self._offers.last_error)
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
             state = ConsumerState.RETRYING
+        pair: PairHealth | None = None
+        if self._pair is not None:
+            role, seen = self._pair.role, self._pair.seen
+            pair = PairHealth(role=role, holder=seen.holder, epoch=seen.epoch)
+            error = error or self._pair.last_error
+            if role is not Role.ACTIVE and state not in _OVER:
+                state, streams = ConsumerState.STANDBY, ()
         return Health(
             consumer=self.name,
             state=state,
-            error=self._last_error,
+            error=error,
             streams=streams,
-            left=self._left,
+            left=self._offers.left,
+            pair=pair,
         )
 
     async def events(self) -> AsyncIterator[ConsumerEvent]:
@@ -154,7 +160,7 @@ class Consumer:
                 changed = self._changed
                 while mine:
                     yield mine.popleft()
-                if self._state in (ConsumerState.FAILED, ConsumerState.STOPPED):
+                if self._state in _OVER:
                     return
                 await changed.wait()
         finally:
@@ -167,6 +173,24 @@ class Consumer:
     def release_sweep(self, stream: str) -> None:
         """Let a held sweep of a stream go on (rule 6). Raises `KeyError`."""
         self._runners[stream].release_sweep()
+
+    async def handover(self) -> str:
+        """Let another process of the pair consume, after what is being committed; returns its name.
+
+        Where no other takes the lease within `lease_s`, it is this process again. Raises
+        `LeaseLostError` where this process does not hold the lease.
+        """
+        pair = self._pair
+        if pair is None or pair.role is not Role.ACTIVE:
+            raise LeaseLostError(
+                "this process holds no lease that it could hand over",
+                where=self.name,
+                hint="see health().pair for who does; without lease_s nobody does",
+            )
+        epoch = pair.seen.epoch
+        pair.handover()
+        await self._until(lambda: pair.seen.epoch > epoch and pair.seen.holder != "")
+        return pair.seen.holder
 
     async def audit(
         self,
@@ -199,32 +223,23 @@ class Consumer:
 
     async def _run(self) -> None:
         try:
-            streams = await self._discovered()
-            self._offered = {stream.id: stream for stream in streams}
-            self._runners = {stream.id: self._runner(stream) for stream in streams}
-            self._state = ConsumerState.RUNNING
+            await (self._pair.run(self._work) if self._pair else self._work())
+        except Exception as error:  # noqa: BLE001 - raised by wait() and aligned()
+            self._error = error
+            self._state = ConsumerState.FAILED
+            self._announce("", "failed", str(error))
+
+    async def _work(self) -> None:
+        """Follow the streams until cancelled. Raises the first error that is fatal."""
+        self._state = ConsumerState.STARTING
+        self._runners = {stream.id: self._runner(stream) for stream in await self._offers.first()}
+        self._state = ConsumerState.RUNNING
+        try:
             async with asyncio.TaskGroup() as group:
                 for runner in self._runners.values():
                     group.create_task(runner.run(), name=f"instep {self.name} {runner.stream.id}")
-        except Exception as error:  # noqa: BLE001 - raised by wait() and aligned()
-            self._error = _first(error)
-            self._last_error = str(self._error)
-            self._state = ConsumerState.FAILED
-            self._announce("", "failed", self._last_error)
-
-    async def _discovered(self) -> list[StreamInfo]:
-        async for attempt in retrying(self._settings, self._environment):
-            with attempt:
-                try:
-                    offered = await self._source.discover()
-                    sink = self._sink
-                    known = await sink.known_streams() if isinstance(sink, KnowsStreams) else ()
-                    return recognised(known, offered)
-                except InstepError as error:
-                    self._last_error = str(error)
-                    self._announce("", "disconnected", self._last_error)
-                    raise
-        raise AssertionError("retrying ends by returning or raising")
+        except ExceptionGroup as errors:
+            raise _first(errors) from None
 
     def _runner(self, stream: StreamInfo) -> Runner:
         return Runner(
@@ -234,47 +249,19 @@ class Consumer:
             self._settings,
             self._environment,
             tell=self._announce,
-            rediscover=self._rediscover,
+            rediscover=lambda gone: self._offers.again(gone, self._runners),
         )
 
-    async def _rediscover(self, gone: StreamInfo) -> StreamInfo:
-        """The same stream as it is offered now, maybe by another instance (TR-548 ST-4.2).
-
-        What was there once may be away for a while: not finding it is retried. What one stream
-        finds serves the others that ask meanwhile.
-        """
-        async with self._discovering:
-            found = self._offered.get(gone.id)
-            if found is None or found == gone:
-                found = await self._discovered_anew(gone)
-        if found is None:
-            raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
-        return found
-
-    async def _discovered_anew(self, gone: StreamInfo) -> StreamInfo | None:
-        try:
-            offered = await self._source.discover()
-        except (DiscoveryError, NoStreamError) as error:
-            error.retriable = True
-            raise
-        known = [runner.stream for runner in self._runners.values()]
-        self._offered = {stream.id: stream for stream in recognised(known, offered)}
-        found = self._offered.get(gone.id)
-        if found is not None and found.endpoint != gone.endpoint:
-            why = self._runners[gone.id].health().last_error
-            self._left = f"{gone.endpoint} for {found.endpoint}: {why}"
-            self._announce("", "failed-over", self._left)
-        return found
-
     def _is_aligned(self) -> bool:
-        for runner in self._runners.values():
+        health = self.health()
+        for runner in self._runners.values() if health.streams else ():
             if runner.sweep_held:
                 raise SweepHeldError(
                     "a sweep is held: it would remove more than the guard allows",
                     where=runner.stream.id,
                     hint="compare with the provider, then call release_sweep or realign",
                 )
-        return self.health().aligned
+        return health.aligned
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while True:
@@ -295,8 +282,8 @@ class Consumer:
         changed.set()
 
 
-def _first(error: BaseException) -> BaseException:
+def _first(error: Exception) -> Exception:
     """The first single error in a group: runners fail one at a time, the others were cancelled."""
-    while isinstance(error, BaseExceptionGroup):
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

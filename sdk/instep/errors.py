@@ -16,6 +16,7 @@ InstepError
 │   ├── StoreUnavailableError locked, connection lost, disk full (retriable)
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
+│   │   └── LeaseLostError    another process holds the lease: stand by
 │   └── JournalOffError       changes were asked for, the journal is not kept
 ├── AuditError                an audit that can prove nothing, now or ever
 └── SweepHeldError            a sweep waits for a decision (rule 6)
@@ -35,6 +36,7 @@ __all__ = [
     "FrameTooBigError",
     "InstepError",
     "JournalOffError",
+    "LeaseLostError",
     "NoStreamError",
     "SinkError",
     "SourceError",
@@ -175,6 +177,12 @@ class FencedError(SinkError):
     """Another process has committed for this consumer; this one must stop."""
 
     code = "fenced"
+
+
+class LeaseLostError(FencedError):
+    """Of a pair, the other process holds the lease: nothing was written, this one stands by."""
+
+    code = "lease-lost"
 
 
 class JournalOffError(SinkError):

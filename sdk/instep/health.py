@@ -7,9 +7,10 @@ from enum import StrEnum
 import msgspec
 
 from instep.fidelity import Zone
+from instep.lease import Role
 from instep.position import Phase
 
-__all__ = ["ConsumerEvent", "ConsumerState", "Health", "StreamHealth"]
+__all__ = ["ConsumerEvent", "ConsumerState", "Health", "PairHealth", "StreamHealth"]
 
 
 class ConsumerState(StrEnum):
@@ -20,6 +21,8 @@ class ConsumerState(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
     """At least one stream is without connection and waits to try again."""
+    STANDBY = "standby"
+    """Another process of the pair consumes; this one would take over."""
     FAILED = "failed"
     """A fatal error; `Consumer.wait` and `Consumer.aligned` raise it."""
     STOPPED = "stopped"
@@ -51,6 +54,15 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The instance of the provider that the stream is read from."""
 
 
+class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """This process among those that could consume."""
+
+    role: Role
+    holder: str
+    """Who holds the lease, as last seen; empty: nobody."""
+    epoch: int
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer, now."""
 
@@ -61,6 +73,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     left: str = ""
     """Which instance of the provider was left last, for which other, and why; empty when none was.
     """
+    pair: PairHealth | None = None
+    """None: the sink keeps no lease."""
 
     @property
     def aligned(self) -> bool:
@@ -79,5 +93,5 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty when it concerns the consumer as a whole."""
     kind: str
     """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
-    deviation, stopped, failed."""
+    deviation, stopped, failed; of a pair: standby, active, superseded, gave-up."""
     text: str

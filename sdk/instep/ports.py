@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from instep.lease import LeaseState
 from instep.position import Position
 from instep.reading import StoreReader
 from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
@@ -24,8 +25,11 @@ __all__ = [
     "Feed",
     "KeepsLatest",
     "KnowsStreams",
+    "Lease",
     "Mode",
+    "ProvesLife",
     "ReleasesSweeps",
+    "Shared",
     "Sink",
     "SinkPlugin",
     "Source",
@@ -34,6 +38,7 @@ __all__ = [
     "StreamInfo",
     "Verifier",
     "VerifierPlugin",
+    "heard_until_us",
 ]
 
 
@@ -110,6 +115,27 @@ class Feed(Protocol):
         Cancelling loses nothing. Raises `SourceError`: the connection is over.
         """
         ...
+
+
+@runtime_checkable
+class ProvesLife(Protocol):
+    """What a feed can tell besides: that its peer is there while no record comes. Silence counts
+    for the end of the log only up to the last sign of life; without this, as long as it lasts.
+    """
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds since the last sign of life; what the peer had sent before it, was received."""
+        ...
+
+    async def ping(self) -> None:
+        """Ask the peer for a sign of life, and do not wait for it. Never raises."""
+        ...
+
+
+def heard_until_us(feed: Feed | None, now_us: int) -> int:
+    """Up to when the silence of a feed is known to be its peer's, and not of a dead connection."""
+    return now_us - int(feed.unheard_s * 1_000_000) if isinstance(feed, ProvesLife) else now_us
 
 
 class Source(Protocol):
@@ -197,6 +223,46 @@ class KeepsLatest(Protocol):
     """
 
     latest_only: bool
+
+
+class Lease(Protocol):
+    """The right to write for a consumer, which one process has at a time (`instep.lease`).
+
+    All raise `SinkError`.
+    """
+
+    holder: str
+    """What others call this process."""
+    lease_s: float
+    """Within how long of its last sign of life a holder is succeeded."""
+
+    async def look(self) -> LeaseState:
+        """The lease as it is; waits for no writer."""
+        ...
+
+    async def take(self, seen: LeaseState) -> LeaseState | None:
+        """Become the holder, if epoch and beat are as seen. From then on every transaction of the
+        sink carries the new epoch, and raises `LeaseLostError` once it is no longer the lease's.
+        """
+        ...
+
+    async def beat(self) -> LeaseState:
+        """Say that the holder lives. Raises `LeaseLostError`."""
+        ...
+
+    async def give_up(self) -> None:
+        """Let others take it, after what is being committed. Raises `LeaseLostError`."""
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """What a sink can do besides: be given to several processes, of which one writes."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """None: not asked for."""
+        ...
 
 
 class SourcePlugin(Protocol):
