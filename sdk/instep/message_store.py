@@ -1,0 +1,158 @@
+"""What a sink must be able to do to keep numbered messages: the port of the durable inbox.
+
+A sink that can has the method `messages` (`KeepsMessages`); what it returns is used by
+`instep.reception` and `instep.delivery` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from instep.messages import HandlerConnection, Message, OutboxStore
+from instep.sequence_state import SequencerState
+
+__all__ = [
+    "Deliver",
+    "Deliveries",
+    "DueSequences",
+    "Failed",
+    "HandlerFailure",
+    "KeepsMessages",
+    "MessageGroup",
+    "MessageStore",
+    "SequenceChange",
+    "StoredSequence",
+]
+
+
+class StoredSequence(msgspec.Struct, frozen=True):
+    """A scope as committed."""
+
+    state: SequencerState
+    waiting: int = 0
+    """Messages released and not yet delivered, because the handler has to be called, or failed."""
+
+
+class SequenceChange(msgspec.Struct):
+    """What one group does to one scope. Done in the order of the fields (DESIGN 4).
+
+    Numbers are given with their epoch, for one group may hold a reset.
+    """
+
+    scope: str
+    state: SequencerState
+    due_us: int | None
+    """When the sequence wants a tick; None: not by itself."""
+    forget: list[tuple[int, int, int]] = []
+    """Of what is held: (epoch, low, high)."""
+    keep: list[tuple[int, Message]] = []
+    """New, to be held: (epoch, message)."""
+    release_held: list[tuple[int, int]] = []
+    """Everything held up to this number has its turn: (epoch, number)."""
+    release: list[tuple[int, Message]] = []
+    """New, and its turn has come: (epoch, message), in order. With what was held: by number."""
+    passed: list[Message] = []
+    """Unsequenced, never seen before: their turn is always now."""
+
+
+class MessageGroup(msgspec.Struct):
+    """One transaction of the reception."""
+
+    changes: list[SequenceChange]
+    handled: bool
+    """Whether released messages wait for a handler; else they are delivered to the store."""
+    deviations: dict[str, int]
+    """Departures of the peers from their specification: kind → count."""
+
+
+class DueSequences(msgspec.Struct, frozen=True):
+    """Which scopes want a tick."""
+
+    scopes: list[str]
+    """Due by now, the longest due first, no more than asked for."""
+    next_us: int | None
+    """When the next ones are due; None: none is."""
+
+
+class HandlerFailure(msgspec.Struct, frozen=True):
+    """What is to become of a message that its handler failed on."""
+
+    reason: str
+    retry_at_us: int | None
+    """When it is tried again; None: it goes to quarantine."""
+    blocks: bool
+    """With quarantine: whether its sequence waits until it is replayed or dropped."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """One message that a handler failed on, as it was stored."""
+
+    scope: str
+    number: int
+    id: str
+    failure: HandlerFailure
+
+
+class Deliveries(msgspec.Struct):
+    """What one transaction of deliveries has done."""
+
+    delivered: dict[str, int] = {}
+    """Scope → messages that no longer wait."""
+    failed: list[Failed] = []
+    blocked: list[str] = []
+    """Scopes that wait for a decision about a message in quarantine; the first hundred."""
+    next_us: int | None = None
+    """When there is more to deliver; None: when more is released."""
+
+
+Deliver = Callable[[Message, int, HandlerConnection], Awaitable[HandlerFailure | None]]
+"""Called with a message, how often it was tried before, and its transaction. None: delivered."""
+
+
+class MessageStore(OutboxStore, Protocol):
+    """The durable inbox of one consumer. Raises `SinkError`.
+
+    What is read here is as committed. Of two processes that use it for one consumer, the later one
+    to `open` it goes on, and the other gets `FencedError`.
+    """
+
+    async def open(self, kind: str) -> None:
+        """Take over; `kind` is the source plug-in whose messages these are."""
+        ...
+
+    async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
+        """Those of the scopes that are stored."""
+        ...
+
+    async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        """Of these unsequenced messages, (scope, id) of those that were received before."""
+        ...
+
+    async def commit(self, group: MessageGroup) -> None:
+        """All of the group in one transaction, or nothing. Cancelling does not tear it."""
+        ...
+
+    async def due(self, now_us: int, limit: int) -> DueSequences:
+        """The scopes that want a tick by now."""
+        ...
+
+    async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> Deliveries:
+        """Hand messages that wait for it to the handler, in order within each scope, and mark
+        those delivered, in one transaction with what the handler does.
+
+        What a failed handler did is undone; the other messages are not touched by it. Cancelling
+        undoes all.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsMessages(Protocol):
+    """A sink that has a durable inbox."""
+
+    def messages(self) -> MessageStore:
+        """The inbox of the consumer for which the sink was opened."""
+        ...
