@@ -137,7 +137,7 @@ class WebSocketFeed:
         self._with_token = with_token
         self._clock = asyncio.get_running_loop().time
         self._liveness = Liveness(options.pong_interval_s, options.dead_peer_s, self._clock())
-        self._heard = False
+        self._heard_s = self._clock()
         self._control_frames = 0
         self._unanswered: bytes | None = None
         self._pinged = asyncio.Event()
@@ -170,6 +170,18 @@ class WebSocketFeed:
         self._drained.set()
         return self._reader.peek(frames)
 
+    @property
+    def unheard_s(self) -> float:
+        """See `ProvesLife`: a frame of any kind is a sign of life."""
+        return self._clock() - self._heard_s
+
+    async def ping(self) -> None:
+        """See `ProvesLife`. A Pong comes after all that the provider had sent before it."""
+        try:
+            await self._send(self._websocket.ping())
+        except FOREIGN_ERRORS as error:
+            self._end(source_error(error, self._where))
+
     async def read_socket(self) -> None:
         """Move messages into the buffer until the connection ends; wait while it is full."""
         try:
@@ -177,7 +189,7 @@ class WebSocketFeed:
                 if self._full():
                     await self._wait_for_room()
                 message = await self._websocket.receive()
-                self._heard = True
+                self._heard_s = self._clock()
                 if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
                     self._hold(message.data)
                     continue
@@ -203,9 +215,7 @@ class WebSocketFeed:
         try:
             while self._ending is None:
                 # While the buffer is full we do not listen: then silence says nothing.
-                if self._heard or self._full():
-                    self._heard = False
-                    self._liveness.heard(self._clock())
+                self._liveness.heard(self._clock() if self._full() else self._heard_s)
                 for action in self._liveness.due(self._clock()):
                     match action:
                         case Due.PONG:

@@ -34,10 +34,11 @@ class Liveness:
         self._heard_s = now_s
         self._asked_s: float | None = None
 
-    def heard(self, now_s: float) -> None:
-        """A frame of any kind has come; or we did not listen, so that silence says nothing."""
-        self._heard_s = now_s
-        self._asked_s = None
+    def heard(self, at_s: float) -> None:
+        """A frame of any kind came then; or we did not listen, so that silence says nothing."""
+        if at_s > self._heard_s:
+            self._heard_s = at_s
+            self._asked_s = None
 
     def due(self, now_s: float) -> list[Due]:
         """What is due now; it counts as done."""

@@ -23,8 +23,9 @@ operator) only asks for the stream to be opened again, from the start. So a mist
 costs a reading of the log, and can never sweep what exists.
 
 The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
-batch that it returns, `committed`; `tick` from time to time; after each call carry out `effects`;
-`closed`. `now_us` is always the provider's clock: ours plus the feed's offset.
+batch that it returns, `committed`; `tick` from time to time; before both, where the connection can
+tell, until when it was `alive`; after each call carry out `effects`; `closed`. `now_us` is always
+the provider's clock: ours plus the feed's offset.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Alignment:
             self._dirty = True
             self.asked = ""
             self._another_log = False
+            self.lateness.known_to_us = self.position.known_to_us
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
         self.lateness.opened(now_us)
@@ -171,6 +173,10 @@ class Alignment:
             self._effects.append(Reopen(reason))
 
     # -- records ---------------------------------------------------------------------------------
+
+    def alive(self, to_us: int) -> None:
+        """The connection was there up to this time; silence beyond it says nothing of the log."""
+        self._progress.alive(to_us)
 
     def receive(self, delivery: Delivery, now_us: int) -> Batch | None:
         """What to commit for a delivery; None when an effect must be carried out first.
@@ -260,8 +266,11 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
-        elif self._progress.silent_s(now_us) >= self.settings.quiet_s:
-            self.lateness.silent(self.settings.quiet_s, now_us)
+        elif (
+            self.position.phase is not Phase.ALIGNING
+            and self._progress.silent_s(now_us) >= self.settings.quiet_s
+        ):
+            self.lateness.silent(self.settings.quiet_s, self._progress.proven_us(now_us))
         aligned = self.position.phase is Phase.ALIGNED
         if aligned and self._baseline_due_us is not None and now_us >= self._baseline_due_us:
             self._baseline_due_us = None

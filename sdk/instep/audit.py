@@ -182,7 +182,9 @@ class Arriving:
         self._silent_from_us = now_us
 
     def arrived(self, now_us: int) -> bool:
-        """Whether nothing can come any more that the position or the moment covers."""
+        """Whether nothing can come any more that the position or the moment covers, the feed having
+        been heard of until now.
+        """
         partitions = self._position.offsets.keys() | self._appended_us.keys()
         if not partitions:
             return now_us - self._silent_from_us >= self._quiet_us

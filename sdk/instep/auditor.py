@@ -15,7 +15,7 @@ from instep.audit import (
     check_standing,
 )
 from instep.errors import AuditError
-from instep.ports import Feed, Sink, Source, Start, StreamInfo
+from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo, heard_until_us
 from instep.position import Position
 from instep.records import StreamState
 from instep.settings import AlignmentSettings
@@ -103,6 +103,8 @@ class _Reading:
                 async with asyncio.timeout(self._tick_s):
                     delivery = (await self._feed.receive()).opened()
             except TimeoutError:
+                if isinstance(self._feed, ProvesLife):
+                    await self._feed.ping()
                 # A silence that the provider announces says nothing about the head of the log.
                 if await self._source.state(self._stream) in _SILENT:
                     self._arriving.silence_from(self._now_us())
@@ -118,7 +120,7 @@ class _Reading:
                 self.unreadable += len(delivery.unreadable)
                 await self._marks.mark(delivery.records)
                 self._arriving.heard(delivery.records, self._now_us())
-            if self._arriving.arrived(self._now_us()):
+            if self._arriving.arrived(heard_until_us(self._feed, self._now_us())):
                 return
 
     def _now_us(self) -> int:

@@ -30,8 +30,13 @@ def advanced(
     now_us: int = 0,
 ) -> Position:
     """The position after these records, by what `progress` has followed of them."""
-    known_to_us = max(known_to_us, position.known_to_us)
+    # What an attempt has marked may end, and its tombstone expire, before the attempt has come to
+    # it: until it has seen enough, nothing is known but what was known at its opening (rule 8).
+    settled = position.phase is not Phase.ALIGNING
+    known_to_us = max(known_to_us, position.known_to_us) if settled else position.known_to_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "known_to_us": known_to_us}
+        if settled:
+            changes["known_to_us"] = max(known_to_us, min(newest_us, now_us))
     if records:
         newest_us = max(position.appended_at_us, progress.newest_us)
         changes |= {
@@ -40,7 +45,6 @@ def advanced(
             "appended_us": position.appended_us | progress.appended_us,
             "appended_at_us": newest_us,
             "records": position.records + len(records),
-            "known_to_us": max(known_to_us, min(newest_us, now_us)),
             "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
         }
     return msgspec.structs.replace(position, **changes)

@@ -52,9 +52,9 @@ class Lateness:
         if self.zone is not Zone.LOST:
             self._realigns = 0
 
-    def silent(self, quiet_s: float, now_us: int) -> None:
-        """The stream has been silent at its head for that long."""
-        self.known(now_us - int(quiet_s * _US))
+    def silent(self, quiet_s: float, until_us: int) -> None:
+        """The stream has been silent at its head for that long, until then."""
+        self.known(until_us - int(quiet_s * _US))
         self.read_delay_s = 0.0
 
     def lost(self, position: Position, oldest_us: int, now_us: int) -> str:

@@ -111,9 +111,10 @@ def new_attempt(
         reference=reference,
         lineage=position.lineage + another_log,
         origin=stream.origin,
-        # What the log has let go before now is missed by nobody who reads it from its start; a
-        # record read early may have been superseded up to a compaction delay before.
-        known_to_us=max(position.known_to_us, now_us - int((stream.compaction_delay_s or 0) * _US)),
+        # What the log has let go before now is missed by nobody who reads it from its start. But a
+        # record read early may have been superseded up to a compaction delay before, whatever was
+        # known by then; and what was known of another log was told by another clock.
+        known_to_us=now_us - int((stream.compaction_delay_s or 0) * _US),
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,

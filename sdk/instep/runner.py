@@ -24,7 +24,16 @@ from instep.errors import (
 from instep.fidelity import Zone
 from instep.health import StreamHealth
 from instep.inbox import Inbox
-from instep.ports import Feed, KeepsLatest, ReleasesSweeps, Sink, Source, StreamInfo
+from instep.ports import (
+    Feed,
+    KeepsLatest,
+    ProvesLife,
+    ReleasesSweeps,
+    Sink,
+    Source,
+    StreamInfo,
+    heard_until_us,
+)
 from instep.position import Phase
 from instep.records import Batch, Delivery, StreamState
 from instep.retry import Environment, retrying
@@ -209,7 +218,7 @@ class Runner:
         inbox = Inbox(settings.batch_records, settings.batch_bytes)
         helpers = [
             asyncio.create_task(self._read(feed, inbox)),
-            asyncio.create_task(self._watch_state(inbox)),
+            asyncio.create_task(self._watch_silence(feed, inbox)),
         ]
         try:
             await self._carry_out(core)
@@ -224,10 +233,12 @@ class Runner:
     async def _handle(self, core: Alignment, delivery: Delivery | None) -> None:
         again = True
         while again:
+            now_us = self._provider_us()
+            core.alive(heard_until_us(self._feed, now_us))
             if delivery is None:
-                batch = core.tick(self._provider_us(), self._state)
+                batch = core.tick(now_us, self._state)
             else:
-                batch = core.receive(delivery, self._provider_us())
+                batch = core.receive(delivery, now_us)
             if batch is not None:
                 await self._commit(core, batch)
             again = await self._carry_out(core)
@@ -295,9 +306,9 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
             inbox.fail(error)
 
-    async def _watch_state(self, inbox: Inbox) -> None:
-        """Ask for the state of a silent stream: ALIGNING and PAUSED explain the silence (TR-548
-        5.3.1).
+    async def _watch_silence(self, feed: Feed, inbox: Inbox) -> None:
+        """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED
+        explain the silence (TR-548 5.3.1).
         """
         every_s = min(self._settings.poll_state_s, self._settings.alignment.quiet_s / 2)
         while True:
@@ -308,6 +319,8 @@ class Runner:
                 continue
             with contextlib.suppress(InstepError):
                 self._state = await self._source.state(self.stream)
+            if isinstance(feed, ProvesLife):
+                await feed.ping()
             if self._state is StreamState.TERMINATED:
                 inbox.fail(StreamGoneError("the stream is TERMINATED", where=self.stream.id))
 

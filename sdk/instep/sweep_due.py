@@ -38,6 +38,7 @@ class Progress:
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
         self._opened_us = 0
+        self._alive_us: int | None = None
         # Its baseline has shown all there is, before the first record of the stream is looked at.
         self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
@@ -58,8 +59,16 @@ class Progress:
         self.heard = False
         self.silence_from(now_us)
 
+    def alive(self, to_us: int) -> None:
+        """The connection is proven to have been there up to this time; no silence counts beyond."""
+        self._alive_us = to_us
+
+    def proven_us(self, now_us: int) -> int:
+        """Up to when a silence is the provider's, and not that of a dead connection."""
+        return now_us if self._alive_us is None else min(now_us, self._alive_us)
+
     def silent_s(self, now_us: int) -> float:
-        return (now_us - self._last_heard_us) / _US
+        return (self.proven_us(now_us) - self._last_heard_us) / _US
 
     def follow(
         self,
@@ -146,10 +155,11 @@ class Progress:
     def caught_up(self, now_us: int) -> bool:
         """Whether all that was in the log when the stream was opened has come by."""
         quiet_us = self._settings.quiet_s * _US
+        proven_us = self.proven_us(now_us)
         if not self._heard_us:
-            return now_us - self._last_heard_us >= quiet_us
+            return proven_us - self._last_heard_us >= quiet_us
         return all(
-            self.appended_us.get(partition, 0) > self._opened_us or now_us - heard_us >= quiet_us
+            self.appended_us.get(partition, 0) > self._opened_us or proven_us - heard_us >= quiet_us
             for partition, heard_us in self._heard_us.items()
         )
 
@@ -176,7 +186,8 @@ class Progress:
         goal_us = max(reference.appended_at_us, self._opened_us)
         if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
             return True
-        silent_s = (now_us - self._heard_us.get(partition, self._last_heard_us)) / _US
+        heard_us = self._heard_us.get(partition, self._last_heard_us)
+        silent_s = (self.proven_us(now_us) - heard_us) / _US
         settings = self._settings
         reached = position.attempt == 1 or (
             0 < reference.appended_at_us <= at_us

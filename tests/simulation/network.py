@@ -139,6 +139,9 @@ class SimFeed:
         self._reader = Reader(STREAM, with_uuid=info.record_retention_s is not None)
         self._is_cut = False
         self._half_open = False
+        self._heard_s = world.loop.time()
+        self._under_way = False
+        """Whether records have left the provider: no Pong overtakes them."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
@@ -165,6 +168,18 @@ class SimFeed:
     def _broken(self) -> bool:
         return self._is_cut or self._half_open
 
+    @property
+    def unheard_s(self) -> float:
+        return self._world.loop.time() - self._heard_s
+
+    async def ping(self) -> None:
+        round_trip_s = 2 * self._world.faults.latency_s * self._rng.uniform(0.5, 1.5)
+        self._world.loop.call_later(round_trip_s, self._pong)
+
+    def _pong(self) -> None:
+        if not self._broken and not self._under_way:
+            self._heard_s = self._world.loop.time()
+
     def close(self) -> None:
         self._instance.stream.listeners.discard(self._listener)
         self._world.feeds.remove(self)
@@ -180,11 +195,15 @@ class SimFeed:
             if self._world.provider.state is StreamState.ACTIVE:
                 records = self._read()
                 if records:
+                    self._under_way = True
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
+                    self._under_way = False
                     if self._broken:
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
                     delivery = self._delivery(records)
+                    if records:
+                        self._heard_s = self._world.loop.time()
                     if delivery is not None:
                         return delivery
                     continue
