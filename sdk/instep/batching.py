@@ -35,10 +35,10 @@ def advanced(
     settled = position.phase is not Phase.ALIGNING
     known_to_us = max(known_to_us, position.known_to_us) if settled else position.known_to_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "known_to_us": known_to_us}
-        if settled:
-            changes["known_to_us"] = max(known_to_us, min(newest_us, now_us))
     if records:
         newest_us = max(position.appended_at_us, progress.newest_us)
+        if settled:
+            changes["known_to_us"] = max(known_to_us, min(newest_us, now_us))
         changes |= {
             "token": records[-1].token,
             "offsets": offsets,
