@@ -1,0 +1,251 @@
+"""The DIDComm end of a consumer: takes messages, gives them to the core, answers when they are
+durable, and tells the peers what was received and what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from instep.errors import InstepError, SourceError
+from instep.messages import ReceiptOutcome, Reception
+from instep.received_orders import GapDetector, ReceivedOrdersError
+from instep.retry import Environment
+from instep.sequence_effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
+from instep.sequence_settings import SequencerSettings
+from instep.sequence_transitions import Refusal
+from instep_didcomm.courier import Courier
+from instep_didcomm.directory import Directory
+from instep_didcomm.documents import Documents
+from instep_didcomm.headers import Headers
+from instep_didcomm.keys import Keys
+from instep_didcomm.options import Options, given_documents, server_tls, session_tls
+from instep_didcomm.pack import EnvelopePacker, Packing
+from instep_didcomm.protocols import Protocols, sequence_scope
+from instep_didcomm.reading import Incoming, MessageReader
+from instep_didcomm.refusal import MessageRefusedError, status_of
+from instep_didcomm.sender import Sender
+from instep_didcomm.server import Answer, MessageServer
+from instep_didcomm.unpack import EnvelopeUnpacker
+
+__all__ = ["DidcommListener"]
+
+_TAKEN: Final = Answer()
+_RETRY_AFTER_S: Final = 1
+_MOST_THREADS: Final = 10_000
+_MOST_PARTIES: Final = 1_000
+_MOST_ASKED: Final = 10_000
+_PROBLEM_CODES: Final = {Refusal.EXPIRED: "e.m.req.time", Refusal.FAILED: "e.p.msg.sequence"}
+
+_log = logging.getLogger("instep.didcomm")
+
+
+class DidcommListener:
+    """Listens for DIDComm messages; `instep.Listener`. Raises `ConfigurationError`.
+
+    Args:
+        options: See `read_options`.
+        where: The name of their place, for errors.
+    """
+
+    kind = "didcomm"
+
+    def __init__(
+        self, options: Options, where: str = "didcomm", environment: Environment | None = None
+    ) -> None:
+        self._options = options
+        self._environment = environment or Environment()
+        keys = Keys.read(options.secrets_file, options.secrets_env, f"{where}.secrets")
+        documents = Documents(given_documents(options, where))
+        self.did = options.did or (keys.dids[0] if keys.dids else "")
+        """Who we are; empty for a receiver without a name, which cannot ask for anything."""
+        proven = options.require_authenticated
+        self._reader = MessageReader(
+            EnvelopeUnpacker(keys, documents),
+            Protocols(options.protocols),
+            frozenset((self.did, *keys.dids)) - {""},
+            self._environment.now,
+            prove_sender=bool(keys.dids) if proven is None else proven,
+        )
+        packing = options.packing or (Packing.AUTHCRYPT if keys.dids else Packing.PLAIN)
+        self._packer = EnvelopePacker(keys, documents, packing)
+        self._directory = Directory(
+            options.peers, documents, follow_documents=options.reply_to_documents
+        )
+        self._server = MessageServer(options, self._take, server_tls(options, where))
+        self._session_tls = session_tls(options, where)
+        self._parties: OrderedDict[str, dict[str, None]] = OrderedDict()
+        self._asked: set[tuple[str, str]] = set()
+        self._wakes = asyncio.Event()
+        self._ready: asyncio.Future[Sender] | None = None
+        self._sender: Sender | None = None
+        self._reception: Reception | None = None
+        self.refused: Counter[str] = Counter()
+        """Messages not taken, by reason."""
+
+    def __repr__(self) -> str:
+        return f"<DidcommListener {self.address or self._options.listen}>"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port; empty while it does not."""
+        return self._server.address
+
+    async def sender(self) -> Sender:
+        """Waits until it listens; then what sends our own messages. Raises `SourceError`."""
+        if not self.did:
+            raise _nameless()
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._ready)
+
+    def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
+        return self._options.sequence
+
+    async def serve(self, reception: Reception) -> None:
+        options, environment = self._options, self._environment
+        self._reception = reception
+        courier = Courier(
+            self._session_tls, options.send_timeout_s, options.send_attempts, environment.rng
+        )
+        async with courier:
+            if self.did:
+                self._sender = Sender(
+                    self.did,
+                    reception.outbox,
+                    self._packer,
+                    self._directory,
+                    courier,
+                    self._detectors,
+                    options.outbox,
+                    environment,
+                )
+            await self._server.start()
+            try:
+                await self._work()
+            finally:
+                self._ready = None
+                await self._server.stop()
+
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+        thid, _, peer = scope.partition(" ")
+        if not isinstance(effect, (AskResend, ReportFault, SequenceFailed)):
+            return
+        sender = self._sender
+        if sender is None:
+            raise _nameless()
+        match effect:
+            case AskResend():
+                await sender.tell(thid, peer)
+            case ReportFault(faulted, reason):
+                numbers = ", ".join(f"{low}-{high}" for low, high in faulted[:100])
+                code = _PROBLEM_CODES.get(reason, "e.m.msg")
+                await sender.report_problem(thid, peer, code, f"messages {numbers}: {reason!s}")
+            case SequenceFailed(reason=text):
+                await sender.report_problem(thid, peer, _PROBLEM_CODES[Refusal.FAILED], text)
+
+    async def close(self) -> None:
+        await self._server.stop()
+
+    async def _work(self) -> None:
+        """What goes on beside the receiving, until cancelled."""
+        sender = self._sender
+        if sender is None:
+            await asyncio.Event().wait()
+            return
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+        self._ready.set_result(sender)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sender.run())
+            group.create_task(self._tell_who_asked(sender))
+
+    async def _take(self, raw: bytes, content_type: str) -> Answer:
+        assert self._reception is not None
+        try:
+            incoming = await self._reader.read(raw, content_type)
+            return await self._receive(incoming, self._reception)
+        except MessageRefusedError as error:
+            self.refused[error.reason] += 1
+            _log.info("a message is refused: %s", error)
+            return Answer(error.status, error.reason, error.message)
+        except InstepError as error:
+            _log.warning("a message cannot be taken now: %s", error)
+            return Answer(503, error.code, "not now", _RETRY_AFTER_S)
+
+    async def _receive(self, incoming: Incoming, reception: Reception) -> Answer:
+        for kind in incoming.deviations:
+            reception.deviated(kind)
+        headers = incoming.headers
+        if incoming.message is not None:
+            receipt = await reception.receive(incoming.message)
+            if receipt.outcome is ReceiptOutcome.REFUSED:
+                refusal = receipt.refusal or Refusal.UNPROCESSABLE
+                self.refused[refusal] += 1
+                status = status_of(refusal)
+                later_s = _RETRY_AFTER_S if status == 503 else 0
+                return Answer(status, refusal, f"the sequence refuses it: {refusal!s}", later_s)
+            if receipt.deviation:
+                reception.deviated("content-changed")
+        if headers.sender:
+            self._remember(headers)
+            await self._heed(headers, reception)
+        return _TAKEN
+
+    def _remember(self, headers: Headers) -> None:
+        if not headers.sender_order:
+            return
+        parties = self._parties.setdefault(headers.thid, {})
+        self._parties.move_to_end(headers.thid)
+        if len(parties) < _MOST_PARTIES:
+            parties[headers.sender] = None
+        if len(self._parties) > _MOST_THREADS:
+            self._parties.popitem(last=False)
+
+    async def _heed(self, headers: Headers, reception: Reception) -> None:
+        """What the sender says of our messages, and asks about its own."""
+        sender = self._sender
+        if sender is None:
+            return
+        if headers.received_orders:
+            try:
+                await sender.reported(headers.thid, headers.sender, headers.received_orders)
+            except ReceivedOrdersError as error:
+                reception.deviated("received-orders-wrong")
+                _log.info("received_orders of %.80s: %s", headers.sender, error)
+        if headers.please_ack and len(self._asked) < _MOST_ASKED:
+            self._asked.add((headers.thid, headers.sender))
+            self._wakes.set()
+
+    async def _tell_who_asked(self, sender: Sender) -> None:
+        while True:
+            await self._wakes.wait()
+            await asyncio.sleep(self._options.ack_delay_s)
+            self._wakes.clear()
+            asked, self._asked = self._asked, set()
+            await asyncio.gather(*(self._tell(sender, thid, peer) for thid, peer in asked))
+
+    async def _tell(self, sender: Sender, thid: str, peer: str) -> None:
+        # Whoever was not told sends again, and asks again.
+        with suppress(SourceError):
+            await sender.tell(thid, peer)
+
+    async def _detectors(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
+        assert self._reception is not None
+        detectors = [
+            await self._reception.received_orders(sequence_scope(thid, party), party)
+            for party in dict.fromkeys([*parties, *self._parties.get(thid, ())])
+        ]
+        return [detector for detector in detectors if detector.last]
+
+
+def _nameless() -> SourceError:
+    return SourceError(
+        "a receiver without a DID cannot send",
+        where="didcomm",
+        hint='did = "did:…", or secrets_file',
+    )

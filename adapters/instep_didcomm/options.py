@@ -1,0 +1,240 @@
+"""The options of a `didcomm` source, read from a table of the configuration and checked by name."""
+
+from __future__ import annotations
+
+import difflib
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from yarl import URL
+
+from instep.errors import ConfigurationError
+from instep.outbox import OutboxSettings
+from instep.sequence_settings import GapPolicy, LastResort, SequencerSettings
+from instep.settings import Count, Seconds
+from instep_didcomm.pack import Packing
+from instep_didcomm.protocols import Protocol
+
+__all__ = ["Options", "Peer", "Tls", "given_documents", "read_options", "server_tls", "session_tls"]
+
+MIB = 1024 * 1024
+
+
+class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a peer takes messages; wins over its DID document."""
+
+    did: str
+    endpoint: str
+    """An http(s) URL."""
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """TLS on both sides of us."""
+
+    cert: str | None = None
+    """Our certificate (PEM), for a `listen` of https …"""
+    key: str | None = None
+    """… and its key."""
+    ca: str | None = None
+    """Who may have signed the peers' certificates; the system's where it is not given."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a `didcomm` source listens, whom it believes, and how it answers."""
+
+    listen: str
+    """``http://127.0.0.1:9555/path``, or ``127.0.0.1:9555``; port 0 for a free one. WebSocket is on
+    the same path.
+    """
+    did: str | None = None
+    """Who we are; the DID of the first secret key where it is not given."""
+    secrets_file: str | None = None
+    """Our secret keys, a JWK set whose ``kid`` are DID URLs …"""
+    secrets_env: str | None = None
+    """… or the environment variable that holds it."""
+    did_documents: tuple[str, ...] = ()
+    """Files with the DID documents of peers (one, or a list) whose DIDs do not speak for
+    themselves as did:key and did:peer do."""
+    peers: tuple[Peer, ...] = ()
+    """Where peers take messages."""
+    reply_to_documents: bool = True
+    """Send to the endpoint that a peer's DID document states, where `peers` does not name it."""
+    protocols: tuple[Protocol, ...] = ()
+    """Which protocols use `sender_order`; the first that fits counts, others are not sequenced."""
+    require_authenticated: bool | None = None
+    """Refuse a `from` that no key proves. Where it is not given: if there are secret keys."""
+    packing: Packing | None = None
+    """How we send: authcrypt with secret keys, plain without, where it is not given."""
+    sequence: SequencerSettings = SequencerSettings()
+    """How gaps are dealt with, and what may wait behind them."""
+    outbox: OutboxSettings = OutboxSettings()
+    """How our own messages are sent again."""
+    ack_delay_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 0.3
+    """Peers that ask for it are told this much later what was received, all at once."""
+    max_body_bytes: Count = 4 * MIB
+    """Longest message."""
+    max_connections: Count = 1_000
+    """Most connections at once; more are closed."""
+    head_timeout_s: Seconds = 10.0
+    """Longest wait for the head of a request …"""
+    body_timeout_s: Seconds = 30.0
+    """… and for its body."""
+    idle_timeout_s: Seconds = 60.0
+    """How long a connection is kept open without a request."""
+    send_timeout_s: Seconds = 20.0
+    """Longest wait for a peer to take a message."""
+    send_attempts: Count = 3
+    """How often one sending knocks at an endpoint that is away; the outbox sends again later."""
+    tls: Tls = Tls()
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def read_options(options: Mapping[str, Any], where: str) -> Options:
+    """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
+    table = {name: value for name, value in options.items() if name != "kind"}
+    if isinstance(table.get("did_documents"), str):
+        table["did_documents"] = [table["did_documents"]]
+    for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings), ("tls", Tls)):
+        if name in table:
+            table[name] = _convert(struct, table[name], f"{where}.{name}")
+    if "listen" not in table:
+        raise ConfigurationError(
+            "listen is missing", where=where, hint='listen = "http://127.0.0.1:9555/didcomm"'
+        )
+    if isinstance(table["listen"], str) and "://" not in table["listen"]:
+        table["listen"] = f"http://{table['listen']}"
+    read = _convert(Options, table, where)
+    _check(read, where)
+    return read
+
+
+def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
+    """The certificate that we show; None for http. Raises `ConfigurationError`."""
+    if not options.listen.startswith("https:"):
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(options.tls.cert or "", options.tls.key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(
+            f"certificate and key do not fit: {error}", where=f"{where}.tls.cert"
+        ) from None
+    return context
+
+
+def session_tls(options: Options, where: str) -> ssl.SSLContext:
+    """How we check the peers that we send to. Raises `ConfigurationError`."""
+    try:
+        return ssl.create_default_context(cafile=options.tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(f"no certificates: {error}", where=f"{where}.tls.ca") from None
+
+
+def given_documents(options: Options, where: str) -> list[dict[str, Any]]:
+    """The DID documents in the files of `did_documents`. Raises `ConfigurationError`."""
+    documents: list[dict[str, Any]] = []
+    for path in options.did_documents:
+        try:
+            read = msgspec.json.decode(Path(path).read_bytes())
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"no DID document in {path}: {type(error).__name__}", where=f"{where}.did_documents"
+            ) from None
+        for document in read if isinstance(read, list) else [read]:
+            if not isinstance(document, dict) or not str(document.get("id", "")).startswith("did:"):
+                raise ConfigurationError(
+                    f"a document without id in {path}", where=f"{where}.did_documents"
+                )
+            documents.append(document)
+    return documents
+
+
+def _convert(struct: type[_T], table: object, where: str) -> _T:
+    known = struct.__struct_encode_fields__
+    for name in table if isinstance(table, Mapping) else ():
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            guess = f"did you mean {close[0]}? " if close else ""
+            raise ConfigurationError(
+                f"unknown key {name!r}", where=where, hint=f"{guess}known keys: {', '.join(known)}"
+            )
+    try:
+        return msgspec.convert(table, struct, builtin_types=())
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(str(error), where=where) from None
+
+
+def _check(options: Options, where: str) -> None:
+    url = _url(options.listen, f"{where}.listen")
+    if url.scheme == "https" and not options.tls.cert:
+        raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
+    if url.query_string or url.fragment:
+        raise ConfigurationError("a path ends the address", where=f"{where}.listen")
+    _check_identity(options, where)
+    _check_sequence(options, where)
+    for place, protocol in enumerate(options.protocols):
+        if not protocol.type:
+            raise ConfigurationError("no type", where=f"{where}.protocols[{place}].type")
+    for name in ("cert", "key", "ca"):
+        path = getattr(options.tls, name)
+        if path is not None and not Path(path).is_file():
+            raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
+
+
+def _check_identity(options: Options, where: str) -> None:
+    if options.secrets_file and options.secrets_env:
+        raise ConfigurationError(
+            "two places for secrets", where=where, hint="secrets_file or secrets_env"
+        )
+    _check_did(options.did, f"{where}.did")
+    for place, peer in enumerate(options.peers):
+        _check_did(peer.did, f"{where}.peers[{place}].did")
+        _url(peer.endpoint, f"{where}.peers[{place}].endpoint")
+    if options.packing in (Packing.AUTHCRYPT, Packing.SIGNED) and not (
+        options.secrets_file or options.secrets_env
+    ):
+        raise ConfigurationError(
+            f"{options.packing!s} needs our keys",
+            where=f"{where}.packing",
+            hint="give secrets_file",
+        )
+
+
+def _check_did(did: str | None, where: str) -> None:
+    if did is not None and (not did.startswith("did:") or not did.isprintable() or " " in did):
+        raise ConfigurationError(f"{did!r} is no DID", where=where)
+
+
+def _check_sequence(options: Options, where: str) -> None:
+    if options.sequence.first_number != 1 or options.outbox.first_number != 1:
+        raise ConfigurationError(
+            "sender_order counts from 1 (Advanced Sequencing)",
+            where=f"{where}.sequence.first_number",
+        )
+    if (
+        options.sequence.gap_policy is GapPolicy.REALIGN
+        or options.sequence.gap_last_resort is LastResort.REALIGN
+    ):
+        raise ConfigurationError(
+            "DIDComm has no other way to the state that messages stand for",
+            where=f"{where}.sequence",
+            hint="resend, wait, skip or fail",
+        )
+
+
+def _url(text: str, where: str) -> URL:
+    try:
+        url = URL(text)
+        port = url.port
+    except ValueError:
+        raise ConfigurationError(f"{text!r} is no URL", where=where) from None
+    if url.scheme not in {"http", "https"} or not url.host or port is None:
+        raise ConfigurationError(f"{text!r} is no URL of http:// or https://", where=where)
+    if url.user is not None or url.password is not None:
+        raise ConfigurationError("a login in a URL ends in logs", where=where)
+    return url

@@ -1,0 +1,32 @@
+"""What the entry point `instep.sources: didcomm` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from instep.ports import StreamInfo
+from instep.records import Delivery, Unreadable
+from instep_didcomm.deviations import DEVIATIONS
+from instep_didcomm.listener import DidcommListener
+from instep_didcomm.options import read_options
+
+__all__ = ["source"]
+
+
+class _Plugin:
+    deviations = DEVIATIONS
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        self.build(options, where)
+
+    def build(self, options: Mapping[str, Any], where: str) -> DidcommListener:
+        return DidcommListener(read_options(options, where), where)
+
+    def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+        reason = "a message is replayed as it was received, not read again"
+        return Delivery([], [Unreadable(stream.id, raw, reason)])
+
+
+source = _Plugin()
+"""Receives DIDComm messages by HTTP POST and WebSocket."""

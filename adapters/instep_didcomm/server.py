@@ -1,0 +1,250 @@
+"""Takes messages by HTTP POST and by WebSocket, and answers once they are durable.
+
+DIDComm 2.1, "Transports": any 2xx on receipt, 202 by preference, and nothing flows back in the
+body; 413 for what is too big. On a WebSocket each transmission is one message and nothing flows
+back: what came is told by `received_orders`, as is what is missing.
+
+Bounds: size of a message, connections, and the time of a head, of a body, of an idle connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+from yarl import URL
+
+from instep.errors import SourceError
+from instep_didcomm.options import Options
+
+__all__ = ["Answer", "MessageServer"]
+
+_HEARTBEAT_S: Final = 30.0
+_SHUTDOWN_S: Final = 2.0
+_LINGER_S: Final = 1.0
+_PROBLEM: Final = "application/problem+json"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is answered to one message."""
+
+    status: int = 202
+    code: str = ""
+    """Why it is refused, for machines; empty where it is not."""
+    detail: str = ""
+    retry_after_s: int = 0
+
+
+Take = Callable[[bytes, str], Awaitable[Answer]]
+"""`take(body, content type)`: returns once what it answers is durable; does not raise."""
+
+
+class MessageServer:
+    """One address that takes messages.
+
+    Args:
+        take: Is given each message.
+        tls: The certificate to show; None for http.
+    """
+
+    def __init__(self, options: Options, take: Take, tls: ssl.SSLContext | None) -> None:
+        self._options = options
+        self._url = URL(options.listen)
+        self._take = take
+        self._tls = tls
+        self._sockets: set[web.WebSocketResponse] = set()
+        self._runner: web.ServerRunner | None = None
+        self.address = ""
+        """The URL with the real port; empty while it does not listen."""
+
+    async def start(self) -> None:
+        """Listen. Raises `SourceError` where that is not possible."""
+        options = self._options
+        gate = _Gate(self._handle, options)
+        self._runner = web.ServerRunner(gate, shutdown_timeout=_SHUTDOWN_S)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            self._url.host,
+            self._url.port,
+            ssl_context=self._tls,
+            backlog=min(options.max_connections, 1024),
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            await self.stop()
+            raise SourceError(
+                f"cannot listen: {error.strerror or error}",
+                where=options.listen,
+                hint="another address or port",
+            ) from error
+        port = self._runner.addresses[0][1]
+        self.address = str(self._url.with_port(port))
+
+    async def stop(self) -> None:
+        """Take nothing new; what was taken is answered, for a short while."""
+        self.address = ""
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY)
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        with connection.handling():
+            return await self._answer(request)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != self._url.path:
+            return _refusal(Answer(404, "not-found", "no messages are taken at this path"))
+        if request.method == "GET" and request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._converse(request)
+        if request.method != "POST":
+            answer = Answer(405, "method", "messages come by POST or WebSocket")
+            return _refusal(answer, {"Allow": "POST"})
+        limit_bytes = self._options.max_body_bytes
+        try:
+            async with asyncio.timeout(self._options.body_timeout_s):
+                body = await _body(request, limit_bytes)
+        except TimeoutError:
+            return _closing(Answer(408, "too-slow", "the body did not come in time"))
+        except (web.HTTPException, ValueError):
+            return _closing(Answer(400, "unreadable", "the body cannot be decoded"))
+        if body is None:
+            detail = f"me.res.storage.message_too_big: more than {limit_bytes:,} bytes"
+            return _closing(Answer(413, "too-big", detail))
+        answer = await self._take(body, request.headers.get("Content-Type", ""))
+        if answer.status == 202:
+            return web.Response(status=202)
+        return _refusal(answer)
+
+    async def _converse(self, request: web.BaseRequest) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(
+            max_msg_size=self._options.max_body_bytes, heartbeat=_HEARTBEAT_S, timeout=_SHUTDOWN_S
+        )
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            async for message in socket:
+                if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                body = message.data
+                answer = await self._take(body.encode() if isinstance(body, str) else body, "")
+                if answer.status == 503:
+                    # It was not taken, and nothing can be said but this: come back and send again.
+                    await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+
+class _Gate(web.Server):
+    """Makes a guarded handler for each connection, and counts them."""
+
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], options: Options
+    ) -> None:
+        super().__init__(handler)
+        self.options = options
+        self.open = 0
+
+    def __call__(self) -> _Connection:
+        return _Connection(self)
+
+
+class _Connection(web.RequestHandler):
+    """A connection that has to be quick with the head of each request."""
+
+    def __init__(self, gate: _Gate) -> None:
+        super().__init__(
+            gate,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=gate.options.idle_timeout_s,
+            lingering_time=_LINGER_S,
+            access_log=None,  # type: ignore[arg-type]
+        )
+        self._gate = gate
+        self._busy = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._gate.open += 1
+        if self._gate.open > self._gate.options.max_connections:
+            self._abort()
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._gate.open -= 1
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # Between two requests the idle time counts; with the first byte of a head this one does.
+        if self._deadline is None and not self._busy:
+            self._await_head()
+        super().data_received(data)
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
+        """The head of a request was read; it is being answered."""
+        self._stop_waiting()
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _await_head(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._gate.options.head_timeout_s, self._abort)
+
+    def _abort(self) -> None:
+        if isinstance(self.transport, asyncio.WriteTransport):
+            self.transport.abort()
+
+
+async def _body(request: web.BaseRequest, limit_bytes: int) -> bytes | None:
+    """The whole body; None where it is longer than that."""
+    if (request.content_length or 0) > limit_bytes:
+        return None
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > limit_bytes:
+            return None
+    return bytes(body)
+
+
+def _refusal(answer: Answer, headers: dict[str, str] | None = None) -> web.Response:
+    headers = dict(headers or {})
+    if answer.retry_after_s:
+        headers["Retry-After"] = str(answer.retry_after_s)
+    problem = {"title": answer.code, "status": answer.status, "detail": answer.detail}
+    return web.Response(
+        status=answer.status,
+        body=msgspec.json.encode(problem),
+        content_type=_PROBLEM,
+        headers=headers,
+    )
+
+
+def _closing(answer: Answer) -> web.Response:
+    """After this the connection ends: the rest of the body is not read."""
+    response = _refusal(answer)
+    response.force_close()
+    return response
