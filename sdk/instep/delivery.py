@@ -79,6 +79,7 @@ class Deliverer:
         """Raises the error that is fatal."""
         while True:
             self._reception.released.clear()
+            done = Deliveries()
             async for attempt in retrying(self._settings, self._environment):
                 with attempt:
                     done = await self._once()

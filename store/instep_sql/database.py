@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from instep.errors import SinkError
 from instep_sql.dialect import Dialect, Verdict
 
-__all__ = ["Database"]
+__all__ = ["Database", "Transaction"]
 
 T = TypeVar("T")
 
@@ -50,13 +51,17 @@ class Database:
         self._refusals: tuple[type[Exception], ...] = (*_REFUSALS, *dialect.errors)
         self._pause = pause
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"instep-{name}")
+        self._turn = asyncio.Lock()
         self._closed = False
+        self.guard: Callable[[Connection], None] = _unguarded
+        """Begins every transaction; one that it raises in comes to nothing."""
 
     async def run(
         self,
         work: Callable[[Connection], T],
         *,
         committed: Callable[[Connection], bool] = lambda _: False,
+        guarded: bool = True,
     ) -> T:
         """`work` in one transaction; raises `SinkError`, never an error of the driver.
 
@@ -68,20 +73,61 @@ class Database:
         """
         if self._closed:
             raise SinkError("the store is closed", where=self._dialect.where)
+        async with self._turn:
+            guard = self.guard if guarded else _unguarded
+            return await self._in_thread(lambda: self._transact(work, committed, guard))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """One transaction in several steps: committed at the end of the block, undone when the
+        block raises or is cancelled. Nothing else runs meanwhile, and nothing is run again.
+
+        Raises `SinkError`; where the connection was lost in the middle of the COMMIT, only what is
+        stored tells whether it was done.
+        """
+        if self._closed:
+            raise SinkError("the store is closed", where=self._dialect.where)
+        async with self._turn:
+            transaction = Transaction(self._in_thread, self._opened, self._refused, self.guard)
+            try:
+                await transaction.begin()
+                yield transaction
+                await transaction.commit()
+            except BaseException:
+                # Not waited for: what runs next in the thread comes after it.
+                transaction.abandon()
+                raise
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         # A thread cannot be interrupted: cancelling takes back what has not begun, no more.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._transact, work, committed)
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._make_engine()
+        return self._engine
+
+    def _refused(self, error: Exception) -> tuple[SinkError, Verdict] | None:
+        """What an error means, when it is the database's."""
+        if not isinstance(error, self._refusals):
+            return None
+        verdict = self._dialect.verdict(error)
+        if verdict is Verdict.LOST:
+            self._dispose()
+        return self._dialect.translate(error), verdict
 
     def _transact(
-        self, work: Callable[[Connection], T], committed: Callable[[Connection], bool]
+        self,
+        work: Callable[[Connection], T],
+        committed: Callable[[Connection], bool],
+        guard: Callable[[Connection], None],
     ) -> T:
         done: list[T] = []
         losses = 0
         for attempt in range(_RERUNS + 1):
             try:
-                if self._engine is None:
-                    self._engine = self._make_engine()
-                with self._engine.begin() as connection:
+                with self._opened().begin() as connection:
+                    guard(connection)
                     if not (done and committed(connection)):
                         done = [work(connection)]
                 return done[0]
@@ -111,3 +157,87 @@ class Database:
     def _dispose(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
+
+
+def _unguarded(_connection: Connection) -> None:
+    """Whoever has no lease to lose."""
+
+
+class Transaction:
+    """A transaction whose steps are awaited one by one; each runs in the thread of the database."""
+
+    def __init__(
+        self,
+        in_thread: Callable[[Callable[[], Any]], asyncio.Future[Any]],
+        opened: Callable[[], Engine],
+        refused: Callable[[Exception], tuple[SinkError, Verdict] | None],
+        guard: Callable[[Connection], None],
+    ) -> None:
+        self._in_thread = in_thread
+        self._opened = opened
+        self._refused = refused
+        self._guard = guard
+        self._connection: Connection | None = None
+        self._root: RootTransaction | None = None
+        self.broken: SinkError | None = None
+        """Set when a step ended the transaction as a whole: its connection is gone, or others made
+        it fail.
+        """
+
+    async def begin(self) -> None:
+        def work() -> None:
+            self._connection = self._opened().connect()
+            self._root = self._connection.begin()
+            self._guard(self._connection)
+
+        await self._step(work)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """One step. Raises `SinkError`, caused by the driver's error, and never the latter."""
+        if self.broken is not None:
+            raise self.broken
+
+        def on_connection() -> T:
+            assert self._connection is not None
+            return work(self._connection)
+
+        done: T = await self._step(on_connection)
+        return done
+
+    async def commit(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+        def work() -> None:
+            assert self._root is not None
+            self._root.commit()
+            self._leave()
+
+        await self._step(work)
+
+    def abandon(self) -> None:
+        """Roll back, after whatever step is running."""
+        self._in_thread(self._leave)
+
+    def _leave(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # A connection that is lost has rolled back by itself.
+            with suppress(Exception):
+                connection.close()
+
+    async def _step(self, work: Callable[[], T]) -> T:
+        def told() -> T:
+            try:
+                return work()
+            except Exception as error:
+                refused = self._refused(error)
+                if refused is None:
+                    raise
+                translated, verdict = refused
+                if verdict is not Verdict.FINAL:
+                    self.broken = translated
+                raise translated from error
+
+        done: T = await self._in_thread(told)
+        return done
