@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from instep.lease import LeaseState
 from instep.position import Position
 from instep.records import Delivery, Kind
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Change",
     "ChangeKind",
+    "HoldsLeases",
     "HoldsSweeps",
     "Quarantined",
     "StoreReader",
@@ -146,4 +148,19 @@ class HoldsSweeps(Protocol):
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
         """Durably let the sweep of this attempt go on, whichever process consumes."""
+        ...
+
+
+@runtime_checkable
+class HoldsLeases(Protocol):
+    """A reader that tells which process consumes, of those that could."""
+
+    async def leases(self) -> dict[str, LeaseState]:
+        """By consumer; consumers without a lease are not in it."""
+        ...
+
+    async def ask_to_hand_over(self, consumer: str) -> LeaseState:
+        """Let the holder give its lease up at its next beat; returns the lease as it was. Raises
+        `SinkError` where nobody holds it.
+        """
         ...

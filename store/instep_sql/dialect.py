@@ -81,6 +81,12 @@ class Dialect(Protocol):
         """Keep others from migrating at the same time, until the transaction ends."""
         ...
 
+    def make_way(self, connection: Connection, consumer: str, lease_s: float) -> None:
+        """Before the lease is taken: end what a holder that has fallen silent left open, and do not
+        wait long for one that has not.
+        """
+        ...
+
     def members(self, parameter: str) -> str:
         """SQL for the set of strings in the JSON array bound to `:parameter`."""
         ...

@@ -46,6 +46,13 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Changes older than this are removed too; None: only their number bounds them."""
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
+    quarantine_max_bytes: _Positive = 256 << 20
+    """The same bound in bytes, as they were received."""
+    lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=3600)] | None = None
+    """Several processes may consume under one name: one does, and when it has been silent this long
+    at most, another does. None: only one may be started."""
+    holder: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    """What others call this process while it holds the lease; None: its host and process id."""
     synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits (data and position together) when the power fails, or the
     PostgreSQL server."""
@@ -99,6 +106,19 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"the key {key!r} is not usable: {text}", where=where, key=key
             ) from None
         check_url(read.url, where)
+        place = read.place
+        in_memory = place.get_backend_name() == "sqlite" and place.database in {
+            None,
+            "",
+            ":memory:",
+        }
+        if read.lease_s is not None and in_memory:
+            raise ConfigurationError(
+                "a store in memory belongs to one process: it keeps no lease",
+                where=where,
+                hint="leave lease_s out, or name a file or a server",
+                key="lease_s",
+            )
         return read
 
 

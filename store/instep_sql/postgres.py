@@ -106,6 +106,19 @@ _MIGRATING: Final = text("SELECT pg_advisory_xact_lock(hashtext('instep migratio
 _HAS_SCHEMA: Final = text("SELECT to_regnamespace(:name) IS NOT NULL")
 
 
+# Whoever updates a row leaves the number of his transaction in it, and a process that is stopped in
+# the middle of one leaves the server waiting for it. One's own role may always be ended.
+_END_SILENT: Final = text("""
+    SELECT pg_terminate_backend(holder.pid)
+    FROM instep_lease AS lease JOIN pg_stat_activity AS holder ON holder.backend_xid = lease.xmax
+    WHERE lease.consumer = :consumer AND holder.usename = current_user
+      AND (holder.state LIKE 'idle in transaction%' OR holder.wait_event_type = 'Client')
+      AND clock_timestamp() - holder.state_change > :silent_s * interval '1 second'
+""")
+_SILENT_SHARE: Final = 1 / 4
+_LOCK_SHARE: Final = 1 / 12
+
+
 class Postgres:
     """The dialect of PostgreSQL 13 and later, over psycopg."""
 
@@ -150,6 +163,12 @@ class Postgres:
         # Asked first: whoever may not create schemas may use one that was made for him.
         if schema and not connection.execute(_HAS_SCHEMA, {"name": f'"{schema}"'}).scalar_one():
             connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
+
+    def make_way(self, connection: Connection, consumer: str, lease_s: float) -> None:
+        lock_ms = max(1, int(lease_s * _LOCK_SHARE * 1_000))
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_ms}")
+        silent_s = lease_s * _SILENT_SHARE
+        connection.execute(_END_SILENT, {"consumer": consumer, "silent_s": silent_s})
 
     def members(self, parameter: str) -> str:
         return f"(SELECT jsonb_array_elements_text(CAST(:{parameter} AS jsonb)))"

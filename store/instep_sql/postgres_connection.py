@@ -16,7 +16,8 @@ __all__ = ["connect_arguments", "place", "schema_name"]
 
 _CONNECT_TIMEOUT_S: Final = 10
 _IDLE_IN_TRANSACTION_S: Final = 30
-"""A consumer that is stopped in the middle of a commit gives its locks back after this."""
+"""A consumer that is stopped in the middle of a commit gives its locks back after this, or its
+lease."""
 _TEMP_BUFFERS: Final = "32MB"
 """A large batch stands in memory on its way into the table."""
 _LIBPQ_SYSTEM_ROOTS: Final = 160_000
@@ -52,9 +53,10 @@ def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]
         **_DEAD_PEER,
         **_encryption(url),
     }
+    idle_s = min(_IDLE_IN_TRANSACTION_S, options.lease_s or _IDLE_IN_TRANSACTION_S)
     settings = {
         "statement_timeout": int(options.statement_timeout_s * 1_000),
-        "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION_S * 1_000,
+        "idle_in_transaction_session_timeout": int(idle_s * 1_000),
         "tcp_keepalives_idle": _DEAD_PEER["keepalives_idle"],
         "tcp_keepalives_interval": _DEAD_PEER["keepalives_interval"],
         "tcp_keepalives_count": _DEAD_PEER["keepalives_count"],

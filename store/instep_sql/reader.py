@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.errors import JournalOffError, SinkError
+from instep.lease import LeaseState
 from instep.ports import Census
 from instep.position import Position
 from instep.reading import (
@@ -21,7 +22,7 @@ from instep.reading import (
     StreamStatus,
 )
 from instep.records import Delivery, Kind
-from instep_sql import quarantine, releases, schema, streams, sweep, writer
+from instep_sql import lease, quarantine, releases, schema, streams, sweep, writer
 from instep_sql.database import Database
 from instep_sql.dialects import dialect_of
 from instep_sql.options import SqlOptions
@@ -239,7 +240,18 @@ class SqlReader:
 
         await self._write(work)
 
-    async def _write(self, work: Callable[[Connection], int]) -> int:
+    async def leases(self) -> dict[str, LeaseState]:
+        """See `HoldsLeases`."""
+        return await self._fetch(lease.leases)
+
+    async def ask_to_hand_over(self, consumer: str) -> LeaseState:
+        """See `HoldsLeases`."""
+        where = self._dialect.where
+        return await self._write(
+            lambda connection: lease.ask_to_hand_over(connection, consumer, where)
+        )
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
         if self._shared:
             return await self.database.run(work)
         await self._fetch(lambda _: None)

@@ -186,6 +186,9 @@ class Sqlite:
     def prepare(self, connection: Connection) -> None:
         """Nothing: a writing transaction is alone."""
 
+    def make_way(self, connection: Connection, consumer: str, lease_s: float) -> None:
+        """Nothing: this transaction has the lock already."""
+
     def members(self, parameter: str) -> str:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 

@@ -19,6 +19,7 @@ from instep_sql.audit import SqlAuditMarks
 from instep_sql.database import Database
 from instep_sql.dialect import UnstorableError
 from instep_sql.dialects import dialect_of
+from instep_sql.lease import SqlLease
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.streams import StreamRow
@@ -46,7 +47,8 @@ class SqlStore:
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
     ahead of the entities (rule 1); rule 3 holds entity by entity; of two processes that
-    commit on one stream of one consumer, one gets `FencedError`. Several consumers, streams and
+    commit on one stream of one consumer, one gets `FencedError`; with `lease_s`, whoever does not
+    hold the lease gets `LeaseLostError` for whatever it writes. Several consumers, streams and
     processes may share a database.
 
     Not promised: order between streams; that a reader sees the whole store in one snapshot.
@@ -62,6 +64,17 @@ class SqlStore:
         self._streams: dict[str, StreamRow] = {}
         self._database = Database(self._dialect.writer, self._dialect, "writer")
         self._reader: SqlReader | None = None
+        self._lease: SqlLease | None = None
+        if self.options.lease_s is not None:
+            self._lease = SqlLease(
+                self._database,
+                lambda: self.reader.database,
+                self._dialect,
+                consumer=lambda: self._name,
+                clock_us=clock_us,
+                lease_s=self.options.lease_s,
+                holder=self.options.holder,
+            )
 
     @property
     def reader(self) -> SqlReader:
@@ -84,13 +97,20 @@ class SqlStore:
         """See `instep.ports.KeepsLatest`: only the journal tells of every statement."""
         return self.options.journal is Journal.OFF
 
+    @property
+    def lease(self) -> SqlLease | None:
+        """See `instep.ports.Shared`: with `lease_s`, whoever does not hold it writes nothing."""
+        return self._lease
+
     async def open(self, consumer: str) -> None:
         """Connect, create or upgrade the schema. Raises `SinkError` (`StoreVersionError` for a
         newer one).
         """
         self._consumer = consumer
         self._streams.clear()
-        await self._database.run(lambda connection: schema.migrate(connection, self._dialect))
+        await self._database.run(
+            lambda connection: schema.migrate(connection, self._dialect), guarded=False
+        )
 
     async def known_streams(self) -> list[StreamInfo]:
         """See `KnowsStreams`."""
