@@ -189,8 +189,6 @@ class DidcommListener:
                 status = status_of(refusal)
                 later_s = _RETRY_AFTER_S if status == 503 else 0
                 return Answer(status, refusal, f"the sequence refuses it: {refusal!s}", later_s)
-            if receipt.deviation:
-                reception.deviated("content-changed")
         if headers.sender:
             self._remember(headers)
             await self._heed(headers, reception)
