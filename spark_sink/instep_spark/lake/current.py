@@ -1,0 +1,129 @@
+"""Tables of what exists now: `entities`, and projections of it. MERGE by rule 3, mark and sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from instep.ports import Census
+from instep_spark.lake.batch import Part, Segment, StreamKey, Sweep, of_streams, text
+from instep_spark.lake.decide import ENTITY, counting, ignored, latest, resolved
+from instep_spark.lake.stamp import Progress
+from instep_spark.lake.tables import ENTITIES, Table
+from instep_spark.lake.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Current", "doomed"]
+
+
+def doomed(sweep: Sweep) -> str:
+    """SQL: the sweep removes the row (DESIGN 3, rule 5)."""
+    whose = f"consumer = {text(sweep.stream[0])} AND stream = {text(sweep.stream[1])}"
+    return f"({whose} AND attempt < {sweep.attempt})"
+
+
+class Current(Target):
+    """Current state; `entities` itself, or a subclass that projects some classes."""
+
+    def __init__(self, url: str, table: Table = ENTITIES) -> None:
+        super().__init__(table, url)
+        self._names = [column.name for column in table.columns]
+
+    def project(self, rows: DataFrame) -> DataFrame:
+        """The columns of the table, and `ends`, from rows of `changes`."""
+        return rows.selectExpr("*", "true AS proven")
+
+    def concerns(self, part: Part) -> bool:
+        """Whether anything in the part can change this table."""
+        del part
+        return True
+
+    def apply(self, part: Part, segment: Segment) -> None:
+        """Write, mark and end entities as the rows of the segment say."""
+        spark = segment.rows.sparkSession
+        by_uuid = {key for key in segment.last if self._by_uuid(part, key)}
+        progress = self.after(segment, by_uuid)
+        if not self.concerns(part):
+            self.progress = progress  # durable with the next commit; read again it changes nothing
+            return
+        rows = segment.rows.where(ENTITY)
+        stored = self.read(spark).alias("t").where(of_streams(segment.last))
+        if by_uuid:
+            rows = resolved(rows, stored)
+        fresh = f"NOT {ignored('t', 's')}"
+        if part.backwards or by_uuid:
+            rows, fresh = counting(rows, stored), "true"
+        if part.repeated or by_uuid:
+            rows = latest(rows)
+        if by_uuid and "proven" in self._names:
+            self._prove(spark, segment)
+        self.project(rows).createOrReplaceTempView("instep_latest")
+        self.commit(spark, progress, self._merge(segment.last, fresh, by_uuid=bool(by_uuid)))
+
+    def _by_uuid(self, part: Part, key: StreamKey) -> bool:
+        return self.progress[key].by_uuid or part.surveys[key].keyed > 0
+
+    def _merge(self, keys: Iterable[StreamKey], fresh: str, *, by_uuid: bool) -> str:
+        taken = {name: f"s.`{name}`" for name in self._names}
+        if by_uuid:
+            # The stream's key holds, because a TOMBSTONE may have nothing else.
+            taken["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
+        updates = ", ".join(f"t.`{name}` = {value}" for name, value in taken.items())
+        columns = ", ".join(f"`{name}`" for name in self._names)
+        values = ", ".join(f"s.`{name}`" for name in self._names)
+        return f"""
+            MERGE INTO {self.sql} t USING instep_latest s
+            ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
+               AND {of_streams(keys)}
+            WHEN MATCHED AND {fresh} AND s.ends THEN DELETE
+            WHEN MATCHED AND {fresh} THEN UPDATE SET {updates}
+            WHEN NOT MATCHED AND NOT s.ends THEN INSERT ({columns}) VALUES ({values})
+        """  # noqa: S608 — names of our own table, literals escaped
+
+    def _prove(self, spark: SparkSession, segment: Segment) -> None:
+        """Mark what a baseline shows to exist, also where a newer statement keeps its content."""
+        shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
+        shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
+        shown.withColumnRenamed("max(attempt)", "attempt").createOrReplaceTempView("instep_shown")
+        self.commit(
+            spark,
+            self.progress,
+            f"""MERGE INTO {self.sql} t USING instep_shown s
+                ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
+                WHEN MATCHED AND (t.attempt < s.attempt OR NOT t.proven)
+                THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",  # noqa: S608
+        )
+
+    def census(self, spark: SparkSession, sweeps: list[Sweep]) -> dict[StreamKey, Census]:
+        """For each sweep, how many entities its stream has, and how many would go."""
+        unmarked = " OR ".join(doomed(sweep) for sweep in sweeps)
+        keys = [sweep.stream for sweep in sweeps]
+        counts = spark.sql(f"""
+            SELECT consumer, stream, count(*) AS total, count_if({unmarked}) AS unmarked
+            FROM {self.sql} t WHERE {of_streams(keys)} GROUP BY consumer, stream
+        """).collect()  # noqa: S608 — names of our own table, literals escaped
+        by_stream = {(row.consumer, row.stream): Census(row.total, row.unmarked) for row in counts}
+        return {key: by_stream.get(key, Census(0, 0)) for key in keys}
+
+    def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: Progress) -> None:
+        """Remove what the attempts did not mark (TR-548 ST-2.2 step 7)."""
+        if "proven" in self._names:
+            for sweep in sweeps:
+                if sweep.readable is not None:
+                    # No GET could show them: neither trusted nor dropped. Done again it is the same.
+                    kept = f"{doomed(sweep)} AND NOT {_removed(sweep)}"
+                    marks = f"proven = false, attempt = {sweep.attempt}"
+                    update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"  # noqa: S608
+                    self.commit(spark, self.progress, update)
+        gone = " OR ".join(_removed(sweep) for sweep in sweeps)
+        self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}")  # noqa: S608
+
+
+def _removed(sweep: Sweep) -> str:
+    if sweep.readable is None:
+        return doomed(sweep)
+    if not sweep.readable:
+        return "false"
+    return f"({doomed(sweep)} AND class IN ({', '.join(map(text, sweep.readable))}))"

@@ -1,0 +1,146 @@
+"""What `entity_history` and `alarms` share: rows that are open until a statement or a sweep closes
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from instep_spark.lake.batch import Part, Segment, Sweep, of_streams, text
+from instep_spark.lake.decide import ENTITY, IDENTITY, counting, ignored, resolved
+from instep_spark.lake.stamp import Progress
+from instep_spark.lake.tables import Table
+from instep_spark.lake.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SAME", "Intervals", "moment"]
+
+SAME: Final = """coalesce(
+    NOT earlier.ends AND NOT ends AND earlier.lineage = lineage
+    AND earlier.`partition` = `partition` AND earlier.record_offset = record_offset
+    AND earlier.appended_at = appended_at AND (record_offset >= 0 OR earlier.digest = digest), false)"""
+"""SQL: the row repeats the statement `earlier` (a redelivery, or a new attempt)."""
+
+
+def moment(at_us: int) -> str:
+    """SQL for a time in microseconds since 1970."""
+    return f"timestamp_micros({at_us})"
+
+
+class Intervals(Target):
+    """A table with one open row at most for each entity."""
+
+    def __init__(self, table: Table, url: str, changes: str) -> None:
+        """`changes`: SQL for the landing table."""
+        super().__init__(table, url)
+        self._changes = changes
+
+    def concerns(self, part: Part) -> bool:
+        """Whether anything in the part can change this table."""
+        raise NotImplementedError
+
+    def apply(self, part: Part, segment: Segment) -> None:
+        """Open and close rows as the statements of the segment say."""
+        spark = segment.rows.sparkSession
+        by_uuid = {
+            key for key in segment.last if self.progress[key].by_uuid or part.surveys[key].keyed
+        }
+        progress = self.after(segment, by_uuid)
+        if not self.concerns(part):
+            self.progress = progress  # durable with the next commit; read again it changes nothing
+            return
+        stored = self._open(spark, segment)
+        rows = segment.rows.where(ENTITY)
+        if by_uuid:
+            rows = resolved(rows, stored)
+        if part.backwards or by_uuid:
+            rows = counting(rows, stored)
+        else:
+            known = stored.selectExpr(
+                *IDENTITY,
+                "named_struct('lineage', lineage, 'partition', `partition`, 'record_offset', "
+                "record_offset, 'appended_at', appended_at) AS stored",
+            )
+            joined = rows.join(known, list(IDENTITY), "left").alias("r")
+            rows = joined.where(f"stored IS NULL OR NOT {ignored('stored', 'r')}").drop("stored")
+        rows.createOrReplaceTempView("instep_rows")
+        touched = rows.select(*IDENTITY).distinct()
+        stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
+        self._closed(spark, part, segment).join(
+            touched, list(IDENTITY), "semi"
+        ).createOrReplaceTempView("instep_closed")
+        self.commit(spark, progress, self.merge(segment))
+
+    def merge(self, segment: Segment) -> str:
+        """The statement that brings `instep_rows` into the table; `instep_open` and
+        `instep_closed` have what is stored of their entities.
+        """
+        raise NotImplementedError
+
+    def closed_since(self) -> str:
+        """SQL: the column that tells until when a closed row held."""
+        raise NotImplementedError
+
+    def close(self, sweep: Sweep, at: str) -> str:
+        """The assignments that close a row by a sweep; `at` is SQL for the time."""
+        raise NotImplementedError
+
+    def _open(self, spark: SparkSession, segment: Segment) -> DataFrame:
+        return spark.sql(f"SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)}")  # noqa: S608
+
+    def _closed(self, spark: SparkSession, part: Part, segment: Segment) -> DataFrame:
+        """What ended not before the earliest statement of the part, or shortly before."""
+        times = [s.earliest_us for s in part.surveys.values() if s.earliest_us is not None]
+        since = f"{moment(min(times))} - INTERVAL 1 HOUR" if times else "current_timestamp()"
+        return spark.sql(
+            f"SELECT * FROM {self.sql} t WHERE NOT open AND {self.closed_since()} >= {since} "  # noqa: S608
+            f"AND {of_streams(segment.last)}"
+        )
+
+    def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: Progress) -> None:
+        """Close what is open and was not stated by the attempts (TR-548 ST-2.2 step 7).
+
+        What an attempt stated is read from `changes`: so the table needs no marks of its own, and
+        a realignment that finds everything in place rewrites nothing.
+        """
+        for sweep in sweeps:
+            self._sweep(spark, sweep)
+        self.stamp(spark, progress)
+
+    def _sweep(self, spark: SparkSession, sweep: Sweep) -> None:
+        consumer, stream = map(text, sweep.stream)
+        whose = f"consumer = {consumer} AND stream = {stream}"
+        target = f"t.consumer = {consumer} AND t.stream = {stream}"
+        readable = "true"
+        if sweep.readable is not None:
+            names = ", ".join(map(text, sweep.readable)) or "''"
+            readable = f"{self.class_of_row()} IN ({names})"
+        # It was not in the log when the attempt began to read it.
+        began = spark.sql(
+            f"SELECT unix_micros(min(committed_at)) AS at_us FROM {self._changes} WHERE {whose} "  # noqa: S608
+            f"AND kind IN ('ATTEMPT', 'SWEEP') AND attempt = {sweep.attempt}"
+        ).first()
+        assert began is not None
+        at = moment(began.at_us)
+        self.commit(
+            spark,
+            self.progress,
+            f"""
+            MERGE INTO {self.sql} t USING (
+                SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {whose}) o LEFT ANTI JOIN (
+                    SELECT *, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
+                    FROM {self._changes} WHERE {whose} AND {ENTITY}
+                      AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
+                ) m ON o.id = m.id AND (m.token = '' OR NOT {ignored("o", "m")})
+                WHERE o.ordinal <= {sweep.ordinal} AND {readable}
+            ) s
+            ON t.open AND {target} AND t.id = s.id
+            WHEN MATCHED THEN UPDATE SET {self.close(sweep, at)}
+            """,  # noqa: S608 — names of our own tables, literals escaped
+        )
+
+    def class_of_row(self) -> str:
+        """SQL: the class of an open row `o`."""
+        raise NotImplementedError

@@ -1,0 +1,133 @@
+"""How far a table has come, in the commit that brought it there.
+
+Each commit of the pipeline carries its `Progress` as the commit's user metadata: the table's
+content and the ordinal up to which it follows `changes` move together, whatever checkpoint a stream
+has, and whether it has one. A micro-batch that comes again finds its ordinals behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LateSweep", "Progress", "Stand", "configured", "read_progress"]
+
+_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_CONFIGURATION: Final = {
+    # A commit that changes no row still moves the progress.
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+    # What is merged is read from files that do not change: no copy of it is needed.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+_RECENT_COMMITS: Final = 20
+_KEPT_LATE_SWEEPS: Final = 100
+
+
+class LateSweep(msgspec.Struct, frozen=True):
+    """A sweep that was not made at its place in `changes`: held by the guard (rule 6)."""
+
+    ordinal: int
+    attempt: int
+    applied_ordinal: int | None = None
+    """How far the table had come when it was made after all; None: it is held; -1: never, the sweep
+    of a later attempt took its place.
+    """
+    unmarked: int = 0
+    total: int = 0
+    readable: tuple[str, ...] | None = None
+    """As `Sweep.readable`."""
+
+
+class Stand(msgspec.Struct, frozen=True):
+    """Where a table stands in one stream."""
+
+    ordinal: int = 0
+    """The last row of `changes` that it covers."""
+    late: tuple[LateSweep, ...] = ()
+    by_uuid: bool = False
+    """The stream is joined with a baseline: an entity may have a key and a uuid."""
+
+    def held(self) -> LateSweep | None:
+        """The sweep that waits for a decision."""
+        last = self.late[-1] if self.late else None
+        return last if last is not None and last.applied_ordinal is None else None
+
+    def with_late(self, sweep: LateSweep) -> tuple[LateSweep, ...]:
+        """`late` with this one added or replaced."""
+        others = tuple(one for one in self.late if one.ordinal != sweep.ordinal)
+        return (*others, sweep)[-_KEPT_LATE_SWEEPS:]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    consumer: str
+    stream: str
+    stand: Stand
+
+
+class _Stamp(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
+    streams: list[_Entry]
+
+
+class Progress:
+    """Where a table stands in each stream: (consumer, stream) → `Stand`."""
+
+    def __init__(self, stands: dict[tuple[str, str], Stand] | None = None) -> None:
+        self.stands = dict(stands or {})
+
+    def __getitem__(self, key: tuple[str, str]) -> Stand:
+        return self.stands.get(key, Stand())
+
+    def moved(self, changes: dict[tuple[str, str], Stand]) -> Progress:
+        """This progress with some streams moved."""
+        return Progress({**self.stands, **changes})
+
+    def encode(self) -> str:
+        """As it stands in a commit."""
+        entries = [_Entry(*key, stand) for key, stand in sorted(self.stands.items())]
+        return msgspec.json.encode(_Stamp(entries)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Progress | None:
+        """None for the metadata of somebody else's commit."""
+        try:
+            stamp = msgspec.json.decode(text, type=_Stamp)
+        except msgspec.MsgspecError:
+            return None
+        return cls({(entry.consumer, entry.stream): entry.stand for entry in stamp.streams})
+
+
+def read_progress(spark: SparkSession, target: str) -> Progress:
+    """The progress in the newest commit of `target` (SQL for the table) that carries one."""
+    for limit in (f" LIMIT {_RECENT_COMMITS}", ""):
+        # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}")  # noqa: S608
+        for row in (
+            commits.select("version", "userMetadata").orderBy("version", ascending=False).collect()
+        ):
+            found = Progress.decode(row.userMetadata or "")
+            if found is not None:
+                return found
+    return Progress()
+
+
+@contextmanager
+def configured(spark: SparkSession, progress: Progress) -> Iterator[None]:
+    """Within this, commits of the session carry `progress`."""
+    wanted = {**_CONFIGURATION, _METADATA: progress.encode()}
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)

@@ -1,0 +1,131 @@
+"""What every table of the pipeline is: made once, versioned, and moved only together with its
+progress.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from instep.errors import SinkError, StoreVersionError
+from instep_spark.lake.batch import Segment, StreamKey
+from instep_spark.lake.stamp import Progress, Stand, configured, read_progress
+from instep_spark.lake.tables import LAKE_VERSION, VERSION_PROPERTY, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Target", "place", "table_exists"]
+
+
+def place(url: str, name: str) -> str:
+    """SQL for a table of the lake at `url`."""
+    return f"delta.`{url.rstrip('/')}/{name}`"
+
+
+def table_exists(spark: SparkSession, table: str) -> bool:
+    """Whether a Delta table is there."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 — half a second to import
+
+    try:
+        spark.sql(f"DESCRIBE DETAIL {table}").first()
+    except AnalysisException:
+        return False
+    return True
+
+
+class Target:
+    """One table of the pipeline; subclasses say how rows of `changes` move it."""
+
+    def __init__(self, table: Table, url: str) -> None:
+        self.name = table.name
+        self.table = table
+        self.sql = place(url, table.name)
+        """The table, as SQL names it."""
+        self.progress = self.durable = Progress()
+        self._where = f"{url.rstrip('/')}/{table.name}"
+
+    def open(self, spark: SparkSession) -> None:
+        """Make the table if it is not there, upgrade it if it is older.
+
+        Raises `StoreVersionError` for a newer one and `SinkError` for one of another shape.
+        """
+        if not table_exists(spark, self.sql):
+            parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
+                + (f"PARTITIONED BY ({parted}) " if parted else "")
+                + f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
+                "'delta.enableDeletionVectors' = 'false', "
+                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
+            )
+        self._check_version(spark)
+        self.progress = self.durable = read_progress(spark, self.sql)
+
+    def _skipping(self) -> str:
+        # Statistics of bodies would cost more than they tell.
+        names = {column.name for column in self.table.columns} - {"body", "envelope"}
+        wanted = ("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at")
+        return ",".join(name for name in wanted if name in names)
+
+    def _check_version(self, spark: SparkSession) -> None:
+        detail: Any = spark.sql(f"DESCRIBE DETAIL {self.sql}").first()
+        stated = detail.properties.get(VERSION_PROPERTY, "")
+        if not stated.isdigit():
+            raise SinkError(
+                "this table is not one of instep's",
+                where=self._where,
+                hint="name another lake, or move the table away",
+            )
+        found = int(stated)
+        if found > LAKE_VERSION:
+            raise StoreVersionError(
+                f"the table has version {found}, this instep knows versions up to {LAKE_VERSION}",
+                where=self._where,
+                hint="upgrade instep, or use another lake",
+                found=found,
+                known=LAKE_VERSION,
+            )
+        self._add_columns(spark)
+        if found < LAKE_VERSION:
+            spark.sql(
+                f"ALTER TABLE {self.sql} "
+                f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}')"
+            )
+
+    def _add_columns(self, spark: SparkSession) -> None:
+        """A table of an older version gets the columns that it lacks; what it has stays."""
+        there = {name.lower() for name in spark.sql(f"SELECT * FROM {self.sql} LIMIT 0").columns}  # noqa: S608
+        lacking = [column for column in self.table.columns if column.name not in there]
+        if lacking:
+            added = ", ".join(f"`{column.name}` {column.type}" for column in lacking)
+            spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({added})")
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The table as it is now."""
+        return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
+
+    def commit(self, spark: SparkSession, progress: Progress, statement: str) -> None:
+        """Run a statement that writes the table; `progress` is durable with it."""
+        with configured(spark, progress):
+            spark.sql(statement)
+        self.progress = self.durable = progress
+
+    def settle(self, spark: SparkSession) -> None:
+        """Make durable that rows which do not concern the table lie behind it."""
+        if self.progress.stands != self.durable.stands:
+            self.stamp(spark, self.progress)
+
+    def stamp(self, spark: SparkSession, progress: Progress) -> None:
+        """Make progress durable that changes no row."""
+        self.commit(spark, progress, f"INSERT INTO {self.sql} SELECT * FROM {self.sql} WHERE false")  # noqa: S608
+
+    def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> Progress:
+        """The progress when this segment is written."""
+        moved: dict[StreamKey, Stand] = {}
+        for key, ordinal in segment.last.items():
+            stand = self.progress[key]
+            known = stand.by_uuid or key in (by_uuid or ())
+            moved[key] = msgspec.structs.replace(stand, ordinal=ordinal, by_uuid=known)
+        return self.progress.moved(moved)
