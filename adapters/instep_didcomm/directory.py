@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from instep.errors import SourceError
 from instep_didcomm.documents import Documents
 from instep_didcomm.options import Peer
 from instep_didcomm.refusal import MessageRefusedError
 
 __all__ = ["Directory"]
+
+_HINT: Final = 'peers = [{ did = "did:…", endpoint = "https://…" }]'
 
 
 class Directory:
@@ -33,11 +37,11 @@ class Directory:
             try:
                 found = await self._documents.endpoint(did)
             except MessageRefusedError as error:
-                raise SourceError(error.message, where=did[:120]) from None
+                raise SourceError(error.message, where=did[:120], hint=_HINT) from None
         if not found:
             raise SourceError(
                 "no endpoint is known for this peer",
                 where=did[:120],
-                hint='give it: peers = [{ did = "did:…", endpoint = "https://…" }]',
+                hint=_HINT,
             )
         return found

@@ -32,7 +32,7 @@ AUCTION = {"type": "https://didcomm.org/auction/1.0/*", "sequenced": True}
 PLAIN = "application/didcomm-plain+json"
 
 
-def plain(order: int = 1, **headers: object) -> dict[str, Any]:
+def plain(order: int | None = 1, **headers: object) -> dict[str, Any]:
     """A bid; a header that is None is left out."""
     message = {
         "id": f"bid-{order}",
@@ -40,7 +40,7 @@ def plain(order: int = 1, **headers: object) -> dict[str, Any]:
         "from": "did:ex:alice",
         "thid": "lot-7",
         "sender_order": order,
-        "body": {"amount": 100 * order},
+        "body": {"amount": 100 * (order or 0)},
     }
     return {name: value for name, value in {**message, **headers}.items() if value is not None}
 
