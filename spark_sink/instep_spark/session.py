@@ -22,7 +22,7 @@ from instep_spark.jar import installed_jar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkOptions", "forget_dead_session", "java_version", "open_session"]
+__all__ = ["SparkOptions", "forget_dead_session", "is_running", "java_version", "open_session"]
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -180,6 +180,13 @@ def java_version() -> int | None:
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
     return int(match[1]) if match else None
+
+
+def is_running() -> bool:
+    """Whether this process has a Spark of its own already."""
+    from pyspark import SparkContext  # noqa: PLC0415 — half a second to import
+
+    return SparkContext._active_spark_context is not None  # noqa: SLF001
 
 
 def forget_dead_session() -> None:

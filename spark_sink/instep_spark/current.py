@@ -1,0 +1,126 @@
+"""What current state follows from `changes`, as SQL that DataFusion and Spark both read.
+
+The pipeline on Spark keeps `entities` for everybody; here are the few questions of the alignment
+that cannot wait for it (DESIGN 3, rules 2, 3 and 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from instep.ports import Census
+from instep.records import Record, Statement
+from instep_spark.writer import Writer
+
+__all__ = ["census", "holds_before", "live", "unresolved"]
+
+_LIVE: Final = """
+    SELECT * FROM (
+        SELECT {columns}, class, lineage, attempt, ends, partition, record_offset, appended_at,
+            row_number() OVER (PARTITION BY {entity} ORDER BY lineage DESC, appended_at DESC,
+                record_offset DESC, ordinal DESC) AS place
+        FROM ({stated}) AS stated
+    ) AS ranked
+    WHERE place = 1 AND NOT ends {swept}
+"""
+"""The newest statement of each entity (rule 3) that no end and no sweep has come after."""
+_STATED: Final = """
+    SELECT {columns} FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream}
+        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
+"""
+_BY_KEY: Final = "*"
+_BY_UUID: Final = "*, max(uuid) OVER (PARTITION BY key) AS named"
+_NAMES_UUIDS: Final = """
+    SELECT uuid FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND uuid <> '' LIMIT 1
+"""
+_SWEEPS: Final = """
+    SELECT body, max(attempt) AS attempt FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND kind = 'SWEEP' GROUP BY body
+"""
+_CENSUS: Final = """
+    SELECT count(*) AS total, sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
+    FROM ({live}) AS live
+"""
+_HOLDS_BEFORE: Final = """
+    SELECT count(*) AS held FROM ({live}) AS live
+    WHERE lineage = {lineage} AND token <> '' AND partition = {partition}
+        AND CASE WHEN record_offset >= 0 AND {offset} >= 0 THEN record_offset < {offset}
+                 ELSE appended_at < {appended_at} END
+"""
+_KNOWN: Final = """
+    SELECT DISTINCT key, uuid FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND NOT ends
+        AND (key IN ({names}) OR uuid IN ({names}))
+"""
+
+
+def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -> str:
+    """The query of the live entities of a stream: their newest statements.
+
+    Where statements name uuids (a stream that is aligned from a baseline), rows of one uuid are one
+    entity, and so are those of its keys.
+    """
+    names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
+    swept = ""
+    for row in writer.query(_SWEEPS.format_map(names)).to_pylist():
+        stays = f" OR attempt >= {row['attempt']}"
+        if row["body"] is None:
+            swept += f" AND (false{stays})"
+        else:
+            readable = msgspec.json.decode(row["body"])["readable"]
+            classes = ", ".join(map(writer.text, readable)) or "''"
+            swept += f" AND (class NOT IN ({classes}){stays})"
+    joined = len(writer.query(_NAMES_UUIDS.format_map(names))) > 0
+    return _LIVE.format(
+        columns=columns,
+        entity="CASE WHEN named <> '' THEN named ELSE key END" if joined else "key",
+        stated=_STATED.format(columns=_BY_UUID if joined else _BY_KEY, **names),
+        swept=swept,
+    )
+
+
+def census(writer: Writer, consumer: str, stream: str, attempt: int) -> Census:
+    """Count entities, and those that no attempt from `attempt` on has marked (rule 6)."""
+    query = _CENSUS.format(attempt=attempt, live=live(writer, consumer, stream))
+    row: dict[str, Any] = writer.query(query).to_pylist()[0]
+    return Census(total=row["total"], unmarked=int(row["unmarked"] or 0))
+
+
+def holds_before(
+    writer: Writer, consumer: str, stream: str, record: Statement, lineage: int
+) -> bool:
+    """Whether an entity of this lineage is stored whose record lies before this one (rule 2)."""
+    query = _HOLDS_BEFORE.format(
+        live=live(writer, consumer, stream, "token"),
+        lineage=lineage,
+        partition=writer.text(record.partition),
+        offset=record.offset,
+        appended_at=writer.moment(record.appended_at_us),
+    )
+    return bool(writer.query(query)["held"][0].as_py())
+
+
+def unresolved(
+    writer: Writer, consumer: str, stream: str, records: Sequence[Record]
+) -> tuple[str, ...]:
+    """Keys of header-only ends that name nothing that was stated before (TRUNCATED logs): the
+    baseline may know it by its uuid, which such an end does not tell.
+    """
+    stated: set[str] = set()
+    asked: list[str] = []
+    for record in records:
+        if record.ends and not record.uuid and not record.body and record.key not in stated:
+            asked.append(record.key)
+        elif not record.ends:
+            stated.update((record.key, record.uuid))
+    if not asked:
+        return ()
+    names = ", ".join(map(writer.text, asked))
+    query = _KNOWN.format(consumer=writer.text(consumer), stream=writer.text(stream), names=names)
+    known = {name for row in writer.query(query).to_pylist() for name in row.values()}
+    return tuple(key for key in asked if key not in known)

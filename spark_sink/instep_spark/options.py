@@ -1,0 +1,160 @@
+"""What a user may set for a Delta sink, checked with names and places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from instep.errors import ConfigurationError
+from instep_spark.session import SparkOptions
+
+__all__ = ["SCHEMES", "DeltaOptions"]
+
+SCHEMES: Final = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "adl")
+"""Where a lake may be: a local or mounted folder, or an object store."""
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_DATABASE: Final = r"^[A-Za-z_]\w{0,127}(\.[A-Za-z_]\w{0,127}){0,2}\Z"
+_SECRET_MIN_CHARS: Final = 4
+
+
+class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a Delta sink, and the keys of `[consumers.sink]` with `kind = "delta"`."""
+
+    url: str
+    """The folder that holds the tables: `file:///var/lib/lake`, `s3://bucket/lake`, `gs://…`,
+    `abfss://…`."""
+    writer: Literal["rust", "spark"] = "rust"
+    """`rust`: delta-rs in this process, milliseconds a commit, no Java. `spark`: a SparkSession,
+    for catalogues and clusters."""
+    storage_options: dict[str, str] = {}
+    """Keys of the object store for the `rust` writer, as delta-rs names them (`AWS_REGION` …);
+    the process's environment serves too. Never shown."""
+    spark: SparkOptions = SparkOptions()
+    """Which Spark, for the `spark` writer and for `instep lake`."""
+    database: str = ""
+    """`spark` writer: the database of the session's catalogue that names the tables
+    (`catalog.schema`); empty: they are known by their URL alone."""
+    shared: bool = False
+    """Several consumers land in these tables. Else they belong to the consumer that made them."""
+    commit_interval_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None
+    """Shortest time between the beginnings of two commits: the oldest age of a record that waits
+    for others. None: 0.5 with `rust`, 2 with `spark`."""
+    commit_records: _Positive = 5_000
+    """A batch of this many records waits for no others."""
+    commit_bytes: _Positive = 8 << 20
+    """Nor does one with bodies of this many bytes."""
+    group_records: _Positive = 100_000
+    """Most records of several streams that one commit takes together."""
+    compact_every_commits: Annotated[int, msgspec.Meta(ge=0)] = 200
+    """`rust`: small files are joined, and the log is tidied, after this many commits; 0: never."""
+    log_retention_hours: _Positive = 48
+    """How long the table keeps the log of its versions: a reader may be away for that long."""
+    quarantine_max_records: _Positive = 10_000
+    """Records of one stream in quarantine; when full, commits that bring more are refused."""
+
+    def __repr__(self) -> str:
+        return f"DeltaOptions({self.url!r}, writer={self.writer!r})"
+
+    @property
+    def interval_s(self) -> float:
+        """`commit_interval_s`, or its default for the writer."""
+        if self.commit_interval_s is not None:
+            return self.commit_interval_s
+        return 0.5 if self.writer == "rust" else 2.0
+
+    def location(self, table: str) -> str:
+        """The URL of one table of the lake."""
+        return f"{self.url.rstrip('/')}/{table}"
+
+    def scrubbed(self, text: str) -> str:
+        """A message without any value of the storage's or Spark's configuration."""
+        for value in (*self.storage_options.values(), *self.spark.config.values()):
+            if len(value) >= _SECRET_MIN_CHARS:
+                text = text.replace(value, "***")
+        return text
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], where: str) -> DeltaOptions:
+        """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
+        what fits.
+        """
+        known = cls.__struct_fields__
+        given = {key: value for key, value in options.items() if key != "kind"}
+        for key in given:
+            if key not in known:
+                raise ConfigurationError(
+                    f"unknown key {key!r}",
+                    where=where,
+                    hint=f"known keys: {', '.join(known)}",
+                    key=key,
+                    known=list(known),
+                )
+        if "url" not in given:
+            raise ConfigurationError(
+                "the key 'url' is missing",
+                where=where,
+                hint='for example url = "file:///var/lib/lake"',
+            )
+        try:
+            read = msgspec.convert(given, cls)
+        except msgspec.ValidationError as error:
+            text, _, at = str(error).partition(" - at `$.")
+            key = at.rstrip("`")
+            raise ConfigurationError(
+                f"the key {key!r} is not usable: {text}", where=where, key=key
+            ) from None
+        _check(read, where)
+        return read
+
+
+def _check(options: DeltaOptions, where: str) -> None:
+    problem = _url_problem(options.url)
+    if problem:
+        raise ConfigurationError(
+            f"the key 'url' is not usable: {problem}",
+            where=where,
+            hint='for example url = "file:///var/lib/lake" or "s3://bucket/lake"',
+            key="url",
+        )
+    if options.database and not re.search(_DATABASE, options.database):
+        raise ConfigurationError(
+            "the key 'database' is no name of a database",
+            where=where,
+            hint='for example database = "network" or "main.network"',
+            key="database",
+        )
+    if options.database and options.writer != "spark":
+        raise ConfigurationError(
+            "only Spark knows databases",
+            where=where,
+            hint='add writer = "spark", or leave database out',
+            key="database",
+        )
+    if options.spark.master and options.spark.remote:
+        raise ConfigurationError(
+            "spark.master and spark.remote are both given",
+            where=where,
+            hint="leave one of them out",
+            key="spark",
+        )
+
+
+def _url_problem(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        named = parts.username is not None and parts.password is not None
+    except ValueError:
+        return "it is no URL"
+    if parts.scheme not in SCHEMES:
+        return f"it begins with none of {', '.join(f'{scheme}:' for scheme in SCHEMES)}"
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        return "a local folder is written with three slashes and its whole path"
+    if named or parts.query or parts.fragment:
+        return "keys belong into storage_options or the environment"
+    if "`" in url or not parts.path.strip("/"):
+        return "it names no folder"
+    return ""

@@ -1,0 +1,236 @@
+"""The Delta sink: committed records in the table `changes`, with the position they came from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from instep.errors import SinkError
+from instep.ports import Census, StreamInfo
+from instep.position import Position
+from instep.records import Batch, CommitResult, Statement
+from instep_spark import current
+from instep_spark.facts import Facts
+from instep_spark.grouping import taken, wait_s
+from instep_spark.landing import Landing
+from instep_spark.options import DeltaOptions
+from instep_spark.rust import RustWriter
+from instep_spark.writer import Writer
+
+__all__ = ["DeltaSink", "now_us", "writer_of"]
+
+T = TypeVar("T")
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000
+
+
+def writer_of(options: DeltaOptions) -> Writer:
+    """The writer that the options name, not yet open."""
+    if options.writer == "rust":
+        return RustWriter(options)
+    from instep_spark.spark import SparkWriter  # noqa: PLC0415 — pyspark takes its time to import
+
+    return SparkWriter(options)
+
+
+class DeltaSink:
+    """A sink over Delta tables. Implements `instep.ports.Sink`.
+
+    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
+    ahead of the rows (DESIGN 3, rule 1); each record of an attempt is a row once, as far back as
+    `landed.REMEMBERED_RECORDS`; of two processes that commit on one stream of one consumer, one
+    gets `FencedError`. The event loop never waits for the lake: one worker thread does.
+
+    Not promised: current state, which the pipeline on Spark makes of these rows. What the alignment
+    asks of it (`census`, `holds_before`) is counted from all rows of the stream when it is asked.
+
+    Keyword arguments are those of `DeltaOptions`; `writer` may be a `Writer` itself. Raises
+    `ConfigurationError` for what does not fit.
+    """
+
+    latest_only = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock_us: Callable[[], int] = now_us,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        **options: Any,
+    ) -> None:
+        self.options = DeltaOptions.read({"url": url, **options}, "DeltaSink")
+        self._clock_us = clock_us
+        self._now_s = monotonic_s
+        self._writer = writer_of(self.options)
+        self._landing: Landing | None = None
+        self._facts: Facts | None = None
+        self._consumer: str | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="instep-delta")
+        self._waiting: deque[tuple[Batch, asyncio.Future[CommitResult]]] = deque()
+        self._came = asyncio.Event()
+        self._committer: asyncio.Task[None] | None = None
+        self._last_s = float("-inf")
+
+    async def open(self, consumer: str) -> None:
+        """Create the tables or check that they are this consumer's. Raises `SinkError`."""
+        await self._run(partial(self._writer.open, consumer))
+        self._consumer = consumer
+        self._landing = Landing(self._writer, self.options, consumer, self._clock_us)
+        self._facts = Facts(self._writer, consumer, self._clock_us)
+
+    async def known_streams(self) -> list[StreamInfo]:
+        """See `KnowsStreams`."""
+        return await self._run(self._opened[1].streams)
+
+    async def position(self, stream: StreamInfo) -> Position:
+        """What the table proves; keeps the stream's description in `stream_facts`."""
+        landing, facts = self._opened
+
+        def enter() -> Position:
+            landing.forget()
+            facts.enter(stream)
+            return landing.state(stream.id).position
+
+        return await self._run(enter)
+
+    async def commit(self, batch: Batch) -> CommitResult:
+        """All of the batch in one commit of the table, or nothing. Raises `SinkError`.
+
+        Returns when it is durable. Cancelling leaves it whole or not there; ask `position` which.
+        """
+        _ = self._opened
+        if self._committer is None or self._committer.done():
+            self._committer = asyncio.create_task(self._commit_all(), name="instep delta")
+        answer: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
+        self._waiting.append((batch, answer))
+        self._came.set()
+        return await answer
+
+    async def census(self, stream: str, attempt: int) -> Census:
+        """See `Sink`."""
+        return await self._run(partial(current.census, self._writer, self._name, stream, attempt))
+
+    async def sweep_released(self, stream: str, attempt: int) -> bool:
+        """See `ReleasesSweeps`."""
+        return await self._run(partial(self._opened[1].released, stream, attempt))
+
+    async def holds_before(self, stream: str, record: Statement, lineage: int) -> bool:
+        """See `Sink`."""
+        return await self._run(
+            partial(current.holds_before, self._writer, self._name, stream, record, lineage)
+        )
+
+    async def close(self) -> None:
+        """Wait for a commit that is under way; one that has not begun is not made."""
+        if self._committer is not None:
+            self._committer.cancel()
+            await asyncio.gather(self._committer, return_exceptions=True)
+        while self._waiting:
+            self._waiting.popleft()[1].cancel()
+        facts = self._facts
+
+        def end() -> None:
+            try:
+                if facts is not None:
+                    facts.flush()
+            finally:
+                self._writer.close()
+
+        try:
+            await self._run(end)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<DeltaSink {self.options.url} consumer={self._consumer!r}>"
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _commit_all(self) -> None:
+        """Commit what waits, for ever; under load the next group gathers while one is written."""
+        while True:
+            while not self._waiting:
+                self._came.clear()
+                await self._came.wait()
+            # What came meanwhile counts for the decision, too.
+            while delay_s := wait_s(
+                self.options, [batch for batch, _ in self._waiting], self._now_s() - self._last_s
+            ):
+                self._came.clear()
+                try:
+                    async with asyncio.timeout(delay_s):
+                        await self._came.wait()
+                except TimeoutError:
+                    break
+            await self._commit_group()
+
+    async def _commit_group(self) -> None:
+        batches = [batch for batch, _ in self._waiting]
+        count = taken(self.options, batches, groups=self._writer.groups)
+        group = [self._waiting.popleft() for _ in range(count)]
+        # A caller that has gone away meanwhile asked for nothing.
+        group = [(batch, answer) for batch, answer in group if not answer.done()]
+        if not group:
+            return
+        self._last_s = self._now_s()
+        try:
+            results = await self._run(partial(self._land, [batch for batch, _ in group]))
+        except asyncio.CancelledError:
+            for _, answer in group:
+                answer.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+            for _, answer in group:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for (_, answer), result in zip(group, results, strict=True):
+            if answer.done():
+                continue
+            if isinstance(result, SinkError):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+    def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
+        landing, facts = self._opened
+        results = landing.commit(batches)
+        for batch in batches:
+            if batch.deviations:
+                facts.count(batch.stream, batch.deviations)
+        return results
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run in the worker thread; a commit that has begun comes to its end, whoever waits."""
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.shield(future)
+
+    @property
+    def _opened(self) -> tuple[Landing, Facts]:
+        if self._landing is None or self._facts is None:
+            raise SinkError(
+                "the lake is not open",
+                where=self.options.url,
+                hint="call open(consumer) first",
+            )
+        return self._landing, self._facts
+
+    @property
+    def _name(self) -> str:
+        _ = self._opened
+        assert self._consumer is not None
+        return self._consumer

@@ -1,0 +1,347 @@
+"""The Delta sink on real tables, with both writers; read back by delta-rs."""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from instep.errors import ConfigurationError, FencedError, SinkError, StoreVersionError
+from instep.position import Position
+from instep.records import Kind, Record, SweepStep, Unreadable
+from instep_spark import DeltaSink
+from instep_spark.changes import CHANGES, arrow_schema, ddl
+from tests.instep_spark.lakes import Stage, rows, stage, url_of
+from tests.instep_sql.made import BASELINE, ended, info, said, shown
+
+SPARK = pytest.param("spark", marks=pytest.mark.spark)
+
+
+@pytest.fixture(params=["rust", SPARK])
+def writer(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of a writer; the session of all tests serves the one that needs it."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+        return {"writer": "spark", "spark": {"master": "local[2]"}}
+    return {"writer": "rust"}
+
+
+@pytest.mark.asyncio
+async def test_rows_and_position_are_one_commit(tmp_path: Path, writer: dict[str, Any]) -> None:
+    url = url_of(tmp_path)
+    envelope = b'{"event-time-stamp":"2026-01-01T00:00:00.5Z","parent-address":["a",{"b":1}]}'
+    async with stage(url, **writer) as at:
+        assert at.position == Position()
+        result = await at.commit(said("a", 1, envelope=envelope), said("b", 2), ended("a", 3))
+        assert (result.written, result.deleted) == (2, 1)
+        await at.commit()
+        left = at.position
+    found = rows(url)
+    assert [(row["ordinal"], row["kind"], row["key"]) for row in found] == [
+        (1, "ATTEMPT", ""),
+        (2, "CREATE_UPDATE", "a"),
+        (3, "CREATE_UPDATE", "b"),
+        (4, "DELETE", "a"),
+        (5, "POSITION", ""),
+    ]
+    assert [row["position"] is not None for row in found] == [False, False, False, True, True]
+    first = found[1]
+    assert (first["token"], first["record_offset"], first["body"]) == ("t1", 1, '{"at":1}')
+    assert first["appended_at"].microsecond == 1
+    assert first["event_at"].isoformat() == "2026-01-01T00:00:00.500000+00:00"
+    assert first["parent_address"] == '["a",{"b":1}]'
+    assert (found[3]["body"], found[3]["ends"], first["ends"]) == (None, True, False)
+    async with stage(url, **writer) as again:
+        assert again.position == left
+
+
+@pytest.mark.asyncio
+async def test_a_second_process_is_fenced(tmp_path: Path, writer: dict[str, Any]) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, **writer) as one, stage(url, **writer) as two:
+        await one.commit(said("a", 1))
+        with pytest.raises(FencedError, match="another process has committed"):
+            await two.commit(said("a", 1), said("b", 2))
+        await one.commit(said("b", 2))
+    assert [row["key"] for row in rows(url)] == ["", "a", "b"]
+
+
+@pytest.mark.asyncio
+async def test_batches_of_other_streams_are_not_held_back(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with DeltaSink(url, commit_interval_s=0.2) as sink:
+        await sink.open("c")
+        stages = [Stage(sink, i, await sink.position(i)) for i in map(info, ("s1", "s2", "s3"))]
+        await asyncio.gather(*[one.commit(said("a", 1)) for one in stages])
+        before = DeltaTable(f"{url}/changes").version()
+        stages[1].position = Position(ordinal=7)
+        results = await asyncio.gather(
+            *[one.commit(said("b", 2)) for one in stages], return_exceptions=True
+        )
+        assert isinstance(results[1], FencedError)
+        assert [isinstance(result, Exception) for result in results] == [False, True, False]
+        assert DeltaTable(f"{url}/changes").version() == before + 1, "one commit for both"
+    counts = Counter(row["stream"] for row in rows(url))
+    assert counts == {"s1": 3, "s2": 2, "s3": 3}
+
+
+@pytest.mark.asyncio
+async def test_a_record_delivered_again_is_a_row_once(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    batch = [said("a", 1), said("b", 2), ended("b", 3), ended("b", 3, Kind.TOMBSTONE)]
+    async with stage(url) as at:
+        await at.commit(*batch[:3])
+    async with stage(url) as at:
+        # A provider that goes on at our token itself; the TOMBSTONE shares it and is new.
+        await at.commit(batch[2], batch[3], said("c", 4), said("c", 4), batch[1])
+        at.attempt = 2
+        await at.commit(*batch)
+    found = [(row["attempt"], row["kind"], row["key"]) for row in rows(url) if row["key"]]
+    once = [(said_.kind.name, said_.key) for said_ in batch]
+    assert [(kind, key) for attempt, kind, key in found if attempt == 1] == [
+        *once,
+        ("CREATE_UPDATE", "c"),
+    ]
+    assert [(kind, key) for attempt, kind, key in found if attempt == 2] == once
+
+
+@pytest.mark.asyncio
+async def test_a_log_without_offsets_is_known_by_its_tokens(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    first, second = said("a", 1, offset=-1), said("a", 2, offset=-1)
+    other = said("a", 2, b'{"other":1}', offset=-1)
+    async with stage(url) as at:
+        await at.commit(first, second)
+    async with stage(url) as at:
+        await at.commit(second, other, other)
+    assert [row["body"] for row in rows(url)[1:]] == ['{"at":1}', '{"at":2}', '{"other":1}']
+
+
+@pytest.mark.asyncio
+async def test_current_state_for_the_guard(tmp_path: Path, writer: dict[str, Any]) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, **writer) as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(1, 6)], ended("k1", 6))
+        at.attempt = 2
+        # An older record of the same log than the one that is stored marks nothing (rule 3).
+        await at.commit(said("k2", 2), said("k3", 7), said("k4", 1))
+        census = await at.sink.census("s1", 2)
+        assert (census.total, census.unmarked) == (4, 2)
+        early = Record("s1", "x", Kind.CREATE_UPDATE, "t", 3, offset=3)
+        assert await at.sink.holds_before("s1", early, 1)
+        assert not await at.sink.holds_before("s1", said("x", 2), 1)
+        assert not await at.sink.holds_before("s1", said("x", 9), 2)
+        result = await at.commit(said("k6", 8), sweep=SweepStep(2))
+        assert result.sweep_done
+        census = await at.sink.census("s1", 2)
+        assert (census.total, census.unmarked) == (3, 0)
+    last = rows(url)[-1]
+    assert (last["kind"], last["attempt"], last["body"]) == ("SWEEP", 2, None)
+
+
+@pytest.mark.asyncio
+async def test_baseline_rows_and_ends_by_an_unknown_name(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, stream=BASELINE) as at:
+        await at.commit(shown("u1", 1), shown("u2", 1), by_uuid=True)
+        await at.commit(said("key-1", 2, uuid="u1"), by_uuid=True)
+        assert (await at.sink.census("s1", 1)).total == 2
+        result = await at.commit(ended("key-1", 3), ended("u2", 4), ended("odd", 5), by_uuid=True)
+        assert result.unresolved_keys == ("odd",)
+        assert (await at.sink.census("s1", 1)).total == 0
+        at.attempt = 2
+        sweep = SweepStep(2, readable=frozenset({"NODE"}))
+        await at.commit(shown("u3", 6), said("det", 7, entity_class="ODD"), by_uuid=True)
+        at.attempt = 3
+        await at.commit(sweep=SweepStep(3, readable=sweep.readable), by_uuid=True)
+        assert (await at.sink.census("s1", 3)).total == 1, "of a class that no GET shows"
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_read_is_kept_once(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    bad = Unreadable("s1", b"\xff{", "no JSON", "t2")
+    async with stage(url, quarantine_max_records=3) as at:
+        await at.commit(said("a", 1), unreadable=[bad, Unreadable("s1", b"x", "odd \ud800")])
+        await at.commit(said("b\ud800", 2), said("c", 3), unreadable=[bad])
+        with pytest.raises(SinkError, match="quarantine of the stream is full"):
+            await at.commit(said("d", 4), unreadable=[Unreadable("s1", b"y", "odd", "t4")])
+    assert [row["key"] for row in rows(url)[1:]] == ["a", "c"]
+    kept = rows(url, "SELECT * FROM quarantine ORDER BY received_at, raw")
+    assert [row["token"] for row in kept] == [None, "t2", "t2"]
+    assert b"\xff{" in [row["raw"] for row in kept]
+
+
+@pytest.mark.asyncio
+async def test_facts_of_streams_outlive_the_process(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(said("a", 1), deviations={"odd": 2})
+        await at.commit(said("a", 2), deviations={"odd": 3})
+    async with stage(url, stream=info(endpoint="b")) as at:
+        assert await at.sink.known_streams() == [info(endpoint="b")]
+        assert not await at.sink.sweep_released("s1", 1)
+    facts = rows(url, "SELECT fact, name, count FROM stream_facts ORDER BY at")
+    assert [(one["fact"], one["name"], one["count"]) for one in facts] == [
+        ("STREAM", "", 0),
+        ("DEVIATION", "odd", 2),
+        ("DEVIATION", "odd", 3),
+        ("STREAM", "", 0),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_another_consumer_is_refused(tmp_path: Path, writer: dict[str, Any]) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, "east", **writer) as at:
+        await at.commit(said("a", 1))
+    with pytest.raises(SinkError, match="belongs to the consumer 'east'"):
+        async with stage(url, "west", **writer):
+            pass
+    with pytest.raises(SinkError, match="belongs to the consumer 'east'"):
+        async with stage(url, "east", shared=True, **writer):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_consumers_share_a_lake_that_says_so(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, "it's {east}", shared=True) as a, stage(url, "w", shared=True) as b:
+        await asyncio.gather(a.commit(said("a", 1)), b.commit(said("b", 1)))
+        await asyncio.gather(a.commit(said("a", 2)), b.commit(said("b", 2)))
+    async with stage(url, "it's {east}", shared=True) as a:
+        assert a.position.ordinal == 2
+    assert Counter(row["consumer"] for row in rows(url)) == {"it's {east}": 3, "w": 3}
+
+
+@pytest.mark.asyncio
+async def test_tables_of_another_shape_are_refused(tmp_path: Path, writer: dict[str, Any]) -> None:
+    url = url_of(tmp_path)
+    DeltaTable.create(f"{url}/changes", arrow_schema(CHANGES))
+    with pytest.raises(SinkError, match="not made by instep"):
+        async with stage(url, **writer):
+            pass
+    for number, (schema, version, error) in enumerate(
+        [
+            (arrow_schema(CHANGES[:-1]), "1", SinkError),
+            (arrow_schema(CHANGES), "2", StoreVersionError),
+        ]
+    ):
+        url = url_of(tmp_path / str(number))
+        facts = {"instep.schema": version, "instep.consumer": "c"}
+        DeltaTable.create(
+            f"{url}/changes", schema, configuration=facts, raise_if_key_not_exists=False
+        )
+        with pytest.raises(error, match="committed_at" if number == 0 else "version 2"):
+            async with stage(url, **writer):
+                pass
+
+
+@pytest.mark.spark
+@pytest.mark.asyncio
+async def test_both_writers_leave_the_same_table(tmp_path: Path, spark: SparkSession) -> None:
+    del spark
+    left = []
+    both: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("rust", {"writer": "rust"}),
+        ("spark", {"writer": "spark", "spark": {"master": "local[2]"}}),
+    )
+    for (name, options), (_, other) in zip(both, reversed(both), strict=True):
+        url = url_of(tmp_path / name)
+        async with stage(url, clock_us=lambda: 1_700_000_000_000_000, **options) as at:
+            # More than go to Spark as Arrow.
+            await at.commit(*[said(f"k{n}", n) for n in range(1, 12_000)])
+        # What one began the other goes on with.
+        async with stage(url, clock_us=lambda: 1_700_000_000_000_001, **other) as at:
+            assert at.position.ordinal == 1
+            await at.commit(ended("k1", 12_000), sweep=SweepStep(1))
+        table = DeltaTable(f"{url}/changes")
+        left.append((rows(url), table.schema().to_arrow(), table.metadata().configuration))
+        assert not list((tmp_path / name / "lake").glob("_handoff/*"))
+    assert left[0][0] == left[1][0]
+    assert str(left[0][1]) == str(left[1][1])
+    assert left[0][2].items() <= left[1][2].items()
+
+
+@pytest.mark.asyncio
+async def test_others_may_commit_to_the_table_meanwhile(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(said("a", 1))
+        foreign = DeltaTable(f"{url}/changes")
+        await at.commit(said("b", 2))
+        foreign.optimize.compact()
+        await at.commit(said("c", 3))
+        write_deltalake(f"{url}/changes", foreign.to_pyarrow_table().slice(0, 0), mode="append")
+        await at.commit(said("d", 4))
+    assert [row["key"] for row in rows(url)[1:]] == list("abcd")
+
+
+@pytest.mark.asyncio
+async def test_small_files_are_joined(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, compact_every_commits=10) as at:
+        for turn in range(1, 31):
+            await at.commit(said("a", turn))
+        assert len(DeltaTable(f"{url}/changes").file_uris()) == 1
+    async with stage(url) as at:
+        assert at.position.ordinal == 30
+    assert [row["ordinal"] for row in rows(url)] == list(range(1, 32))
+
+
+@pytest.mark.asyncio
+async def test_the_event_loop_goes_on_while_a_commit_is_made(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        turns = 0
+        body = b'"' + b"x" * 1_000 + b'"'
+        task = asyncio.create_task(at.commit(*[said(f"k{n}", n, body) for n in range(1, 50_000)]))
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await task
+    assert turns > 100
+
+
+@pytest.mark.asyncio
+async def test_cancelling_a_commit_leaves_it_whole_or_not_there(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        for turn in range(12):
+            batch = at.batch(*[said(f"k{n}", turn * 50 + n) for n in range(1, 50)])
+            task = asyncio.create_task(at.sink.commit(batch))
+            until = time.perf_counter() + turn / 2_000
+            while time.perf_counter() < until:
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            at.position = await at.sink.position(at.stream)
+            count = len(rows(url))
+            assert count == (49 * at.position.ordinal + 1 if at.position.ordinal else 0)
+
+
+@pytest.mark.asyncio
+async def test_no_access_and_no_lake(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="not open — call open"):
+        await DeltaSink(url_of(tmp_path)).commit(Stage.batch(Stage(None, info(), Position())))  # type: ignore[arg-type]
+    (tmp_path / "lake").write_text("a file where the folder should be")
+    with pytest.raises(SinkError):
+        async with stage(url_of(tmp_path)):
+            pass
+
+
+def test_ddl_is_what_arrow_has() -> None:
+    assert ddl(CHANGES).count(",") == len(arrow_schema(CHANGES)) - 1
+
+
+def test_secrets_do_not_show() -> None:
+    sink = DeltaSink("s3://bucket/lake", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter22"})
+    assert "hunter22" not in repr(sink) + repr(sink.options)
+    assert sink.options.scrubbed("no: hunter22") == "no: ***"
+    with pytest.raises(ConfigurationError, match="keys belong into storage_options") as caught:
+        DeltaSink("s3://key:hunter22@bucket/lake")
+    assert "hunter22" not in str(caught.value)
