@@ -61,6 +61,7 @@ class SequenceChange(msgspec.Struct):
 class MessageGroup(msgspec.Struct):
     """One transaction of the reception."""
 
+    now_us: int
     changes: list[SequenceChange]
     handled: bool
     """Whether released messages wait for a handler; else they are delivered to the store."""
@@ -119,8 +120,10 @@ class MessageStore(OutboxStore, Protocol):
     to `open` it goes on, and the other gets `FencedError`.
     """
 
-    async def open(self, kind: str) -> None:
-        """Take over; `kind` is the source plug-in whose messages these are."""
+    async def open(self, kind: str, *, handled: bool) -> None:
+        """Take over; `kind` is the source plug-in whose messages these are. Without a handler, what
+        still waits for one is delivered to the store.
+        """
         ...
 
     async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:

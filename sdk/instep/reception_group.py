@@ -102,9 +102,8 @@ class Group:
         if self.changed:
             count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
             deviations = {**deviations, OTHER_CONTENT: count}
-        return MessageGroup(
-            [part.finish() for part in self._parts.values()], self._handled, deviations
-        )
+        changes = [part.finish() for part in self._parts.values()]
+        return MessageGroup(self._now_us, changes, self._handled, deviations)
 
     def committed(self) -> None:
         """The group is durable: the sequences claim it."""

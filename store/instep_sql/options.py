@@ -53,6 +53,14 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     at most, another does. None: only one may be started."""
     holder: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     """What others call this process while it holds the lease; None: its host and process id."""
+    messages_retention_records: _Positive | None = None
+    """Delivered messages kept in `instep_message`, the newest ones; None: all."""
+    messages_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Delivered messages older than this are removed; None: age does not matter."""
+    dedup_max_records: _Positive = 1_000_000
+    """Identifiers of unsequenced messages that are remembered, the newest ones …"""
+    dedup_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """… and for how long; None: age does not matter."""
     synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits (data and position together) when the power fails, or the
     PostgreSQL server."""

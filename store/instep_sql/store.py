@@ -20,6 +20,7 @@ from instep_sql.database import Database
 from instep_sql.dialect import UnstorableError
 from instep_sql.dialects import dialect_of
 from instep_sql.lease import SqlLease
+from instep_sql.messages import SqlMessages
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.streams import StreamRow
@@ -168,6 +169,10 @@ class SqlStore:
                 )
             self._streams[stream] = row
         return row
+
+    def messages(self) -> SqlMessages:
+        """See `instep.message_store.KeepsMessages`."""
+        return SqlMessages(self._database, self._dialect, self.options, self._name, self._clock_us)
 
     async def census(self, stream: str, attempt: int) -> Census:
         """Count entities, and those that no attempt from `attempt` on has marked (rule 6)."""

@@ -1,0 +1,208 @@
+"""The durable inbox of a consumer in a SQL database. Implements `instep.message_store`."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from instep.errors import SinkError
+from instep.message_store import (
+    Deliver,
+    Deliveries,
+    DueSequences,
+    MessageGroup,
+    StoredSequence,
+)
+from instep.messages import Message
+from instep.outbox import OutboxState
+from instep_sql import inbox, outbox, sequences, streams
+from instep_sql.database import Database
+from instep_sql.deliveries import deliver, expected
+from instep_sql.dialect import Dialect
+from instep_sql.options import SqlOptions
+
+__all__ = ["SqlMessages"]
+
+_NUMBERS_KEPT: Final = 100_000
+"""Most scopes whose row is known without asking."""
+
+
+class SqlMessages:
+    """Implements `instep.message_store.MessageStore`; the store gives it its database.
+
+    Promised: a group is whole or not there; of two processes that receive for one consumer, the
+    earlier one gets `FencedError` with its next transaction.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        dialect: Dialect,
+        options: SqlOptions,
+        consumer: str,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._database = database
+        self._dialect = dialect
+        self._options = options
+        self._consumer = consumer
+        self._clock_us = clock_us
+        self._trimmer = inbox.Trimmer(dialect, options)
+        self._owner = uuid.uuid4().hex
+        self._no: int | None = None
+        self._numbers: dict[str, int] = {}
+        self._marks = random.Random(self._owner)
+
+    def __repr__(self) -> str:
+        return f"<SqlMessages {self._dialect.where} consumer={self._consumer!r}>"
+
+    async def open(self, kind: str, *, handled: bool) -> None:
+        """See `MessageStore`."""
+
+        def work(connection: Connection) -> int:
+            now_us = self._clock_us()
+            no = sequences.enter(connection, self._consumer, self._owner, kind, now_us)
+            if not handled:
+                inbox.deliver_waiting(connection, self._dialect, no, now_us)
+            return no
+
+        self._no = await self._database.run(work)
+
+    async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
+        """See `MessageStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: sequences.load(connection, self._dialect, no, scopes)
+        )
+
+    async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        """See `MessageStore`."""
+
+        def work(connection: Connection) -> set[tuple[str, str]]:
+            numbers = self._known_numbers(connection, {message.scope for message in messages})
+            return inbox.seen(connection, numbers, messages)
+
+        return await self._database.run(work)
+
+    async def commit(self, group: MessageGroup) -> None:
+        """See `MessageStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+        no, _ = place
+        messages = sum(len(c.keep) + len(c.release) + len(c.passed) for c in group.changes)
+
+        def work(connection: Connection) -> dict[str, int]:
+            sequences.fence(
+                connection,
+                self._dialect,
+                place,
+                mark=mark,
+                messages=messages,
+                now_us=group.now_us,
+            )
+            sequences.write(connection, no, group)
+            numbers = self._known_numbers(connection, {c.scope for c in group.changes})
+            inbox.change_inbox(connection, self._dialect, group, numbers)
+            if group.deviations:
+                streams.count_deviations(connection, no, group.deviations)
+            self._trimmer.trim(connection, messages, group.now_us)
+            return numbers
+
+        numbers = await self._database.run(
+            work, committed=lambda connection: sequences.stands_at(connection, place, mark)
+        )
+        # Not before: a row that was rolled back has no number.
+        if len(self._numbers) > _NUMBERS_KEPT:
+            self._numbers.clear()
+        self._numbers.update(numbers)
+
+    async def due(self, now_us: int, limit: int) -> DueSequences:
+        """See `MessageStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: sequences.due(connection, no, now_us, limit)
+        )
+
+    async def deliver(self, handler: Deliver, now_us: int, limit_messages: int) -> Deliveries:
+        """See `MessageStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+        look = await self._database.run(lambda connection: expected(connection, place[0]))
+        if look.next_us is None or look.next_us > now_us:
+            # Nothing is written as long as there is nothing to do.
+            return Deliveries(next_us=look.next_us, blocked=look.blocked)
+        async with self._database.transaction() as transaction:
+            await transaction.run(
+                lambda connection: sequences.fence(
+                    connection, self._dialect, place, mark=mark, messages=0, now_us=now_us
+                )
+            )
+            return await deliver(
+                transaction,
+                self._dialect,
+                self._options,
+                place[0],
+                handler,
+                now_us=now_us,
+                limit_messages=limit_messages,
+            )
+
+    # -- what we send ----------------------------------------------------------------------------
+
+    async def outboxes(self) -> Sequence[str]:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(lambda connection: outbox.scopes(connection, no))
+
+    async def load_outbox(self, scope: str) -> OutboxState | None:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(lambda connection: outbox.load(connection, no, scope))
+
+    async def save_outbox(
+        self,
+        scope: str,
+        state: OutboxState,
+        before: OutboxState,
+        bodies: Mapping[int, bytes] | None = None,
+    ) -> None:
+        """See `OutboxStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+
+        def work(connection: Connection) -> None:
+            sequences.fence(
+                connection, self._dialect, place, mark=mark, messages=0, now_us=self._clock_us()
+            )
+            outbox.save(connection, self._dialect, place[0], scope, state, before, bodies or {})
+
+        await self._database.run(
+            work, committed=lambda connection: sequences.stands_at(connection, place, mark)
+        )
+
+    async def outbox_bodies(self, scope: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: outbox.bodies(connection, no, scope, numbers)
+        )
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _known_numbers(self, connection: Connection, scopes: Collection[str]) -> dict[str, int]:
+        """Scope → row, asking for those that are not known; nothing is remembered here."""
+        known = {scope: self._numbers[scope] for scope in scopes if scope in self._numbers}
+        if len(known) < len(scopes):
+            assert self._no is not None
+            rest = [scope for scope in scopes if scope not in known]
+            known |= sequences.numbers_of(connection, self._dialect, self._no, rest)
+        return known
+
+    @property
+    def _place(self) -> tuple[int, str]:
+        if self._no is None:
+            raise SinkError(
+                "the inbox is not open", where=self._dialect.where, hint="call open(kind) first"
+            )
+        return self._no, self._owner

@@ -1,0 +1,46 @@
+"""Writes many rows with few statements: the driver gives up the interpreter's lock once a
+statement, and a thread that does so for each row waits for it each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+__all__ = ["insert_rows", "row_values"]
+
+_MOST_ROWS: Final = 64
+"""Of one statement; a database takes some ten thousand parameters."""
+
+
+def insert_rows(
+    connection: Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = ""
+) -> None:
+    """`INSERT INTO {into} VALUES … {then}`, in the order of the rows."""
+    first = 0
+    while first < len(rows):
+        # Powers of two, so that there are few different statements to prepare.
+        size = min(_MOST_ROWS, 1 << ((len(rows) - first).bit_length() - 1))
+        some = rows[first : first + size]
+        statement = _statement(connection.dialect.paramstyle, into, len(some[0]), size, then)
+        connection.exec_driver_sql(statement, tuple(chain.from_iterable(some)))
+        first += size
+
+
+def row_values(connection: Connection, columns: int, rows: int) -> str:
+    """`(?, ?), (?, ?)` in the words of the driver."""
+    return _marks(connection.dialect.paramstyle, columns, rows)
+
+
+def _marks(style: str, columns: int, rows: int) -> str:
+    mark = "?" if style == "qmark" else "%s"
+    return ", ".join([f"({', '.join([mark] * columns)})"] * rows)
+
+
+@lru_cache(maxsize=256)
+def _statement(style: str, into: str, columns: int, rows: int, then: str) -> str:
+    return f"INSERT INTO {into} VALUES {_marks(style, columns, rows)} {then}"  # noqa: S608 — constants only
