@@ -30,7 +30,8 @@ _DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
 _DROP_ALL: Final = text("DELETE FROM instep_quarantine")
 _DROP_STREAM: Final = text("""
     DELETE FROM instep_quarantine
-    WHERE stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
+    WHERE scope = :stream
+       OR scope IS NULL AND stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
 """)
 _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
 

@@ -22,9 +22,10 @@ from instep.reading import (
     StreamStatus,
 )
 from instep.records import Delivery, Kind
-from instep_sql import lease, quarantine, releases, schema, streams, sweep, writer
+from instep_sql import lease, message_reader, quarantine, releases, schema, streams, sweep, writer
 from instep_sql.database import Database
 from instep_sql.dialects import dialect_of
+from instep_sql.message_reader import MessageReading
 from instep_sql.options import SqlOptions
 
 __all__ = ["SqlReader"]
@@ -39,10 +40,10 @@ _STREAMS: Final = text("""
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
-    FROM instep_stream AS s ORDER BY s.consumer, s.stream
+    FROM instep_stream AS s WHERE s.phase <> 'receiving' ORDER BY s.consumer, s.stream
 """)
 _PAGE: Final = """
-    SELECT t.*, s.consumer, s.stream
+    SELECT t.*, s.consumer, {stream} AS stream
     FROM {table} AS t JOIN instep_stream AS s ON s.id = t.stream_no
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
@@ -58,7 +59,7 @@ _QUARANTINED: Final = text("""
 """)
 
 
-class SqlReader:
+class SqlReader(MessageReading):
     """Reads beside the consumer that writes. Implements `StoreReader`; raises `SinkError`.
 
     Reading is by pages in the order of arrival: an entity that is there all the time is shown once,
@@ -158,8 +159,10 @@ class SqlReader:
         id: int | None = None,
     ) -> AsyncIterator[Quarantined]:
         """Records in quarantine, oldest first; one by its id."""
-        wanted = {"stream": ("s.stream", stream), "id": ("t.id", id)}
-        async for row in self._pages("instep_quarantine", "id", 0, wanted):
+        # A message stands under its sequence, the row of which the consumer's row stands for.
+        of = "coalesce(t.scope, s.stream)"
+        wanted = {"stream": (of, stream), "id": ("t.id", id)}
+        async for row in self._pages("instep_quarantine", "id", 0, wanted, stream=of):
             yield Quarantined(
                 id=row.id,
                 stream=row.stream,
@@ -216,6 +219,7 @@ class SqlReader:
 
         def work(connection: Connection) -> int:
             schema.migrate(connection, self._dialect)
+            message_reader.forget(connection, ids, stream, self._clock_us())
             return quarantine.drop(connection, ids, stream)
 
         return await self._write(work)
@@ -262,14 +266,26 @@ class SqlReader:
             await writing.close()
 
     async def _pages(
-        self, table: str, order: str, after: int, wanted: dict[str, tuple[str, Any]]
+        self,
+        table: str,
+        order: str,
+        after: int,
+        wanted: dict[str, tuple[str, Any]],
+        stream: str = "s.stream",
     ) -> AsyncIterator[Row[Any]]:
         given = {name: value for name, (_, value) in wanted.items() if value is not None}
         conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given])
-        query = text(_PAGE.format(table=table, id=order, conditions=conditions))
+        query = _PAGE.format(table=table, id=order, conditions=conditions, stream=stream)
+        async for row in self._paged(query, order, after, given):
+            yield row
+
+    async def _paged(
+        self, query: str, order: str, after: int, given: dict[str, Any]
+    ) -> AsyncIterator[Row[Any]]:
+        found = text(query)
         while True:
             values = {"after": after, "size": _PAGE_RECORDS, **given}
-            rows = await self._fetch(lambda connection: connection.execute(query, values).all())  # noqa: B023
+            rows = await self._fetch(lambda connection: connection.execute(found, values).all())  # noqa: B023
             for row in rows:
                 yield row
             if len(rows) < _PAGE_RECORDS:

@@ -34,7 +34,10 @@ _FIND: Final = text("""
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
-_KNOWN: Final = text("SELECT info FROM instep_stream WHERE consumer = :consumer ORDER BY id")
+_KNOWN: Final = text("""
+    SELECT info FROM instep_stream
+    WHERE consumer = :consumer AND phase <> 'receiving' ORDER BY id
+""")
 _INSERT: Final = text("""
     INSERT INTO instep_stream (consumer, stream, position, token, appended_at_us, phase, attempt,
                                ordinal, records, info, deviations, journal, updated_at_us)
