@@ -61,7 +61,7 @@ async def test_the_example_of_the_specification() -> None:
 @pytest.mark.asyncio
 async def test_what_a_peer_reports_missing_is_sent_again_with_sent_count() -> None:
     async with wire() as bob:
-        options = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
+        options: dict[str, Any] = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
         # The timer of the outbox is far away: only the report has anything sent again.
         outbox, clock = {"resend_after_s": 1_000}, [1_800_000_000.0]
         async with serving(now=lambda: clock[0], **options, outbox=outbox) as (alice, reception):
@@ -91,7 +91,7 @@ async def test_what_a_peer_reports_missing_is_sent_again_with_sent_count() -> No
 @pytest.mark.asyncio
 async def test_a_report_that_cannot_be_is_told_and_changes_nothing() -> None:
     async with wire() as bob:
-        options = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
+        options: dict[str, Any] = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
         async with serving(**options) as (alice, reception):
             talk = (await alice.sender()).conversation([BOB])
             await talk.send(BID, {})
@@ -110,7 +110,7 @@ async def test_a_report_that_cannot_be_is_told_and_changes_nothing() -> None:
 @pytest.mark.asyncio
 async def test_who_asks_is_told_what_was_received() -> None:
     async with wire() as alice:
-        options = {"did": BOB, "peers": [{"did": ALICE, "endpoint": alice.url}]}
+        options: dict[str, Any] = {"did": BOB, "peers": [{"did": ALICE, "endpoint": alice.url}]}
         async with serving(**options, ack_delay_s=0.05) as (bob, _):
             for order in (1, 3):
                 await post(bob.address, plain(order, please_ack=[""]))
@@ -125,7 +125,7 @@ async def test_who_asks_is_told_what_was_received() -> None:
 @pytest.mark.asyncio
 async def test_what_a_sequence_wants_is_sent_to_the_peer() -> None:
     async with wire() as alice:
-        options = {"did": BOB, "peers": [{"did": ALICE, "endpoint": alice.url}]}
+        options: dict[str, Any] = {"did": BOB, "peers": [{"did": ALICE, "endpoint": alice.url}]}
         async with serving(**options) as (bob, _):
             await post(bob.address, plain(2))
             await bob.carry_out(f"lot-7 {ALICE}", AskResend([(1, 1)]))
@@ -177,13 +177,13 @@ async def pair(folder: Path, **options: Any) -> AsyncIterator[tuple[Any, Any, An
     """Alice and Bob with keys; what Alice sends to Bob goes over a wire that can be faulty."""
     (alice_did, alice_keys), (bob_did, bob_keys) = new_identity(), new_identity()
     async with wire() as link:
-        at_alice = {
+        at_alice: dict[str, Any] = {
             "secrets_file": keys_file(folder, "alice", alice_keys),
             "peers": [{"did": bob_did, "endpoint": link.url}],
             "outbox": QUICK,
         }
         async with serving(**at_alice, **options) as (alice, at_a):
-            at_bob = {
+            at_bob: dict[str, Any] = {
                 "secrets_file": keys_file(folder, "bob", bob_keys),
                 "peers": [{"did": alice_did, "endpoint": alice.address}],
                 "ack_delay_s": 0.02,
@@ -215,7 +215,7 @@ async def test_over_a_faulty_link_everything_arrives_in_order_and_is_acknowledge
 async def test_after_a_restart_what_was_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
     did, keys = new_identity()
     async with wire() as bob:
-        options = {
+        options: dict[str, Any] = {
             "secrets_file": keys_file(tmp_path, "alice", keys),
             "packing": "plain",
             "peers": [{"did": BOB, "endpoint": bob.url}],
@@ -238,7 +238,7 @@ async def test_after_a_restart_what_was_not_acknowledged_is_sent_again(tmp_path:
 @pytest.mark.asyncio
 async def test_a_number_is_not_used_where_storing_failed_or_was_cancelled() -> None:
     async with wire() as bob:
-        options = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
+        options: dict[str, Any] = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
         async with serving(**options) as (alice, reception):
             talk = (await alice.sender()).conversation([BOB])
             reception.outbox.fails = 1
@@ -258,7 +258,7 @@ async def test_a_number_is_not_used_where_storing_failed_or_was_cancelled() -> N
 @pytest.mark.asyncio
 async def test_what_is_never_acknowledged_is_given_up_and_what_is_full_is_refused() -> None:
     async with wire() as bob:
-        options = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
+        options: dict[str, Any] = {"did": ALICE, "peers": [{"did": BOB, "endpoint": bob.url}]}
         outbox = {"resend_after_s": 0.02, "limit_sent_count": 2, "limit_messages": 2}
         async with serving(**options, outbox=outbox) as (alice, _):
             sender = await alice.sender()
@@ -274,7 +274,7 @@ async def test_what_is_never_acknowledged_is_given_up_and_what_is_full_is_refuse
 @pytest.mark.asyncio
 async def test_a_claimed_sender_is_refused_where_proof_is_required(tmp_path: Path) -> None:
     _, keys = new_identity()
-    secrets = {"secrets_file": keys_file(tmp_path, "us", keys)}
+    secrets: dict[str, Any] = {"secrets_file": keys_file(tmp_path, "us", keys)}
     async with serving(**secrets) as (listener, reception):
         status, problem, _ = await post(listener.address, plain())
         assert (status, problem["title"]) == (403, "unauthenticated")

@@ -80,7 +80,7 @@ class Parties:
         self.secrets = [key for did in (ALICE, MALLORY) for key in made[did][1]]
         (folder / "bob.json").write_text(json.dumps({"keys": made[BOB][1]}))
         (folder / "documents.json").write_text(json.dumps(self.documents))
-        self.options = {
+        self.options: dict[str, Any] = {
             "did": BOB,
             "secrets_file": str(folder / "bob.json"),
             "did_documents": [str(folder / "documents.json")],

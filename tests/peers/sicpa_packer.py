@@ -38,13 +38,13 @@ async def pack(config: ResolversConfig, job: dict[str, Any]) -> str:
     plain = PackEncryptedConfig(forward=False)
     packing = job["packing"]
     if packing == "plain":
-        return (await pack_plaintext(config, message)).packed_msg
+        return str((await pack_plaintext(config, message)).packed_msg)
     if packing == "signed":
-        return (await pack_signed(config, message, sender)).packed_msg
+        return str((await pack_signed(config, message, sender)).packed_msg)
     frm = sender if packing in ("authcrypt", "authsigned") else None
     sign = sender if packing in ("anonsigned", "authsigned") else None
     packed = await pack_encrypted(config, message, to, frm, sign, plain)
-    return packed.packed_msg
+    return str(packed.packed_msg)
 
 
 async def main() -> None:
