@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from instep.cli import audit, changes, check, entities, quarantine, run, status, sweep
+from instep.cli import audit, changes, check, entities, handover, quarantine, run, status, sweep
 from instep.cli.ending import DEBUG, ending
 from instep.errors import ConfigurationError
 from instep.plugins import commands
@@ -69,6 +69,7 @@ def _add_commands() -> None:
         "audit": audit.audit,
         "entities": entities.entities,
         "changes": changes.changes,
+        "handover": handover.handover,
     }
     for name, command in own.items():
         app.command(name)(ending(command))

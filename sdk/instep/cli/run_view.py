@@ -130,6 +130,7 @@ class LinesView(View):
                 "state": health.state,
                 "error": health.error,
                 "left": health.left,
+                "pair": msgspec.to_builtins(health.pair),
                 "streams": streams,
             }
             json_line(line, flush=True)
@@ -180,7 +181,7 @@ class LiveView(View):
                     Text(health.state),
                     "",
                     "",
-                    plain_text(health.error),
+                    plain_text("\n".join(_pair(health) + [health.error] * bool(health.error))),
                 )
             for stream in health.streams:
                 table.add_row(*self._cells(health, stream))
@@ -202,6 +203,7 @@ class LiveView(View):
         remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
         remarks += [stream.last_error] if stream.last_error else []
         remarks += [f"left {health.left}"] if health.left else []
+        remarks += _pair(health)
         return (
             plain_text(f"{health.consumer}\n{stream.stream}"),
             aligned,
@@ -217,6 +219,14 @@ class LiveView(View):
             told.append(plain_text(f"  {at}  {about}  {event.kind}: {event.text}"))
             told[-1].no_wrap, told[-1].overflow = True, "ellipsis"
         return told
+
+
+def _pair(health: Health) -> list[str]:
+    """Who consumes, of a pair."""
+    if health.pair is None:
+        return []
+    holder = health.pair.holder or "nobody"
+    return [f"{health.pair.role}; lease held by {holder}, epoch {health.pair.epoch}"]
 
 
 def plain_text(text: str) -> Text:

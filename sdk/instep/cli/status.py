@@ -20,10 +20,14 @@ from instep.cli.store import opened
 from instep.config import default_path, load
 from instep.errors import ConfigurationError
 from instep.fidelity import zone
+from instep.lease import LeaseState
 from instep.plugins import deviations_of, sink_plugin
-from instep.reading import StoreReader, StreamStatus
+from instep.reading import HoldsLeases, StoreReader, StreamStatus
 
 __all__ = ["status"]
+
+Stored = tuple[StreamStatus, LeaseState | None]
+"""A stream, and the lease of its consumer."""
 
 
 def status(
@@ -41,25 +45,30 @@ def status(
     streams = asyncio.run(_stored(store) if store is not None else _configured(config))
     now_us = time.time_ns() // 1_000
     if output is Format.JSONL:
-        for one in streams:
-            json_line(_facts(one, now_us))
+        for one, lease in streams:
+            json_line(_facts(one, lease, now_us))
     else:
         _print(streams, now_us)
 
 
-async def _stored(url: str) -> list[StreamStatus]:
+async def _stored(url: str) -> list[Stored]:
     async with opened(url) as reader:
-        return await reader.streams()
+        return await _read(reader)
 
 
-async def _configured(config: Any) -> list[StreamStatus]:
-    found: list[StreamStatus] = []
+async def _read(reader: StoreReader) -> list[Stored]:
+    leases = await reader.leases() if isinstance(reader, HoldsLeases) else {}
+    return [(one, leases.get(one.consumer)) for one in await reader.streams()]
+
+
+async def _configured(config: Any) -> list[Stored]:
+    found: list[Stored] = []
     for consumer in load(config or default_path()).consumers:
         plugin = sink_plugin(consumer.sink.kind, f"{consumer.sink.where}.kind")
         plugin.check(consumer.sink.options, consumer.sink.where)
         reader: StoreReader = plugin.reader(str(consumer.sink.options.get("url", "")))
         try:
-            found += [one for one in await reader.streams() if one.consumer == consumer.name]
+            found += [one for one in await _read(reader) if one[0].consumer == consumer.name]
         finally:
             await reader.close()
     return found
@@ -78,7 +87,7 @@ def _zone(one: StreamStatus, behind_s: float | None) -> str | None:
     return zone(behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")).value
 
 
-def _facts(one: StreamStatus, now_us: int) -> dict[str, Any]:
+def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str, Any]:
     behind_s = _behind_s(one, now_us)
     explained = deviations_of(str(one.info.get("kind", "")))
     position = one.position
@@ -100,27 +109,31 @@ def _facts(one: StreamStatus, now_us: int) -> dict[str, Any]:
             for kind, count in sorted(one.deviations.items())
         ],
         "updated_at": stamp(one.updated_at_us),
+        "lease": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
     }
 
 
-def _print(streams: Sequence[StreamStatus], now_us: int) -> None:
+def _print(streams: Sequence[Stored], now_us: int) -> None:
     console = Console(highlight=False)
     if not streams:
         console.print("no stream was stored yet")
         return
-    for one in streams:
-        facts = _facts(one, now_us)
+    for one, lease in streams:
+        facts = _facts(one, lease, now_us)
         console.print(Text(plain(f"{one.consumer} / {one.stream}"), style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
-        for name, value in (
+        rows = [
             ("phase", f"{facts['phase']}, attempt {facts['attempt']}"),
             ("position", f"{facts['token'] or 'none yet'}"),
             ("appended", facts["appended_at"] or "—"),
             ("behind", _behind(one, facts)),
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
-        ):
+        ]
+        if lease is not None:
+            rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))
+        for name, value in rows:
             table.add_row(Text(f"  {name}"), Text(plain(value)))
         console.print(table)
         if facts["deviations"]:

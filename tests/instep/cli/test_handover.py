@@ -1,0 +1,42 @@
+"""`instep handover`, beside two consumers of which one is active."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.instep.cli.filled import failed, fill, instep, lines
+from tests.instep.test_pair import contender
+
+LEASE = ("holder", "epoch")
+
+
+@pytest.mark.asyncio
+async def test_the_active_one_hands_over_when_it_is_asked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    asked = ("handover", "--store", url, "--consumer", "test")
+    async with contender(tmp_path, "a") as a:
+        await a.aligned(20)
+        [stream] = lines(
+            await asyncio.to_thread(instep, "status", "--store", url, "--format=jsonl")
+        )
+        assert stream["lease"] == {"holder": "a", "epoch": 1}
+        told = failed(await asyncio.to_thread(instep, *asked), 1)
+        assert "test: nobody took over from a" in told
+        async with contender(tmp_path, "b") as b:
+            moved = await asyncio.to_thread(instep, *asked)
+            assert (moved.exit_code, moved.stdout) == (0, "test: a handed over to b\n")
+            await b.aligned(20)
+            shown = await asyncio.to_thread(instep, "status", "--store", url)
+            assert "lease" in shown.stdout
+            assert "b, epoch" in shown.stdout
+
+
+def test_where_nobody_holds_a_lease_it_says_so(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    told = failed(instep("handover", "--store", url, "--consumer", "east"), 1)
+    assert "nobody holds a lease for the consumer 'east'" in told
+    network, _ = lines(instep("status", "--store", url, "--format", "jsonl"))
+    assert network["lease"] is None
