@@ -23,9 +23,9 @@ operator) only asks for the stream to be opened again, from the start. So a mist
 costs a reading of the log, and can never sweep what exists.
 
 The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
-batch that it returns, `committed`; `tick` from time to time; before both, where the connection can
-tell, until when it was `alive`; after each call carry out `effects`; `closed`. `now_us` is always
-the provider's clock: ours plus the feed's offset.
+batch that it returns, `committed`; `tick` from time to time; before both, where not all silence is
+the provider's, say when you `listened`; after each call carry out `effects`; `closed`. `now_us` is
+always the provider's clock: ours plus the feed's offset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from instep.arrival import Arrival, Arrivals, hole, watched
+from instep.arrival import Arrival, Arrivals, watched
 from instep.batching import advanced, batch_of, opened
 from instep.effects import (
     AskHoldsBefore,
@@ -46,7 +46,7 @@ from instep.effects import (
     TakeCensus,
 )
 from instep.lateness import Lateness
-from instep.opening import Opening, new_attempt, opening
+from instep.opening import Opening, baseline_due, is_gapless, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
 from instep.position import Phase, Position
 from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
@@ -91,7 +91,6 @@ class Alignment:
         self._census_asked = False
         self._held = ""
         """What a held sweep would remove."""
-        self._baseline_due_us: int | None = None
         self._dirty = False
         """The phase moved since the last commit, and no batch has carried it yet."""
 
@@ -128,13 +127,13 @@ class Alignment:
                 self.stream, self.position, another_log=self._opening.another_log, now_us=now_us
             )
             self._dirty = True
+            self.lateness.known_to_us = self.position.known_to_us
             self.asked = ""
             self._another_log = False
-            self.lateness.known_to_us = self.position.known_to_us
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
         self.lateness.opened(now_us)
-        self._arrivals.opened(self.position, resumed=resumed)
+        self._arrivals.opened(self.position, resumed=resumed, gapless=is_gapless(self.stream))
         if resumed:
             if self.asked:
                 self._effects.append(Reopen(self.asked))
@@ -153,7 +152,7 @@ class Alignment:
         """
         self._connected = self.caught_up = False
         self._census_asked = False
-        # What was to be done with this connection must not be done with the next.
+        # What was asked of this connection must not be done with the next.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
         if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
             # The attempt was never made durable: what called for it calls again.
@@ -172,11 +171,13 @@ class Alignment:
         if self._connected:
             self._effects.append(Reopen(reason))
 
-    # -- records ---------------------------------------------------------------------------------
+    def listened(self, since_us: int, until_us: int) -> None:
+        """A silence says something of the log since we do not hold it back, until the last sign of
+        life.
+        """
+        self._progress.listened(since_us, until_us)
 
-    def alive(self, to_us: int) -> None:
-        """The connection was there up to this time; silence beyond it says nothing of the log."""
-        self._progress.alive(to_us)
+    # -- records ---------------------------------------------------------------------------------
 
     def receive(self, delivery: Delivery, now_us: int) -> Batch | None:
         """What to commit for a delivery; None when an effect must be carried out first.
@@ -190,8 +191,6 @@ class Alignment:
             records, found = self._arrivals.sift(records, self.position)
             if found is not None and not self._arrived(*found):
                 return None
-        if records and self._hole(records[0]):
-            return None
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
@@ -238,12 +237,16 @@ class Alignment:
         """Let a held sweep go on."""
         self._move(Event.SWEEP_BEGUN)
 
-    def committed(self, batch: Batch, result: CommitResult, now_us: int) -> None:
+    def committed(self, batch: Batch, result: CommitResult) -> None:
         """The batch is durable. A phase that moved meanwhile is kept for the next one."""
         phase = self.position.phase
         if batch.position.phase is not self.durable.phase:
             self._tell_phase(batch.position)
-        self.position = self.durable = batch.position
+        position = batch.position
+        if result.unresolved_keys:
+            # Tombstones of what only a GET has shown, by names unknown to us. The sink wrote it so.
+            position = msgspec.structs.replace(position, owes_baseline=True)
+        self.position = self.durable = position
         self._dirty = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
@@ -252,9 +255,6 @@ class Alignment:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
                 self._move(Event.SWEPT)
-        if result.unresolved_keys and self._baseline_due_us is None:
-            # A tombstone for something that only a GET has shown, by a name we cannot know.
-            self._baseline_due_us = now_us + int(self.settings.rebaseline_min_s * _US)
 
     def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
         """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
@@ -270,10 +270,8 @@ class Alignment:
             self.position.phase is not Phase.ALIGNING
             and self._progress.silent_s(now_us) >= self.settings.quiet_s
         ):
-            self.lateness.silent(self.settings.quiet_s, self._progress.proven_us(now_us))
-        aligned = self.position.phase is Phase.ALIGNED
-        if aligned and self._baseline_due_us is not None and now_us >= self._baseline_due_us:
-            self._baseline_due_us = None
+            self.lateness.silent(self.settings.quiet_s, self._progress.heard_until(now_us))
+        if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
         self._consider(self.position, now_us)
@@ -293,16 +291,6 @@ class Alignment:
             self._another_log = arrival is Arrival.ANOTHER_LOG
             self.realign(f"the first record after the reconnect shows it: {arrival}")
         return False
-
-    def _hole(self, first: Statement) -> bool:
-        """A truncated log that goes on behind a gap has lost records of ours: a baseline is due."""
-        resumed = not isinstance(self._opening.start, Start)
-        if self.stream.mode is not Mode.BASELINE or not resumed or self._progress.heard:
-            return False
-        reason = hole(first, self.position)
-        if reason:
-            self.realign(reason)
-        return bool(reason)
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
         """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""

@@ -10,7 +10,11 @@ it to the client to see it "in the first record received", ST-2.2 step 4):
   oldest record of the log, because an entity is stored whose record lies before it;
 - **restarted**: anything else that is not after the last committed one.
 
-A fourth is seen on the way: **another log**, where a record lies at or before the last committed
+In a log that is cut off at its old end, and never compacted between, an offset that is left out is
+one that we missed (**hole**): each partition is looked at by itself, whenever its first record
+comes.
+
+Another is seen on the way: **another log**, where a record lies at or before the last committed
 offset of its partition and yet was appended after everything committed. No log can state that of
 itself: it was lost and rebuilt, and its append times say nothing about ours (rule 3). This is
 looked for on a stream opened from its start too: whatever called for that attempt, the log may have
@@ -31,7 +35,7 @@ from enum import StrEnum
 from instep.position import Position, Reference
 from instep.records import Statement
 
-__all__ = ["Arrival", "Arrivals", "classify", "hole", "watched"]
+__all__ = ["Arrival", "Arrivals", "classify", "is_hole", "watched"]
 
 
 class Arrival(StrEnum):
@@ -41,6 +45,8 @@ class Arrival(StrEnum):
     REWOUND = "rewound"
     RESTARTED = "restarted"
     ANOTHER_LOG = "another log"
+    HOLE = "records have left the log"
+    """It goes on behind records that a gapless log has lost before we came to them."""
     UNDECIDED = "undecided"
     """Rewound or restarted: it depends on whether an entity is stored from before this record."""
 
@@ -93,12 +99,10 @@ def watched(record: Statement) -> str:
     return record.partition if record.offset >= 0 else ""
 
 
-def hole(first: Statement, position: Position) -> str:
-    """What a truncated log has lost between our position and this record; empty for nothing."""
+def is_hole(first: Statement, position: Position) -> bool:
+    """Whether a gapless log has lost something between our position and this record."""
     committed = position.offsets.get(first.partition)
-    if committed is None or first.offset <= committed + 1:
-        return ""
-    return f"offsets {committed + 1}–{first.offset - 1} have left the truncated log"
+    return committed is not None and first.offset > committed + 1
 
 
 class Arrivals:
@@ -111,11 +115,13 @@ class Arrivals:
         """Partitions whose first record is still to come."""
         self._rewound: set[str] = set()
         self._evidence: dict[str, bool] = {}
+        self._gapless = False
 
-    def opened(self, position: Position, *, resumed: bool) -> None:
+    def opened(self, position: Position, *, resumed: bool, gapless: bool) -> None:
         """The stream is open: after our token (`resumed`), or from its start, where only another
         log is to be told.
         """
+        self._gapless = gapless and resumed
         self._evidence.clear()
         self._rewound.clear()
         self._unseen = set(position.offsets)
@@ -140,8 +146,7 @@ class Arrivals:
         """Split off what was committed before.
 
         Returns the records to go on with, and what was found at the first record of a partition
-        when it is anything but `CONTINUED`. After `UNDECIDED`, `RESTARTED` or `ANOTHER_LOG` no
-        record is to be used.
+        when it is anything but `CONTINUED`. Only with `REWOUND` are there records to be used.
         """
         kept: list[Statement] = []
         found: tuple[Arrival, Statement] | None = None
@@ -149,7 +154,9 @@ class Arrivals:
             partition = watched(record)
             if partition in self._unseen:
                 arrival = classify(record, position, holds_before=self._evidence.get(partition))
-                if arrival in (Arrival.UNDECIDED, Arrival.RESTARTED, Arrival.ANOTHER_LOG):
+                if self._gapless and is_hole(record, position):
+                    arrival = Arrival.HOLE
+                if arrival not in (Arrival.CONTINUED, Arrival.REWOUND):
                     return [], (arrival, record)
                 self._unseen.discard(partition)
                 if arrival is Arrival.REWOUND:

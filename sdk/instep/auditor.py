@@ -15,7 +15,7 @@ from instep.audit import (
     check_standing,
 )
 from instep.errors import AuditError
-from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo, heard_until_us
+from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo, heard_until_s
 from instep.position import Position
 from instep.records import StreamState
 from instep.settings import AlignmentSettings
@@ -120,8 +120,11 @@ class _Reading:
                 self.unreadable += len(delivery.unreadable)
                 await self._marks.mark(delivery.records)
                 self._arriving.heard(delivery.records, self._now_us())
-            if self._arriving.arrived(heard_until_us(self._feed, self._now_us())):
+            if self._arriving.arrived(self._us(heard_until_s(self._feed, self._now()))):
                 return
 
     def _now_us(self) -> int:
-        return int(self._now() * 1_000_000) + self._feed.clock_offset_us
+        return self._us(self._now())
+
+    def _us(self, at_s: float) -> int:
+        return int(at_s * 1_000_000) + self._feed.clock_offset_us

@@ -31,6 +31,16 @@ class Inbox:
     def __repr__(self) -> str:
         return f"<Inbox {self._records}/{self._limit_records} records, {self._bytes} bytes>"
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be taken."""
+        return not self._waiting
+
+    @property
+    def full(self) -> bool:
+        """Whether `put` would wait."""
+        return not self._drained.is_set()
+
     async def put(self, delivery: Delivery) -> None:
         """Add a delivery; waits while the inbox is full."""
         await self._drained.wait()

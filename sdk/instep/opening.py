@@ -10,7 +10,16 @@ from instep.ports import Mode, Start, StreamInfo
 from instep.position import UNREACHABLE_OFFSET, Phase, Position, Reference
 from instep.transitions import Event, after
 
-__all__ = ["Opening", "from_the_start", "new_attempt", "opening", "retention_s"]
+__all__ = [
+    "Opening",
+    "baseline_due",
+    "from_the_start",
+    "is_gapless",
+    "may_be_emulated",
+    "new_attempt",
+    "opening",
+    "retention_s",
+]
 
 _US = 1_000_000
 
@@ -30,6 +39,19 @@ def retention_s(stream: StreamInfo) -> float | None:
     if stream.mode is Mode.BASELINE:
         return stream.record_retention_s
     return stream.tombstone_retention_s
+
+
+def may_be_emulated(stream: StreamInfo) -> bool:
+    """Whether what the log states may begin with a snapshot of current state (TR-548 3.19.2): seen
+    from outside, such a log keeps changes and tombstones for one and the same time (3.19.3).
+    """
+    compacted = stream.mode is Mode.LOG and stream.storage_strategy == "COMPACTED"
+    return compacted and stream.compaction_delay_s == stream.tombstone_retention_s
+
+
+def is_gapless(stream: StreamInfo) -> bool:
+    """Whether nothing younger than our last visit can be missing between what the log states."""
+    return stream.mode is Mode.BASELINE or may_be_emulated(stream)
 
 
 def opening(
@@ -70,6 +92,12 @@ def from_the_start(stream: StreamInfo) -> Start:
     readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
     latest = stream.mode is Mode.BASELINE and readable
     return Start.LATEST if latest else Start.OLDEST
+
+
+def baseline_due(position: Position, least_s: float, now_us: int) -> bool:
+    """Whether an owed baseline is read now: not sooner than so long after the one before."""
+    since_s = (now_us - position.attempt_started_at_us) / _US
+    return position.owes_baseline and position.phase is Phase.ALIGNED and since_s >= least_s
 
 
 def new_attempt(
@@ -118,6 +146,7 @@ def new_attempt(
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,
+        owes_baseline=False,
     )
 
 

@@ -38,7 +38,7 @@ __all__ = [
     "StreamInfo",
     "Verifier",
     "VerifierPlugin",
-    "heard_until_us",
+    "heard_until_s",
 ]
 
 
@@ -133,9 +133,9 @@ class ProvesLife(Protocol):
         ...
 
 
-def heard_until_us(feed: Feed | None, now_us: int) -> int:
-    """Up to when the silence of a feed is known to be its peer's, and not of a dead connection."""
-    return now_us - int(feed.unheard_s * 1_000_000) if isinstance(feed, ProvesLife) else now_us
+def heard_until_s(feed: Feed, now_s: float) -> float:
+    """Until when the silence of a feed is known to be its peer's, and not of a dead connection."""
+    return now_s - feed.unheard_s if isinstance(feed, ProvesLife) else now_s
 
 
 class Source(Protocol):

@@ -96,6 +96,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     (rule 2).
     """
     sweep_cursor: int = 0
+    owes_baseline: bool = False
+    """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
 
     def recently(self, token: str) -> bool:
         """Whether the record with this token is among the last committed."""

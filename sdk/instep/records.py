@@ -176,7 +176,7 @@ class CommitResult(msgspec.Struct, frozen=True):
     sweep_done: bool = False
     unresolved_keys: tuple[str, ...] = ()
     """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due
-    again.
+    again. The sink has set `owes_baseline` in the position that it stored with them.
     """
 
 

@@ -2,8 +2,8 @@
 for.
 
 It decides nothing about attempts and sweeps (`instep.alignment` does) and nothing about retries
-(`instep.retry` does). One task owns the alignment; a second reads the next records meanwhile; a
-third asks for the stream's state when it is silent.
+(`instep.retry` does). One task owns the alignment; meanwhile others read the next records and ask
+about a silence (`instep.hearing`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,10 @@ from instep.errors import (
 )
 from instep.fidelity import Zone
 from instep.health import StreamHealth
-from instep.inbox import Inbox
-from instep.ports import (
-    Feed,
-    KeepsLatest,
-    ProvesLife,
-    ReleasesSweeps,
-    Sink,
-    Source,
-    StreamInfo,
-    heard_until_us,
-)
+from instep.hearing import Hearing
+from instep.ports import Feed, KeepsLatest, ReleasesSweeps, Sink, Source, StreamInfo
 from instep.position import Phase
-from instep.records import Batch, Delivery, StreamState
+from instep.records import Batch, Delivery
 from instep.retry import Environment, retrying
 from instep.settings import ConsumerSettings
 
@@ -77,12 +68,10 @@ class Runner:
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._clock_offset_us = stream.clock_offset_us
-        self._state = StreamState.UNKNOWN
         self._gone = False
         self._asked = ""
         """A realignment that was asked for while the store could not be asked where we stand."""
         self._last_error = ""
-        self._heard_s = 0.0
         self._records = 0
         self._unreadable = 0
         self._deviations: dict[str, int] = {}
@@ -209,36 +198,30 @@ class Runner:
 
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
-        self._state = StreamState.UNKNOWN
-        self._heard_s = self._now()
         core.opened(self._provider_us())
         self._last_error = ""
         self._tell(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
-        settings = self._settings
-        inbox = Inbox(settings.batch_records, settings.batch_bytes)
-        helpers = [
-            asyncio.create_task(self._read(feed, inbox)),
-            asyncio.create_task(self._watch_silence(feed, inbox)),
-        ]
+        hearing = Hearing(feed, self._source, self.stream, self._settings, self._now)
+        release = asyncio.create_task(self._watch_release())
         try:
-            await self._carry_out(core)
-            while True:
-                delivery = await inbox.take(0.0 if core.restless else self._tick_s)
-                await self._handle(core, delivery)
+            async with hearing.listening():
+                await self._carry_out(core)
+                while True:
+                    delivery = await hearing.take(0.0 if core.restless else self._tick_s)
+                    await self._handle(core, hearing, delivery)
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            release.cancel()
+            await asyncio.gather(release, return_exceptions=True)
 
-    async def _handle(self, core: Alignment, delivery: Delivery | None) -> None:
+    async def _handle(self, core: Alignment, hearing: Hearing, delivery: Delivery | None) -> None:
         again = True
         while again:
-            now_us = self._provider_us()
-            core.alive(heard_until_us(self._feed, now_us))
+            since_s, until_s = hearing.silence_s()
+            core.listened(self._provider_us(since_s), self._provider_us(until_s))
             if delivery is None:
-                batch = core.tick(now_us, self._state)
+                batch = core.tick(self._provider_us(), hearing.state)
             else:
-                batch = core.receive(delivery, now_us)
+                batch = core.receive(delivery, self._provider_us())
             if batch is not None:
                 await self._commit(core, batch)
             again = await self._carry_out(core)
@@ -253,7 +236,7 @@ class Runner:
             if kind not in self._deviations:
                 self._tell(self.stream.id, "deviation", kind)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
-        core.committed(batch, result, self._provider_us())
+        core.committed(batch, result)
 
     async def _carry_out(self, core: Alignment) -> bool:
         """Do what the alignment asks for. True: the delivery must be given to it again."""
@@ -296,33 +279,11 @@ class Runner:
 
     # -- beside it -------------------------------------------------------------------------------
 
-    async def _read(self, feed: Feed, inbox: Inbox) -> None:
-        try:
-            while True:
-                delivery = await feed.receive()
-                self._heard_s = self._now()
-                self._state = StreamState.UNKNOWN
-                await inbox.put(delivery)
-        except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
-            inbox.fail(error)
-
-    async def _watch_silence(self, feed: Feed, inbox: Inbox) -> None:
-        """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED
-        explain the silence (TR-548 5.3.1).
-        """
-        every_s = min(self._settings.poll_state_s, self._settings.alignment.quiet_s / 2)
+    async def _watch_release(self) -> None:
         while True:
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(self._settings.poll_state_s)
             if self.sweep_held:
                 await self._ask_for_release()
-            if self._now() - self._heard_s < every_s:
-                continue
-            with contextlib.suppress(InstepError):
-                self._state = await self._source.state(self.stream)
-            if isinstance(feed, ProvesLife):
-                await feed.ping()
-            if self._state is StreamState.TERMINATED:
-                inbox.fail(StreamGoneError("the stream is TERMINATED", where=self.stream.id))
 
     async def _ask_for_release(self) -> None:
         """Another process may have let the held sweep go on (`instep sweep release`)."""
@@ -338,8 +299,9 @@ class Runner:
     def _tick_s(self) -> float:
         return min(1.0, self._settings.alignment.quiet_s / 4)
 
-    def _provider_us(self) -> int:
-        """Now, by the provider's clock."""
+    def _provider_us(self, at_s: float | None = None) -> int:
+        """A time of ours (None: now) by the provider's clock."""
         if self._feed is not None:
             self._clock_offset_us = self._feed.clock_offset_us
-        return int(self._now() * 1_000_000) + self._clock_offset_us
+        at_s = self._now() if at_s is None else at_s
+        return int(at_s * 1_000_000) + self._clock_offset_us

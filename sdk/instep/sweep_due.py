@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 from operator import le, lt
 
-from instep.opening import from_the_start
+from instep.opening import from_the_start, may_be_emulated
 from instep.ports import Start, StreamInfo
-from instep.position import UNREACHABLE_OFFSET, Position
+from instep.position import UNREACHABLE_OFFSET, Phase, Position
 from instep.records import Statement
 from instep.settings import AlignmentSettings
+from instep.snapshot import Snapshot
 
 __all__ = ["Progress"]
 
 _US = 1_000_000
+_FOR_EVER_US = 1 << 62
 
 
 class Progress:
@@ -38,7 +40,10 @@ class Progress:
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
         self._opened_us = 0
-        self._alive_us: int | None = None
+        self._emulated = may_be_emulated(stream)
+        self._snapshot: Snapshot | None = None
+        """What the log begins with in this attempt, if anything."""
+        self._listened_us = (0, _FOR_EVER_US)
         # Its baseline has shown all there is, before the first record of the stream is looked at.
         self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
@@ -56,19 +61,25 @@ class Progress:
         partitions = position.reference.offsets.keys() | position.offsets.keys()
         self._heard_us = dict.fromkeys(partitions, now_us)
         self._opened_us = now_us
+        aligning = position.phase is Phase.ALIGNING
+        self._snapshot = Snapshot(now_us) if self._emulated and aligning else None
         self.heard = False
         self.silence_from(now_us)
 
-    def alive(self, to_us: int) -> None:
-        """The connection is proven to have been there up to this time; no silence counts beyond."""
-        self._alive_us = to_us
+    def listened(self, since_us: int, until_us: int) -> None:
+        """Only in this time does a silence count."""
+        self._listened_us = (since_us, until_us)
 
-    def proven_us(self, now_us: int) -> int:
-        """Up to when a silence is the provider's, and not that of a dead connection."""
-        return now_us if self._alive_us is None else min(now_us, self._alive_us)
+    def heard_until(self, now_us: int) -> int:
+        """Until when a silence is the provider's."""
+        return min(now_us, self._listened_us[1])
 
     def silent_s(self, now_us: int) -> float:
-        return (self.proven_us(now_us) - self._last_heard_us) / _US
+        """How long nothing at all came."""
+        return self._silence_s(self._last_heard_us, now_us)
+
+    def _silence_s(self, heard_us: int, now_us: int) -> float:
+        return (self.heard_until(now_us) - max(heard_us, self._listened_us[0])) / _US
 
     def follow(
         self,
@@ -87,6 +98,8 @@ class Progress:
             return records
         self.heard = self.attested = True
         self._last_heard_us = now_us
+        if self._snapshot is not None:
+            self._snapshot.follow(records, now_us)
         if self._in_order(records, offsets):
             partition = records[0].partition
             offsets[partition] = records[-1].offset
@@ -154,12 +167,12 @@ class Progress:
 
     def caught_up(self, now_us: int) -> bool:
         """Whether all that was in the log when the stream was opened has come by."""
-        quiet_us = self._settings.quiet_s * _US
-        proven_us = self.proven_us(now_us)
+        quiet_s = self._settings.quiet_s
         if not self._heard_us:
-            return proven_us - self._last_heard_us >= quiet_us
+            return self.silent_s(now_us) >= quiet_s
         return all(
-            self.appended_us.get(partition, 0) > self._opened_us or proven_us - heard_us >= quiet_us
+            self.appended_us.get(partition, 0) > self._opened_us
+            or self._silence_s(heard_us, now_us) >= quiet_s
             for partition, heard_us in self._heard_us.items()
         )
 
@@ -174,7 +187,15 @@ class Progress:
             settings = self._settings
             quiet_s = settings.quiet_s if reached else settings.unreached_quiet_s
             return self.silent_s(now_us) >= quiet_s
+        if self._in_snapshot(now_us):
+            return False
         return all(self._passed(partition, position, now_us) for partition in partitions)
+
+    def _in_snapshot(self, now_us: int) -> bool:
+        snapshot, settings = self._snapshot, self._settings
+        if snapshot is None or snapshot.ended or self.silent_s(now_us) >= settings.quiet_s:
+            return False
+        return self._silence_s(snapshot.old_us, now_us) < settings.unreached_quiet_s
 
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
         reference = position.reference
@@ -187,7 +208,7 @@ class Progress:
         if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
             return True
         heard_us = self._heard_us.get(partition, self._last_heard_us)
-        silent_s = (self.proven_us(now_us) - heard_us) / _US
+        silent_s = self._silence_s(heard_us, now_us)
         settings = self._settings
         reached = position.attempt == 1 or (
             0 < reference.appended_at_us <= at_us

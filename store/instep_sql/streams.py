@@ -25,6 +25,7 @@ __all__ = [
     "insert",
     "known",
     "move",
+    "owe_baseline",
     "stands_at",
     "tell",
 ]
@@ -49,8 +50,9 @@ _HOLD: Final = text("""
 """)
 _STANDS: Final = text("""
     SELECT count(*) FROM instep_stream
-    WHERE id = :no AND position = :position AND updated_at_us = :now_us
+    WHERE id = :no AND position IN (:position, :owing) AND updated_at_us = :now_us
 """)
+_OWE: Final = text("UPDATE instep_stream SET position = :owing WHERE id = :no")
 _TELL: Final = text("""
     UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
     WHERE id = :no
@@ -139,8 +141,17 @@ def hold(connection: Connection, consumer: str, stream: str) -> None:
 
 def stands_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
     """Whether the last commit on the stream was the one that led here at that time."""
-    values = {"no": no, "position": _dump(position), "now_us": now_us}
+    values = {"no": no, "position": _dump(position), "now_us": now_us, "owing": _owing(position)}
     return bool(connection.execute(_STANDS, values).scalar_one())
+
+
+def owe_baseline(connection: Connection, no: int, position: Position) -> None:
+    """Let the position that was just taken say that a baseline is due."""
+    connection.execute(_OWE, {"no": no, "owing": _owing(position)})
+
+
+def _owing(position: Position) -> str:
+    return _dump(msgspec.structs.replace(position, owes_baseline=True))
 
 
 def _dump(position: Position) -> str:

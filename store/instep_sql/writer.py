@@ -58,6 +58,8 @@ def commit(
             by_uuid=batch.by_uuid,
             now_us=now_us,
         )
+    if written.unresolved_keys:
+        streams.owe_baseline(connection, stream.no, batch.position)
     result = CommitResult(
         written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
     )

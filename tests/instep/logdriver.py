@@ -99,7 +99,7 @@ class Driver:
     def commit(self, batch: Batch | None) -> None:
         if batch is not None:
             result = self.store_commit(batch)
-            self.core.committed(batch, result, self.log.now_us)
+            self.core.committed(batch, result)
 
     def store_commit(self, batch: Batch) -> CommitResult:
         assert (batch.sweep is not None) is (batch.position.phase is Phase.SWEEPING)

@@ -99,7 +99,7 @@ def sift(arrivals: Arrivals, *offsets: int) -> list[int]:
 
 def test_what_is_delivered_again_is_dropped_up_to_the_last_committed() -> None:
     arrivals = Arrivals()
-    arrivals.opened(after(), resumed=True)
+    arrivals.opened(after(), resumed=True, gapless=False)
     assert arrivals.sift([record(5)], after()) == ([], (Arrival.UNDECIDED, record(5)))
     arrivals.evidence("0", holds_before=True)
     assert (sift(arrivals, 5, 6), arrivals.settled) == ([], False)
@@ -109,19 +109,19 @@ def test_what_is_delivered_again_is_dropped_up_to_the_last_committed() -> None:
 
 def test_evidence_is_of_one_connection() -> None:
     arrivals = Arrivals()
-    arrivals.opened(after(), resumed=True)
+    arrivals.opened(after(), resumed=True, gapless=False)
     arrivals.evidence("0", holds_before=True)
-    arrivals.opened(after(), resumed=True)
+    arrivals.opened(after(), resumed=True, gapless=False)
     assert arrivals.sift([record(5)], after())[1] == (Arrival.UNDECIDED, record(5))
 
 
 def test_no_record_is_used_after_a_restart() -> None:
     arrivals = Arrivals()
-    arrivals.opened(after(), resumed=True)
+    arrivals.opened(after(), resumed=True, gapless=False)
     assert arrivals.sift([record(0), record(20)], after()) == ([], (Arrival.RESTARTED, record(0)))
 
 
 def test_a_first_alignment_has_nothing_to_tell() -> None:
     arrivals = Arrivals()
-    arrivals.opened(Position(attempt=1), resumed=False)
+    arrivals.opened(Position(attempt=1), resumed=False, gapless=False)
     assert arrivals.settled

@@ -43,7 +43,7 @@ def test_an_attempt_can_be_opened_from_every_phase() -> None:
 
 def _swept(core: Alignment) -> None:
     batch = Batch("model", core.position, 0)
-    core.committed(batch, CommitResult(), T0_US)
+    core.committed(batch, CommitResult())
     core._move(Event.SWEPT)
 
 

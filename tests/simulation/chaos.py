@@ -13,7 +13,7 @@ from instep import ConsumerSettings, Phase, StreamState
 from instep.transitions import IllegalTransition
 from tests.simulation.options import FaultOptions
 from tests.simulation.process import Process
-from tests.simulation.provider import STREAM
+from tests.simulation.provider import STREAM, Instance
 from tests.simulation.world import World
 
 __all__ = ["Chaos"]
@@ -53,6 +53,7 @@ class Chaos:
             (faults.slow_every_s, self._slow),
             (faults.restart_every_s, self._restart_provider),
             (faults.lose_log_every_s, self._lose_log),
+            (faults.upgrade_every_s, self._upgrade),
             (faults.fail_over_every_s, self._fail_over),
             (faults.pause_every_s, self._pause),
             (faults.mass_end_every_s, self._mass_end),
@@ -183,19 +184,23 @@ class Chaos:
     # -- the provider ----------------------------------------------------------------------------
 
     async def _restart_provider(self) -> None:
-        await self._down(lose_log=False)
+        await self._down(lambda _: None)
 
     async def _lose_log(self) -> None:
-        await self._down(lose_log=True)
+        await self._down(Instance.new_log)
 
-    async def _down(self, *, lose_log: bool) -> None:
+    async def _upgrade(self) -> None:
+        fate = self._rng.randrange(3)
+        await self._down(lambda instance: instance.upgrade(uuid=fate > 0, log=fate < 2))
+        self._go(self._pause())
+
+    async def _down(self, meanwhile: Callable[[Instance], None]) -> None:
         instance = self._world.provider.current
         if not instance.up:
             return
         instance.go_down()
         await self._for(self._world.faults.down_s)
-        if lose_log:
-            instance.new_log()
+        meanwhile(instance)
         instance.come_up()
 
     async def _fail_over(self) -> None:

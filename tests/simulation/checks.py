@@ -140,7 +140,8 @@ class Checks:
     def _position_moves(self, batch: Batch) -> None:
         old, new = self.position, batch.position
         (stored,) = self._database.execute("SELECT position FROM instep_stream").fetchone()
-        same = stored.encode() == msgspec.json.encode(new)
+        owing = msgspec.structs.replace(new, owes_baseline=True)
+        same = stored.encode() in (msgspec.json.encode(new), msgspec.json.encode(owing))
         self._hold(same, f"the stored position is not the batch's: {stored} / {new}")
         self._hold(new.ordinal == old.ordinal + 1, f"ordinal {old.ordinal} to {new.ordinal}")
         for name in ("attempt", "lineage", "records"):
@@ -152,6 +153,8 @@ class Checks:
         )
         if new.attempt != old.attempt:
             self._checked.clear()
+            if self._world.reliable_again:
+                self._world.unreliable.clear()
             opening = (new.origin, new.attempt_started_at_us)
             self._hold(opening in self._starts, f"attempt {new.attempt} began on a resumed stream")
 

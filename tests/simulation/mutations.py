@@ -188,7 +188,7 @@ def _absence_not_measured() -> list[Change]:
 
 
 def _hole_ignored() -> list[Change]:
-    return [(Alignment, "_hole", lambda *_: False)]
+    return [("instep.arrival", "is_hole", lambda *_: False)]
 
 
 def _first_of_a_batch_wins() -> list[Change]:

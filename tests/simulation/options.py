@@ -44,9 +44,7 @@ class FaultOptions:
     cut_every_s: float = 0.0
     half_open_every_s: float = 0.0
     dead_peer_s: float = 3.0
-    """How long a connection is silent before the peer is known to be dead. It is below the silence
-    that stands for the head of the log: test_known_limits.py says what does not hold above it.
-    """
+    """How long a connection is silent before the peer is known to be dead."""
     outage_every_s: float = 0.0
     outage_s: float = 200.0
     slow_every_s: float = 0.0
@@ -68,6 +66,8 @@ class FaultOptions:
     # The provider
     restart_every_s: float = 0.0
     lose_log_every_s: float = 0.0
+    upgrade_every_s: float = 0.0
+    """The instance comes up as another stream, or with another log, or both (TR-548 ST-1.3)."""
     fail_over_every_s: float = 0.0
     down_s: float = 90.0
     pause_every_s: float = 0.0
@@ -99,7 +99,7 @@ class FaultOptions:
 GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "latency": {"latency_s": (0.001, 0.4), "store_latency_s": (0.001, 0.3)},
     "cut": {"cut_every_s": (15, 120)},
-    "half-open": {"half_open_every_s": (60, 300)},
+    "half-open": {"half_open_every_s": (20, 300), "dead_peer_s": (2, 40)},
     "outage": {"outage_every_s": (80, 400), "connect_fails_p": (0.0, 0.5)},
     "slow": {"slow_every_s": (100, 400)},
     "requests": {"request_fails_p": (0.01, 0.5)},
@@ -111,6 +111,7 @@ GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "malformed": {"malformed_p": (0.002, 0.03)},
     "provider-restart": {"restart_every_s": (80, 300)},
     "lose-log": {"lose_log_every_s": (80, 400)},
+    "upgrade": {"upgrade_every_s": (80, 400)},
     "fail-over": {"fail_over_every_s": (80, 400)},
     "pause": {"pause_every_s": (60, 300)},
     "mass-end": {"mass_end_every_s": (60, 300)},
@@ -144,8 +145,8 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
         if on:
             values |= drawn_values
     faults = replace(FaultOptions(), **values, shuffle_partitions=rng.random() < share)  # type: ignore[arg-type]
-    # Emulated compaction is left out: test_known_limits.py says what does not hold for it.
-    storage = rng.choices(("compacted", "truncated", "full-history"), (6, 2, 1))[0]
+    storages = ("compacted", "emulated", "truncated", "full-history")
+    storage = rng.choices(storages, (6, 1, 2, 1))[0]
     delay_s = rng.uniform(10, 50)
     offsets = storage == "truncated" or rng.random() < 0.85
     log = LogOptions(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from instep import Mode, StreamInfo
@@ -138,6 +139,20 @@ class Instance:
         if self.up:
             self.stream.say_all_again()
 
+    def upgrade(self, *, uuid: bool, log: bool) -> None:
+        """Become another stream, have another log with other times, or both (TR-548 ST-1.3)."""
+        if uuid:
+            self.stream.uuid = f"{self.stream.uuid[:36]} {len(self.logs)}.{self._rng.random()}"
+        if log:
+            longer = self._rng.uniform(0.5, 2.0)
+            self._log_settings = replace(
+                self._log_settings,
+                compaction_delay_s=self._log_settings.compaction_delay_s * longer,
+                tombstone_retention_s=self._log_settings.tombstone_retention_s * longer,
+                retention_s=self._log_settings.retention_s * longer,
+            )
+            self.new_log()
+
     def oldest_offsets(self) -> dict[int, int]:
         """Where a reader that is started from the oldest record begins, by partition."""
         stated: Iterable[LogRecord] = self.log
@@ -173,8 +188,9 @@ class Instance:
         options = self._options
         baseline = options.storage == "truncated"
         emulated = options.storage == "emulated"
-        delay_s = options.retention_s if emulated else options.compaction_delay_s
-        keeps_s = options.retention_s if emulated else options.tombstone_retention_s
+        log = self._log_settings
+        delay_s = log.retention_s if emulated else log.compaction_delay_s
+        keeps_s = log.retention_s if emulated else log.tombstone_retention_s
         compacted = options.storage in {"compacted", "emulated"}
         return StreamInfo(
             id=STREAM,
@@ -182,10 +198,10 @@ class Instance:
             kind="simulated",
             mode=Mode.BASELINE if baseline else Mode.LOG,
             classes=(CLASS,),
-            storage_strategy=options.storage.upper(),
+            storage_strategy="COMPACTED" if compacted else options.storage.upper(),
             compaction_delay_s=delay_s if compacted else None,
             tombstone_retention_s=keeps_s if compacted else None,
-            record_retention_s=None if compacted else options.retention_s,
+            record_retention_s=log.retention_s if baseline else None,
             readable=frozenset({CLASS}) if baseline else frozenset(),
         )
 

@@ -122,7 +122,7 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     if world.must_realign:
         # The provider's fault, which no consumer can know of: its operator does.
         world.must_realign = False
-        world.unreliable.clear()
+        world.reliable_again = True
         chaos.realign()
         return False
     try:

@@ -58,6 +58,8 @@ class World:
         """Keys of which the consumer missed a statement by the provider's own fault."""
         self.must_realign = False
         """Whether something is wrong that no consumer can know of."""
+        self.reliable_again = False
+        """Whether the next attempt reads what was missed."""
         rng = random.Random(f"provider {seed}")
         pair = faults.fail_over_every_s > 0
         self.provider = Provider(log_options, self.now, rng, pair=pair)

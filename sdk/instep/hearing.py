@@ -1,0 +1,98 @@
+"""Hears one feed out: reads it ahead of the commits, and asks about its silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from instep.errors import InstepError, StreamGoneError
+from instep.inbox import Inbox
+from instep.ports import Feed, ProvesLife, Source, StreamInfo, heard_until_s
+from instep.records import Delivery, StreamState
+from instep.settings import ConsumerSettings
+
+__all__ = ["Hearing"]
+
+
+class Hearing:
+    """What was read of a connection and not yet taken. Works within `listening`."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        source: Source,
+        stream: StreamInfo,
+        settings: ConsumerSettings,
+        now: Callable[[], float],
+    ) -> None:
+        self.state = StreamState.UNKNOWN
+        """The stream's, where it was asked for since the last record came."""
+        self._feed = feed
+        self._source = source
+        self._stream = stream
+        self._inbox = Inbox(settings.batch_records, settings.batch_bytes)
+        self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
+        self._now = now
+        self._heard_s = self._listens_since_s = self._arrived_s = now()
+        self._taken_s: float | None = None
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Read, and ask, until the context is left."""
+        tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_silence())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def take(self, timeout_s: float) -> Delivery | None:
+        """See `Inbox.take`."""
+        delivery = await self._inbox.take(timeout_s)
+        self._taken_s = None if delivery is None else self._arrived_s
+        return delivery
+
+    def silence_s(self) -> tuple[float, float]:
+        """The time, by our clock, of which a silence is the provider's: since we do not hold it
+        back, and until what was taken last had arrived, or else the last sign of life.
+        """
+        until_s = self._taken_s
+        if until_s is None:
+            until_s = heard_until_s(self._feed, self._now())
+        return self._listens_since_s, until_s
+
+    async def _read(self) -> None:
+        inbox = self._inbox
+        try:
+            while True:
+                delivery = await self._feed.receive()
+                self._heard_s = self._now()
+                self.state = StreamState.UNKNOWN
+                full = inbox.full
+                if inbox.empty:
+                    self._arrived_s = self._heard_s
+                await inbox.put(delivery)
+                if full:
+                    self._listens_since_s = self._arrived_s = self._now()
+                # Whatever else has arrived, a commit that is done makes room for the next first.
+                await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
+            inbox.fail(error)
+
+    async def _watch_silence(self) -> None:
+        """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED
+        explain the silence (TR-548 5.3.1).
+        """
+        while True:
+            await asyncio.sleep(self._ask_every_s)
+            if self._now() - self._heard_s < self._ask_every_s:
+                continue
+            if isinstance(self._feed, ProvesLife):
+                await self._feed.ping()
+            with contextlib.suppress(InstepError):
+                self.state = await self._source.state(self._stream)
+            if self.state is StreamState.TERMINATED:
+                gone = StreamGoneError("the stream is TERMINATED", where=self._stream.id)
+                self._inbox.fail(gone)
