@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from instep.audit import AuditReport, Finding
 from instep.auditor import audit_stream
-from instep.errors import LeaseLostError, SweepHeldError
-from instep.health import ConsumerEvent, ConsumerState, Health, PairHealth
-from instep.lease import Role
+from instep.errors import SweepHeldError
+from instep.health import ConsumerState, Health
 from instep.offers import Offers
-from instep.pair import Pair
-from instep.ports import Shared, Sink, Source, StreamInfo
+from instep.ports import Sink, Source, StreamInfo
 from instep.retry import Environment
 from instep.runner import Runner
+from instep.running import Running, first_error
 from instep.settings import ConsumerSettings
 
 __all__ = ["Consumer"]
 
-_EVENTS_KEPT = 1_000
-_OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
 
-
-class Consumer:
+class Consumer(Running):
     """Keeps a sink in step with the streams of a source, whatever is lost, restarted or repeated.
 
     ::
@@ -68,55 +61,15 @@ class Consumer:
         environment: Environment | None = None,
     ) -> None:
         """`environment` gives the clock, the jitter, and decides what is retried."""
-        self.name = name
+        super().__init__(name, sink, settings, environment)
         self._source = source
-        self._sink = sink
-        self._settings = settings or ConsumerSettings()
-        self._environment = environment or Environment()
-        self._now = self._environment.now
         self._runners: dict[str, Runner] = {}
         tell = partial(self._announce, "")
         self._offers = Offers(source, sink, self._settings, self._environment, tell=tell)
-        lease = sink.lease if isinstance(sink, Shared) else None
-        self._pair = Pair(lease, tell=tell) if lease else None
-        self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
-        self._changed = asyncio.Event()
-        self._listeners: list[deque[ConsumerEvent]] = []
-        self._state = ConsumerState.STARTING
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._runners.values())
         return f"<Consumer {self.name}: {self.health().state}{' | ' + phases if phases else ''}>"
-
-    # -- life ------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        """Open the sink and start. Raises `SinkError`; the provider need not be there yet."""
-        await self._sink.open(self.name)
-        self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop: a commit under way is finished, connections are closed, the position is kept."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
-        self._announce("", "stopped", "stopped")
-        try:
-            await self._source.close()
-        finally:
-            await self._sink.close()
-
-    async def wait(self) -> None:
-        """Wait until the consumer fails for good, and raise why."""
-        await self._until(lambda: False)
 
     async def aligned(self, timeout_s: float | None = None) -> None:
         """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
@@ -130,41 +83,19 @@ class Consumer:
     def health(self) -> Health:
         """The consumer, now."""
         streams = tuple(runner.health() for runner in self._runners.values())
-        state, error = self._state, str(self._error or self._offers.last_error)
+        state, error = self._state, self._why(self._offers.last_error)
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
             state = ConsumerState.RETRYING
-        pair: PairHealth | None = None
-        if self._pair is not None:
-            role, seen = self._pair.role, self._pair.seen
-            pair = PairHealth(role=role, holder=seen.holder, epoch=seen.epoch)
-            error = error or self._pair.last_error
-            if role is not Role.ACTIVE and state not in _OVER:
-                state, streams = ConsumerState.STANDBY, ()
+        if self._stands_by:
+            state, streams = ConsumerState.STANDBY, ()
         return Health(
             consumer=self.name,
             state=state,
             error=error,
             streams=streams,
             left=self._offers.left,
-            pair=pair,
+            pair=self._pair_health(),
         )
-
-    async def events(self) -> AsyncIterator[ConsumerEvent]:
-        """What happens from now on, until the consumer stops. A slow reader misses the oldest
-        events.
-        """
-        mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
-        self._listeners.append(mine)
-        try:
-            while True:
-                changed = self._changed
-                while mine:
-                    yield mine.popleft()
-                if self._state in _OVER:
-                    return
-                await changed.wait()
-        finally:
-            self._listeners = [kept for kept in self._listeners if kept is not mine]
 
     def realign(self, stream: str, reason: str = "asked for") -> None:
         """Begin a new attempt on a stream (TR-548 ST-2.2, client-driven). Raises `KeyError`."""
@@ -173,24 +104,6 @@ class Consumer:
     def release_sweep(self, stream: str) -> None:
         """Let a held sweep of a stream go on (rule 6). Raises `KeyError`."""
         self._runners[stream].release_sweep()
-
-    async def handover(self) -> str:
-        """Let another process of the pair consume, after what is being committed; returns its name.
-
-        Where no other takes the lease within `lease_s`, it is this process again. Raises
-        `LeaseLostError` where this process does not hold the lease.
-        """
-        pair = self._pair
-        if pair is None or pair.role is not Role.ACTIVE:
-            raise LeaseLostError(
-                "this process holds no lease that it could hand over",
-                where=self.name,
-                hint="see health().pair for who does; without lease_s nobody does",
-            )
-        epoch = pair.seen.epoch
-        pair.handover()
-        await self._until(lambda: pair.seen.epoch > epoch and pair.seen.holder != "")
-        return pair.seen.holder
 
     async def audit(
         self,
@@ -221,13 +134,8 @@ class Consumer:
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        try:
-            await (self._pair.run(self._work) if self._pair else self._work())
-        except Exception as error:  # noqa: BLE001 - raised by wait() and aligned()
-            self._error = error
-            self._state = ConsumerState.FAILED
-            self._announce("", "failed", str(error))
+    async def _close(self) -> None:
+        await self._source.close()
 
     async def _work(self) -> None:
         """Follow the streams until cancelled. Raises the first error that is fatal."""
@@ -239,7 +147,7 @@ class Consumer:
                 for runner in self._runners.values():
                     group.create_task(runner.run(), name=f"instep {self.name} {runner.stream.id}")
         except ExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
 
     def _runner(self, stream: StreamInfo) -> Runner:
         return Runner(
@@ -262,28 +170,3 @@ class Consumer:
                     hint="compare with the provider, then call release_sweep or realign",
                 )
         return health.aligned
-
-    async def _until(self, done: Callable[[], bool]) -> None:
-        while True:
-            changed = self._changed
-            if self._error is not None:
-                raise self._error
-            if done():
-                return
-            if self._task is None or self._task.done():
-                raise RuntimeError(f"consumer {self.name} is not running")
-            await changed.wait()
-
-    def _announce(self, stream: str, kind: str, text: str) -> None:
-        event = ConsumerEvent(int(self._now() * 1_000_000), self.name, stream, kind, text)
-        for listener in self._listeners:
-            listener.append(event)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-
-def _first(error: Exception) -> Exception:
-    """The first single error in a group: runners fail one at a time, the others were cancelled."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

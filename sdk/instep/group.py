@@ -1,4 +1,4 @@
-"""Several consumers run as one: over one context, or over several."""
+"""Several consumers run as one: over one context, or over several; receivers too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from instep.consumer import Consumer
 from instep.health import Health
+from instep.running import Running
 
 __all__ = ["Group"]
 
@@ -21,7 +21,7 @@ class Group:
     makes `wait` raise, and leaves the decision about the others to the caller.
     """
 
-    def __init__(self, consumers: Sequence[Consumer]) -> None:
+    def __init__(self, consumers: Sequence[Running]) -> None:
         self.consumers = tuple(consumers)
         self._stack = AsyncExitStack()
 
@@ -50,7 +50,7 @@ class Group:
         await self._all([consumer.wait() for consumer in self.consumers])
 
     async def aligned(self, timeout_s: float | None = None) -> None:
-        """Wait until all are aligned; raises as `Consumer.aligned` does."""
+        """Wait until all are aligned; raises as their `aligned` does."""
         await self._all([consumer.aligned(timeout_s) for consumer in self.consumers])
 
     def health(self) -> tuple[Health, ...]:

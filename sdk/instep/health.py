@@ -10,7 +10,14 @@ from instep.fidelity import Zone
 from instep.lease import Role
 from instep.position import Phase
 
-__all__ = ["ConsumerEvent", "ConsumerState", "Health", "PairHealth", "StreamHealth"]
+__all__ = [
+    "ConsumerEvent",
+    "ConsumerState",
+    "Health",
+    "PairHealth",
+    "ReceptionHealth",
+    "StreamHealth",
+]
 
 
 class ConsumerState(StrEnum):
@@ -54,6 +61,27 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The instance of the provider that the stream is read from."""
 
 
+class ReceptionHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The receiving of numbered messages. Counts are since the start."""
+
+    address: str
+    """Where it listens; empty while it does not."""
+    accepted: int
+    """Messages, each counted once."""
+    duplicates: int
+    refused: int
+    commits: int
+    queued: int
+    """Messages that wait for their commit."""
+    delivered: int
+    """Messages that the handler has taken; 0 without a handler."""
+    handler_failures: int
+    blocked: tuple[str, ...]
+    """Sequences that wait for a decision about a message in quarantine; the first hundred."""
+    deviations: dict[str, int]
+    """Departures of the peers from their specification: kind → count."""
+
+
 class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
     """This process among those that could consume."""
 
@@ -75,6 +103,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """
     pair: PairHealth | None = None
     """None: the sink keeps no lease."""
+    reception: ReceptionHealth | None = None
+    """None: streams are read, not messages received."""
 
     @property
     def aligned(self) -> bool:
@@ -93,5 +123,6 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty when it concerns the consumer as a whole."""
     kind: str
     """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
-    deviation, stopped, failed; of a pair: standby, active, superseded, gave-up."""
+    deviation, stopped, failed; of a pair: standby, active, superseded, gave-up; of sequences:
+    asked, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked, quarantined."""
     text: str

@@ -204,10 +204,15 @@ class Listener(Protocol):
     instead of a `Source`.
     """
 
-    kind: str
-    """The source plug-in that it comes from."""
-    address: str
-    """Where it listens, as a URL with the real port; empty until it does."""
+    @property
+    def kind(self) -> str:
+        """The source plug-in that it comes from."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a URL with the real port; empty until it does."""
+        ...
 
     def settings_of(self, scope: str) -> SequencerSettings:
         """How this scope is sequenced: first number, policies, bounds. Always the same answer."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from instep.config import ConsumerConfiguration, Part
 from instep.errors import ConfigurationError
+from instep.messages import Listener
 from instep.ports import Sink, SinkPlugin, Source, SourcePlugin, VerifierPlugin
 
 __all__ = [
@@ -37,6 +38,7 @@ _EXTRAS: Final = {
 }
 """Which extra of the distribution brings what a kind needs."""
 _CORE_DEVIATIONS: Final = {
+    "content-changed": "other content came under a number that was received, without a fault",
     "offset-backwards": "an offset went backwards within its partition (TR-548 3.10)",
     "append-time-backwards": "the append time went backwards within a partition (TR-548 3.10)",
 }
@@ -86,8 +88,10 @@ def store_plugin(url: str) -> SinkPlugin:
     )
 
 
-def build_source(part: Part) -> Source:
-    """The configured source, not yet connected. Raises `ConfigurationError`."""
+def build_source(part: Part) -> Source | Listener:
+    """The configured source, not yet connected: a provider's streams, or a listener for messages.
+    Raises `ConfigurationError`.
+    """
     plugin = source_plugin(part.kind, f"{part.where}.kind")
     try:
         return plugin.build(part.options, part.where)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from instep.lease import LeaseState
+from instep.messages import Listener
 from instep.position import Position
 from instep.reading import StoreReader
 from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
@@ -272,7 +273,9 @@ class SourcePlugin(Protocol):
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""
         ...
 
-    def build(self, options: Mapping[str, Any], where: str) -> Source: ...
+    def build(self, options: Mapping[str, Any], where: str) -> Source | Listener:
+        """Not yet connected: a provider's streams, or a listener for numbered messages."""
+        ...
 
     def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
         """Read the bytes of one frame or record of this stream again (quarantine replay)."""

@@ -16,6 +16,7 @@ from instep.cli.output import Format, FormatOption, Listing, json_line
 from instep.cli.signals import until_signalled
 from instep.config import Configuration, ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
+from instep.messages import Listener
 from instep.plugins import build_sink, build_source
 from instep.ports import KnowsStreams
 
@@ -65,6 +66,11 @@ async def _audit_consumer(
     reports: list[AuditReport],
 ) -> None:
     source, sink = build_source(consumer.source), build_sink(consumer.sink)
+    if isinstance(source, Listener):
+        raise ConfigurationError(
+            "messages that were received cannot be read again, so there is nothing to audit",
+            where=consumer.source.where,
+        )
     try:
         await sink.open(consumer.name)
         # As the consumer last found them: what it reads is what is audited.

@@ -12,10 +12,13 @@ from instep.cli.check import ConfigArgument
 from instep.cli.output import Format
 from instep.cli.run_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
-from instep.config import Configuration, default_path, load
+from instep.config import Configuration, ConsumerConfiguration, default_path, load
 from instep.consumer import Consumer
 from instep.group import Group
+from instep.messages import Listener
 from instep.plugins import build_sink, build_source
+from instep.receiver import Receiver
+from instep.running import Running
 
 __all__ = ["run"]
 
@@ -50,12 +53,7 @@ def run(
 async def _run(
     configuration: Configuration, until_aligned: bool, output: Format, period_s: float
 ) -> None:
-    group = Group(
-        [
-            Consumer(one.name, build_source(one.source), build_sink(one.sink), one.settings)
-            for one in configuration.consumers
-        ]
-    )
+    group = Group([_runtime(one) for one in configuration.consumers])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     async with view, group:
         work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
@@ -68,3 +66,10 @@ async def _run(
             await asyncio.gather(work, watch, return_exceptions=True)
         for task in done:
             task.result()
+
+
+def _runtime(one: ConsumerConfiguration) -> Running:
+    source, sink = build_source(one.source), build_sink(one.sink)
+    if isinstance(source, Listener):
+        return Receiver(one.name, source, sink, one.settings)
+    return Consumer(one.name, source, sink, one.settings)

@@ -1,0 +1,169 @@
+"""A receiver joins one listener to one sink: the asyncio runtime for numbered messages."""
+
+from __future__ import annotations
+
+import asyncio
+
+from instep.delivery import Deliverer
+from instep.errors import ConfigurationError
+from instep.health import ConsumerState, Health, ReceptionHealth
+from instep.message_store import KeepsMessages, MessageStore
+from instep.messages import Handler, Listener, Reception
+from instep.ports import Sink
+from instep.reception import DurableReception
+from instep.retry import Environment, retrying
+from instep.running import Running, first_error
+from instep.settings import ConsumerSettings
+
+__all__ = ["Receiver"]
+
+_LOOK_S = 0.02
+
+
+class Receiver(Running):
+    """Receives numbered messages durably, and hands them on in order, each once.
+
+    ::
+
+        async with Receiver("auction", listener, sink, handler=handle) as receiver:
+            await receiver.wait()
+
+    What is promised, per sequence:
+
+    - A sender is told "received" only after its message is durable (rule 3).
+    - A message is delivered once, in the order of the numbers, and a number is passed over only
+      when it is cancelled, filled, expired or given up, which is told.
+    - With a handler, what it does through its connection and the delivery are one commit. Without
+      one, messages are delivered to the sink's own table.
+    - A handler that fails is given the message again, later; then the message goes to quarantine,
+      and its sequence waits or goes on as `on_handler_failure` says. Other sequences go on.
+    - Nothing is kept waiting without bound: what cannot be made durable in time is refused in the
+      protocol's own terms.
+
+    What is not: no order between sequences. What a handler does elsewhere than through its
+    connection may be done again after a crash.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        listener: Listener,
+        sink: Sink,
+        settings: ConsumerSettings | None = None,
+        *,
+        handler: Handler | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        """`environment` gives the clock, the jitter, and decides what is retried.
+
+        Raises `ConfigurationError` for a sink that keeps no messages.
+        """
+        super().__init__(name, sink, settings, environment)
+        if not isinstance(sink, KeepsMessages):
+            raise ConfigurationError(
+                "this sink keeps no numbered messages",
+                where=name,
+                hint='use a sink that does, for example kind = "sql"',
+            )
+        self._keeps = sink
+        self._listener = listener
+        self._handler = handler
+        self._reception: DurableReception | None = None
+        self._deliverer: Deliverer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.name}: {self._state}, {self.address or 'not listening'}>"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a URL with the real port; empty while it does not."""
+        return self._listener.address
+
+    @property
+    def reception(self) -> Reception | None:
+        """What the listener gives its messages to; None before it does, and while standing by."""
+        return self._reception
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until it listens: there is nothing to align. Raises as `wait` does, and
+        `TimeoutError`.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not self.address:
+                self._check()
+                await asyncio.sleep(_LOOK_S)
+
+    def health(self) -> Health:
+        reception, deliverer = self._reception, self._deliverer
+        state = ConsumerState.STANDBY if self._stands_by else self._state
+        error, told = "", None
+        if reception is not None:
+            error, counts = reception.last_error, reception.counts
+            if error and state is ConsumerState.RUNNING:
+                state = ConsumerState.RETRYING
+            told = ReceptionHealth(
+                address=self.address,
+                accepted=counts["accepted"],
+                duplicates=counts["duplicate"],
+                refused=counts["refused"],
+                commits=counts["commits"],
+                queued=reception.queued_messages,
+                delivered=deliverer.messages if deliverer else 0,
+                handler_failures=deliverer.failures if deliverer else 0,
+                blocked=tuple(deliverer.blocked) if deliverer else (),
+                deviations=dict(reception.deviations),
+            )
+        return Health(
+            consumer=self.name,
+            state=state,
+            error=self._why(error),
+            streams=(),
+            pair=self._pair_health(),
+            reception=told,
+        )
+
+    async def _close(self) -> None:
+        await self._listener.close()
+
+    async def _work(self) -> None:
+        """Receive until cancelled. Raises the first error that is fatal."""
+        self._state = ConsumerState.STARTING
+        store = self._keeps.messages()
+        await self._opened(store)
+        handled = self._handler is not None
+        reception = self._reception = DurableReception(
+            self._listener,
+            store,
+            self._settings,
+            self._environment,
+            handled=handled,
+            tell=self._announce,
+        )
+        work = [reception.run()]
+        if self._handler is not None:
+            self._deliverer = Deliverer(
+                self._handler,
+                store,
+                reception,
+                self._settings,
+                self._environment,
+                tell=self._announce,
+            )
+            work.append(self._deliverer.run())
+        self._state = ConsumerState.RUNNING
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one) for one in work]
+                try:
+                    # Ends first: those whose messages were taken are still answered.
+                    await self._listener.serve(reception)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+        except ExceptionGroup as errors:
+            raise first_error(errors) from None
+
+    async def _opened(self, store: MessageStore) -> None:
+        async for attempt in retrying(self._settings, self._environment):
+            with attempt:
+                await store.open(self._listener.kind, handled=self._handler is not None)
