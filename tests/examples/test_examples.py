@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import json
+import random
 import sqlite3
 from base64 import b64decode
 from contextlib import closing, suppress
@@ -179,3 +180,14 @@ async def test_the_plugged_in_sink_commits_whole_or_not_at_all(tmp_path: Path) -
 def test_the_plug_in_refuses_other_options() -> None:
     with pytest.raises(ConfigurationError, match="give path"):
         example("plug_in").sink.check({"url": "x"}, "sink")
+
+
+@pytest.mark.asyncio
+async def test_the_right_bid_wins_the_auction(capsys: pytest.CaptureFixture[str]) -> None:
+    auction, seed = example("auction"), random.randrange(1_000)
+    await auction.main(seed)
+    told = capsys.readouterr().out.splitlines()
+    bids = {did: ", ".join(map(str, made)) for did, made in auction.BIDS.items()}
+    assert told[0] == f"seed {seed}"
+    assert told[1:4] == [f"{did} bid {made}" for did, made in bids.items()]
+    assert told[5:] == [f"{did} heard: sold to did:example:bob for 280" for did in bids]
