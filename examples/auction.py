@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -114,10 +115,10 @@ async def party(
         yield listener
 
 
-async def auction(path: str, seed: int) -> tuple[dict[str, dict], int]:
+async def auction(path: str, seed: int) -> tuple[dict[str, dict[str, Any]], int]:
     """Run the auction; what each bidder heard of its end, and how much was lost on the way."""
     link = FaultyLink(seed)
-    heard: dict[str, dict] = {}
+    heard: dict[str, dict[str, Any]] = {}
 
     def hears(did: str) -> Handler:
         async def hear(message: Message, _: HandlerConnection) -> None:
@@ -155,7 +156,7 @@ async def auction(path: str, seed: int) -> tuple[dict[str, dict], int]:
     return heard, link.lost
 
 
-def rows(path: str, query: str, *values: str) -> list[tuple]:
+def rows(path: str, query: str, *values: str) -> list[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(path, timeout=30)) as table:
         return table.execute(query, values).fetchall()
 
