@@ -98,4 +98,4 @@ class Facts:
 
     def _add(self, stream: str, facts: list[tuple[FactKind, str, int, StreamInfo | None]]) -> None:
         rows = fact_rows(self._consumer, stream, facts, self._clock_us())
-        self._writer.append("stream_facts", rows, {})
+        self._writer.append("stream_facts", rows)

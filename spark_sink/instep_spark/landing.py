@@ -1,9 +1,10 @@
 """Lands batches in the tables, exactly once: what is durable, what comes next, what to do when
 somebody else has committed. Synchronous; the sink calls it in its worker thread.
 
-The table proves the position: the last application transaction of a consumer and stream is the
-ordinal of its last row, and that row carries the position. A commit takes the next ordinals, so of
-two commits that begin at one place, one fails as a whole, looks again, and is run anew or fenced.
+The table proves the position: the last row of a consumer and stream carries it. The version of a
+commit's application transaction is the ordinal of its first row. So of two commits that begin at
+one place only one can stand, however many rows they have; the other fails as a whole, looks again,
+and is run anew or fenced. And the last row is never far to seek.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from instep_spark.landed import REMEMBERED_RECORDS, Landed, identity_of
 from instep_spark.options import DeltaOptions
 from instep_spark.quarantine import Quarantine
 from instep_spark.rows import change_rows, sift
-from instep_spark.writer import Conflict, Writer
+from instep_spark.writer import Conflict, Transaction, Writer
 
 __all__ = ["Landing", "StreamState"]
 
@@ -32,7 +33,8 @@ _LAST: Final = """
     WHERE consumer = {consumer} AND stream = {stream}
 """
 _TAIL: Final = """
-    SELECT ordinal, key, kind, token, partition, record_offset, appended_at, attempt, body, position
+    SELECT ordinal, key, kind, token, partition, record_offset, appended_at, attempt, body,
+        position, committed_at
     FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {after} ORDER BY ordinal
 """
@@ -41,10 +43,13 @@ _TAIL: Final = """
 class StreamState(msgspec.Struct):
     """Where a stream stands in the table."""
 
-    ordinal: int
+    ordinal: int = 0
     """Of its last row; 0 for none."""
-    position: Position
-    landed: Landed
+    version: int | None = None
+    """Of its last transaction, where the writer can tell."""
+    committed_at_us: int = 0
+    position: Position = Position()
+    landed: Landed = msgspec.field(default_factory=Landed)
 
 
 class _Prepared(msgspec.Struct, frozen=True):
@@ -54,11 +59,8 @@ class _Prepared(msgspec.Struct, frozen=True):
     state: StreamState
     rows: pa.Table
     records: Sequence[Record]
+    now_us: int
     unresolved_keys: tuple[str, ...] = ()
-
-    @property
-    def last(self) -> int:
-        return self.state.ordinal + len(self.rows)
 
 
 class Landing:
@@ -171,27 +173,35 @@ class Landing:
         unresolved = ()
         if batch.by_uuid:
             unresolved = current.unresolved(self._writer, self._consumer, batch.stream, records)
-        return _Prepared(batch, state, table, records, unresolved)
+        return _Prepared(batch, state, table, records, now_us, unresolved)
 
     def _write(self, prepared: Sequence[_Prepared]) -> None:
-        transactions = {self.application(one.batch.stream): one.last for one in prepared}
-        self._writer.append(
-            "changes", pa.concat_tables([one.rows for one in prepared]), transactions
-        )
+        transactions = [
+            Transaction(
+                self.application(one.batch.stream), one.state.version, one.state.ordinal + 1
+            )
+            for one in prepared
+        ]
+        rows = pa.concat_tables([one.rows for one in prepared])
+        self._writer.append("changes", rows, transactions)
 
     def _look_again(self, prepared: Sequence[_Prepared]) -> dict[str, CommitResult | SinkError]:
         """After a conflict: the batches that are in the table all the same."""
         self.forget()
-        return {
-            one.batch.stream: _result(one)
-            for one in prepared
-            if self.state(one.batch.stream).position == one.batch.position
-        }
+        found: dict[str, CommitResult | SinkError] = {}
+        for one in prepared:
+            state = self.state(one.batch.stream)
+            if (state.position, state.committed_at_us) == (one.batch.position, one.now_us):
+                found[one.batch.stream] = _result(one)
+        return found
 
     def _done(self, one: _Prepared) -> CommitResult:
-        one.state.ordinal = one.last
-        one.state.position = one.batch.position
-        one.state.landed.landed(one.records, one.batch.position.attempt)
+        state, position = one.state, one.batch.position
+        state.version = state.ordinal + 1
+        state.ordinal += len(one.rows)
+        state.committed_at_us = one.now_us
+        state.position = position
+        state.landed.landed(one.records, position.attempt)
         return _result(one)
 
     def _tidy(self) -> None:
@@ -203,34 +213,44 @@ class Landing:
     def _read(self, stream: str) -> StreamState:
         writer = self._writer
         names = {"consumer": writer.text(self._consumer), "stream": writer.text(stream)}
-        last = writer.committed(self.application(stream))
-        if last is None:
-            last = writer.query(_LAST.format_map(names))["ordinal"][0].as_py()
-        if last is None:
-            return StreamState(0, Position(), Landed())
-        after = last - REMEMBERED_RECORDS
-        rows = writer.query(_TAIL.format_map({**names, "after": after}))
-        if len(rows) != min(last, REMEMBERED_RECORDS) or rows["ordinal"][-1].as_py() != last:
+        version = writer.committed(self.application(stream))
+        near = version
+        if near is None:
+            near = writer.query(_LAST.format_map(names))["ordinal"][0].as_py()
+        if near is None:
+            return StreamState()
+        after = max(0, near - REMEMBERED_RECORDS)
+        tail = _with_us(writer.query(_TAIL.format_map({**names, "after": after}))).to_pylist()
+        ordinals = [row["ordinal"] for row in tail]
+        whole = ordinals == list(range(after + 1, after + 1 + len(tail)))
+        if not whole or len(tail) < near - after or tail[-1]["position"] is None:
             raise SinkError(
                 f"the last rows of stream {stream!r} are not there",
                 where=self._options.location("changes"),
                 hint="somebody removed rows of the table: restore it, or use another lake",
-                ordinal=last,
+                ordinal=near,
             )
-        tail = _with_us(rows).to_pylist()
         position = msgspec.json.decode(tail[-1]["position"], type=Position)
         newest = (
             identity_of(_record(row))
             for row in tail
             if row["token"] and row["attempt"] == position.attempt
         )
-        return StreamState(last, position, Landed(position.attempt, newest))
+        return StreamState(
+            ordinals[-1],
+            version,
+            tail[-1]["committed_at"],
+            position,
+            Landed(position.attempt, newest),
+        )
 
 
 def _with_us(rows: pa.Table) -> pa.Table:
-    """The rows with append times as microseconds."""
-    appended = rows["appended_at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    return rows.set_column(rows.schema.get_field_index("appended_at"), "appended_at", appended)
+    """The rows with moments as microseconds."""
+    for name in ("appended_at", "committed_at"):
+        moments = rows[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        rows = rows.set_column(rows.schema.get_field_index(name), name, moments)
+    return rows
 
 
 def _record(row: dict[str, Any]) -> Record:

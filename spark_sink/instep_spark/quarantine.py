@@ -48,7 +48,7 @@ class Quarantine:
                 limit_records=limit,
             )
         rows = quarantine_rows(self._consumer, list(new.values()), now_us)
-        self._writer.append("quarantine", rows, {})
+        self._writer.append("quarantine", rows)
         kept += rows["digest"].to_pylist()
 
     def _digests(self, stream: str) -> list[str | None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final
 
+import deltalake
 import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
     QueryBuilder,
-    Transaction,
     WriterProperties,
     write_deltalake,
 )
@@ -25,7 +25,7 @@ from deltalake.exceptions import (
 from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, arrow_schema
 from instep_spark.options import DeltaOptions
-from instep_spark.writer import Conflict, check_table, properties
+from instep_spark.writer import Conflict, Transaction, check_table, properties
 
 __all__ = ["RustWriter", "as_sink_error"]
 
@@ -97,13 +97,18 @@ class RustWriter:
         except Exception as error:
             raise as_sink_error(error, self._options, table.table_uri) from error
 
-    def append(self, table: str, rows: pa.Table, transactions: Mapping[str, int]) -> None:
-        """See `Writer`. delta-rs itself sets an append behind what others append meanwhile, and
-        refuses it where one of its applications has committed.
+    def append(self, table: str, rows: pa.Table, transactions: Sequence[Transaction] = ()) -> None:
+        """See `Writer`. delta-rs itself sets an append behind what others append after the version
+        that is in hand here, and refuses it where one of its applications has committed since.
         """
         target = self._table(table)
+        for application, before, _ in transactions:
+            if target.transaction_version(application) != before:
+                raise Conflict(f"{application} has committed meanwhile")
         commit = CommitProperties(
-            app_transactions=[Transaction(name, number) for name, number in transactions.items()]
+            app_transactions=[
+                deltalake.Transaction(one.application, one.version) for one in transactions
+            ]
         )
         try:
             write_deltalake(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -78,6 +78,7 @@ class DeltaSink:
         self._came = asyncio.Event()
         self._committer: asyncio.Task[None] | None = None
         self._last_s = float("-inf")
+        self._closed = False
 
     async def open(self, consumer: str) -> None:
         """Create the tables or check that they are this consumer's. Raises `SinkError`."""
@@ -134,7 +135,10 @@ class DeltaSink:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
         while self._waiting:
-            self._waiting.popleft()[1].cancel()
+            _answer(self._waiting.popleft()[1], self._closed_error)
+        if self._closed:
+            return
+        self._closed = True
         facts = self._facts
 
         def end() -> None:
@@ -187,24 +191,14 @@ class DeltaSink:
         if not group:
             return
         self._last_s = self._now_s()
+        results: Sequence[CommitResult | Exception] = [self._closed_error] * len(group)
         try:
             results = await self._run(partial(self._land, [batch for batch, _ in group]))
-        except asyncio.CancelledError:
-            for _, answer in group:
-                answer.cancel()
-            raise
         except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
-            for _, answer in group:
-                if not answer.done():
-                    answer.set_exception(error)
-            return
-        for (_, answer), result in zip(group, results, strict=True):
-            if answer.done():
-                continue
-            if isinstance(result, SinkError):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
+            results = [error] * len(group)
+        finally:
+            for (_, answer), result in zip(group, results, strict=True):
+                _answer(answer, result)
 
     def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
         landing, facts = self._opened
@@ -230,7 +224,20 @@ class DeltaSink:
         return self._landing, self._facts
 
     @property
+    def _closed_error(self) -> SinkError:
+        return SinkError("the sink was closed meanwhile", where=self.options.url)
+
+    @property
     def _name(self) -> str:
         _ = self._opened
         assert self._consumer is not None
         return self._consumer
+
+
+def _answer(future: asyncio.Future[T], result: T | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

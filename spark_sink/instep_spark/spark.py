@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +24,7 @@ from instep_spark.changes import TABLES, ddl
 from instep_spark.options import DeltaOptions
 from instep_spark.rust import as_sink_error
 from instep_spark.session import forget_dead_session, is_running, open_session
-from instep_spark.writer import Conflict, check_table, properties
+from instep_spark.writer import Conflict, Transaction, check_table, properties
 
 __all__ = ["SparkWriter"]
 
@@ -42,6 +42,11 @@ _NONE: Final = re.compile(
     r"DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|TABLE_OR_VIEW_NOT_FOUND"
     r"|is not a Delta table|doesn't exist"
 )
+
+_STANDS: Final = """
+    SELECT position, committed_at FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND ordinal = {ordinal}
+"""
 
 
 class SparkWriter:
@@ -87,12 +92,12 @@ class SparkWriter:
         """See `Writer`: Connect has no way to ask for it, so the rows are asked."""
         return None
 
-    def append(self, table: str, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+    def append(self, table: str, rows: pa.Table, transactions: Sequence[Transaction] = ()) -> None:
         """See `Writer`."""
         try:
             frame = self._frame(rows)
             writing = frame.write.format("delta").mode("append")
-            for application, version in transactions.items():
+            for application, _, version in transactions:
                 writing = writing.option("txnAppId", application).option("txnVersion", version)
             if self._options.database:
                 writing.saveAsTable(self._target(table))
@@ -109,11 +114,10 @@ class SparkWriter:
 
     def _verify(self, rows: pa.Table) -> None:
         last = rows.slice(len(rows) - 1).to_pylist()[0]
-        query = (
-            f"SELECT position FROM {{changes}} WHERE consumer = {self.text(last['consumer'])} "  # noqa: S608
-            f"AND stream = {self.text(last['stream'])} AND ordinal = {last['ordinal']}"
-        )
-        if self.query(query)["position"].to_pylist() != [last["position"]]:
+        consumer, stream = self.text(last["consumer"]), self.text(last["stream"])
+        query = _STANDS.format(consumer=consumer, stream=stream, ordinal=last["ordinal"])
+        found = self.query(query).to_pylist()
+        if found != [{name: last[name] for name in ("position", "committed_at")}]:
             raise Conflict("another writer has taken these ordinals")
 
     def _frame(self, rows: pa.Table) -> DataFrame:

@@ -5,15 +5,15 @@ Writers are synchronous: the sink calls them in one worker thread, never in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.changes import SCHEMA_VERSION, TABLES, arrow_schema
 
-__all__ = ["Conflict", "Writer", "check_table", "properties"]
+__all__ = ["Conflict", "Transaction", "Writer", "check_table", "properties"]
 
 OWNER: Final = "instep.consumer"
 VERSION: Final = "instep.schema"
@@ -21,6 +21,16 @@ VERSION: Final = "instep.schema"
 
 class Conflict(Exception):
     """Somebody else committed to the table meanwhile, and this commit may not stand beside that."""
+
+
+class Transaction(NamedTuple):
+    """An application transaction: a table takes each version of an application once."""
+
+    application: str
+    before: int | None
+    """The version that has to be the last one in the table; None: there is none, or the writer
+    cannot tell."""
+    version: int
 
 
 class Writer(Protocol):
@@ -39,8 +49,8 @@ class Writer(Protocol):
         """
         ...
 
-    def append(self, table: str, rows: pa.Table, transactions: Mapping[str, int]) -> None:
-        """Add rows in one commit with these application transactions (application → version).
+    def append(self, table: str, rows: pa.Table, transactions: Sequence[Transaction] = ()) -> None:
+        """Add rows in one commit with these transactions.
 
         Raises `Conflict`, after which the caller looks what the table holds and tries again.
         """

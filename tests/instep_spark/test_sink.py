@@ -1,6 +1,7 @@
 """The Delta sink on real tables, with both writers; read back by delta-rs."""
 
 import asyncio
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from instep.errors import ConfigurationError, FencedError, SinkError, StoreVersionError
+from instep.errors import (
+    ConfigurationError,
+    FencedError,
+    SinkError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
 from instep.position import Position
 from instep.records import Kind, Record, SweepStep, Unreadable
 from instep_spark import DeltaSink
@@ -345,3 +352,74 @@ def test_secrets_do_not_show() -> None:
     with pytest.raises(ConfigurationError, match="keys belong into storage_options") as caught:
         DeltaSink("s3://key:hunter22@bucket/lake")
     assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_a_look_at_the_table_does_not_hide_the_other_process(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as one, stage(url) as two:
+        await one.commit(said("a", 1))
+        await two.sink.census("s1", 1)
+        with pytest.raises(FencedError):
+            await two.commit(said("a", 1))
+        assert await two.sink.position(two.stream) == one.position
+
+
+@pytest.mark.asyncio
+async def test_removed_rows_are_noticed(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(said("a", 1))
+        await at.commit(said("b", 2))
+    table = DeltaTable(f"{url}/changes")
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    table.delete("ordinal = 3")
+    with pytest.raises(SinkError, match="last rows of stream 's1' are not there"):
+        async with stage(url):
+            pass
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"x" * 512)
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_is_retriable_and_loses_nothing(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs rights that this process has not")
+    try:
+        url = url_of(tmp_path)
+        async with stage(url) as at:
+            await at.commit(said("a", 1))
+            with pytest.raises(OSError, match="No space"):
+                fill(tmp_path / "ballast")
+            batch = at.batch(*[said(f"k{n}", n) for n in range(2, 200)])
+            with pytest.raises(StoreUnavailableError, match="the disk is full — make room"):
+                await at.sink.commit(batch)
+            (tmp_path / "ballast").unlink()
+            assert (await at.sink.position(at.stream)).ordinal == 1
+            await at.sink.commit(batch)
+        assert [row["ordinal"] for row in rows(url)] == list(range(1, 201))
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+@pytest.mark.asyncio
+async def test_closing_ends_what_waits(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, commit_interval_s=60) as at:
+        await at.commit(said("a", 1))
+        waiting = asyncio.create_task(at.sink.commit(at.batch(said("b", 2))))
+        await asyncio.sleep(0.01)
+        assert not waiting.done(), "it waits for others"
+        await at.sink.close()
+        with pytest.raises(SinkError, match="closed meanwhile"):
+            await waiting
+    assert [row["key"] for row in rows(url)] == ["", "a"]
