@@ -19,6 +19,9 @@ from instep import errors
 from instep.cli.app import app
 from instep.plugins import deviations_of
 from instep.settings import AlignmentSettings, ConsumerSettings
+from instep_didcomm.options import Options as DidcommOptions
+from instep_didcomm.options import Peer, Tls
+from instep_didcomm.protocols import Protocol
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
@@ -32,6 +35,10 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ('`auth` with `kind = "oauth2"`', "RFC 6749, 4.4 and 4.3.", OAuth2),
     ('`auth` with `kind = "login"`', "A login of the controller's own.", Login),
     ("`tls` of a source", "", TlsOptions),
+    ('`[consumers.source]` with `kind = "didcomm"`', "", DidcommOptions),
+    ("`peers` of a `didcomm` source", "", Peer),
+    ("`protocols` of a `didcomm` source", "", Protocol),
+    ("`tls` of a `didcomm` source", "", Tls),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
     ("`[consumers.settings]`", "", ConsumerSettings),
     ("`[consumers.settings.alignment]`", "", AlignmentSettings),
@@ -81,9 +88,10 @@ def error_codes() -> str:
 
 
 def deviations() -> str:
-    """Every departure from TR-548 that is understood all the same."""
-    rows = [(f"`{kind}`", text) for kind, text in deviations_of("tapi").items()]
-    return _table(("Kind", "What the provider did, and the clause"), rows)
+    """Every departure from TR-548 and from DIDComm that is understood all the same."""
+    known = {**deviations_of("tapi"), **deviations_of("didcomm")}
+    rows = [(f"`{kind}`", text) for kind, text in known.items()]
+    return _table(("Kind", "What the other side did, and the clause"), rows)
 
 
 def command_line() -> str:

@@ -99,9 +99,7 @@ class DidcommListener:
         """Waits until it listens; then what sends our own messages. Raises `SourceError`."""
         if not self.did:
             raise _nameless()
-        if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._ready)
+        return await asyncio.shield(self._promise())
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
         return self._options.sequence
@@ -157,12 +155,15 @@ class DidcommListener:
         if sender is None:
             await asyncio.Event().wait()
             return
-        if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
-        self._ready.set_result(sender)
+        self._promise().set_result(sender)
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.run())
             group.create_task(self._tell_who_asked(sender))
+
+    def _promise(self) -> asyncio.Future[Sender]:
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+        return self._ready
 
     async def _take(self, raw: bytes, content_type: str) -> Answer:
         assert self._reception is not None
@@ -170,9 +171,7 @@ class DidcommListener:
             incoming = await self._reader.read(raw, content_type)
             return await self._receive(incoming, self._reception)
         except MessageRefusedError as error:
-            self.refused[error.reason] += 1
-            _log.info("a message is refused: %s", error)
-            return Answer(error.status, error.reason, error.message)
+            return self._refusal(error.status, error.reason, error.message)
         except InstepError as error:
             _log.warning("a message cannot be taken now: %s", error)
             return Answer(503, error.code, "not now", _RETRY_AFTER_S)
@@ -185,14 +184,18 @@ class DidcommListener:
             receipt = await reception.receive(incoming.message)
             if receipt.outcome is ReceiptOutcome.REFUSED:
                 refusal = receipt.refusal or Refusal.UNPROCESSABLE
-                self.refused[refusal] += 1
-                status = status_of(refusal)
-                later_s = _RETRY_AFTER_S if status == 503 else 0
-                return Answer(status, refusal, f"the sequence refuses it: {refusal!s}", later_s)
+                return self._refusal(status_of(refusal), refusal, f"the sequence: {refusal!s}")
         if headers.sender:
             self._remember(headers)
             await self._heed(headers, reception)
         return _TAKEN
+
+    def _refusal(self, status: int, code: str, detail: str) -> Answer:
+        self.refused[code] += 1
+        # One of each kind is told; a hostile sender must not fill the log.
+        level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
+        _log.log(level, "a message is refused: %s: %s", code, detail)
+        return Answer(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _remember(self, headers: Headers) -> None:
         if not headers.sender_order:

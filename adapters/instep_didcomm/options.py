@@ -27,12 +27,13 @@ class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a peer takes messages; wins over its DID document."""
 
     did: str
+    """Who it is."""
     endpoint: str
     """An http(s) URL."""
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS on both sides of us."""
+    """Certificates."""
 
     cert: str | None = None
     """Our certificate (PEM), for a `listen` of https …"""
@@ -89,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     send_attempts: Count = 3
     """How often one sending knocks at an endpoint that is away; the outbox sends again later."""
     tls: Tls = Tls()
+    """TLS on both sides of us."""
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)

@@ -11,6 +11,10 @@ from docs import tables
 from instep import errors
 from instep.cli.app import app
 from instep.settings import AlignmentSettings, ConsumerSettings
+from instep_didcomm.deviations import DEVIATIONS as DIDCOMM_DEVIATIONS
+from instep_didcomm.options import Options as DidcommOptions
+from instep_didcomm.options import Peer, Tls
+from instep_didcomm.protocols import Protocol
 from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
@@ -23,6 +27,10 @@ STRUCTS: list[type[msgspec.Struct]] = [
     OAuth2,
     Login,
     TlsOptions,
+    DidcommOptions,
+    Peer,
+    Protocol,
+    Tls,
     SqlOptions,
     ConsumerSettings,
     AlignmentSettings,
@@ -63,7 +71,8 @@ def test_every_error_is_told_with_its_code() -> None:
 
 def test_every_deviation_is_told() -> None:
     told = tables.deviations()
-    assert all(f"| `{kind}` | {text} |" in told for kind, text in DEVIATIONS.items())
+    known = {**DEVIATIONS, **DIDCOMM_DEVIATIONS}
+    assert all(f"| `{kind}` | {text} |" in told for kind, text in known.items())
     assert "| `offset-backwards` | " in told
 
 
