@@ -15,7 +15,7 @@ from instep.audit import (
     check_standing,
 )
 from instep.errors import AuditError
-from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo, heard_until_s
+from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo
 from instep.position import Position
 from instep.records import StreamState
 from instep.settings import AlignmentSettings
@@ -120,7 +120,8 @@ class _Reading:
                 self.unreadable += len(delivery.unreadable)
                 await self._marks.mark(delivery.records)
                 self._arriving.heard(delivery.records, self._now_us())
-            if self._arriving.arrived(self._us(heard_until_s(self._feed, self._now()))):
+            unheard_s = self._feed.unheard_s if isinstance(self._feed, ProvesLife) else 0.0
+            if self._arriving.arrived(self._us(self._now() - unheard_s)):
                 return
 
     def _now_us(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from instep.errors import InstepError, StreamGoneError
 from instep.inbox import Inbox
-from instep.ports import Feed, ProvesLife, Source, StreamInfo, heard_until_s
+from instep.ports import Feed, ProvesLife, Source, StreamInfo
 from instep.records import Delivery, StreamState
 from instep.settings import ConsumerSettings
 
@@ -29,6 +29,8 @@ class Hearing:
         self.state = StreamState.UNKNOWN
         """The stream's, where it was asked for since the last record came."""
         self._feed = feed
+        # Asked once: to look whether an object has a protocol costs more than to use it.
+        self._prover = feed if isinstance(feed, ProvesLife) else None
         self._source = source
         self._stream = stream
         self._inbox = Inbox(settings.batch_records, settings.batch_bytes)
@@ -60,7 +62,7 @@ class Hearing:
         """
         until_s = self._taken_s
         if until_s is None:
-            until_s = heard_until_s(self._feed, self._now())
+            until_s = self._now() - (0.0 if self._prover is None else self._prover.unheard_s)
         return self._listens_since_s, until_s
 
     async def _read(self) -> None:
@@ -89,8 +91,8 @@ class Hearing:
             await asyncio.sleep(self._ask_every_s)
             if self._now() - self._heard_s < self._ask_every_s:
                 continue
-            if isinstance(self._feed, ProvesLife):
-                await self._feed.ping()
+            if self._prover is not None:
+                await self._prover.ping()
             with contextlib.suppress(InstepError):
                 self.state = await self._source.state(self._stream)
             if self.state is StreamState.TERMINATED:

@@ -39,7 +39,6 @@ __all__ = [
     "StreamInfo",
     "Verifier",
     "VerifierPlugin",
-    "heard_until_s",
 ]
 
 
@@ -132,11 +131,6 @@ class ProvesLife(Protocol):
     async def ping(self) -> None:
         """Ask the peer for a sign of life, and do not wait for it. Never raises."""
         ...
-
-
-def heard_until_s(feed: Feed, now_s: float) -> float:
-    """Until when the silence of a feed is known to be its peer's, and not of a dead connection."""
-    return now_s - feed.unheard_s if isinstance(feed, ProvesLife) else now_s
 
 
 class Source(Protocol):

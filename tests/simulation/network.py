@@ -1,7 +1,8 @@
 """The network between provider and consumer: `Source` and `Feed` with everything that fails there.
 
 A connection is the provider's own reader of its log at one end, the SDK's reader of frames at the
-other. What is between them can be late, cut at any record, half open, or delivered again.
+other. What is between them can be late, cut at any byte (the frame that is cut never arrives), half
+open, or delivered again.
 """
 
 from __future__ import annotations
