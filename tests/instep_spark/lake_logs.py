@@ -97,7 +97,9 @@ def land(lake: Path, rows: Sequence[Row]) -> None:
 class Provider:
     """One stream of a provider and what its consumer lands of it."""
 
-    def __init__(self, seed: int, stream: str = "s", *, keys: int = 8, offsets: bool = True) -> None:
+    def __init__(
+        self, seed: int, stream: str = "s", *, keys: int = 8, offsets: bool = True
+    ) -> None:
         self._random = random.Random(f"{seed} {stream}")
         self._stream = stream
         self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]

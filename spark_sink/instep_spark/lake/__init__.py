@@ -1,1 +1,1 @@
-"""The pipeline on Spark: from the landing table `changes` to tables of state, history and alarms."""
+"""The pipeline on Spark: from the landing table `changes` to state, history and alarms."""

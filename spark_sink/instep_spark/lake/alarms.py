@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.batch import Part, Segment, Sweep, of_streams
+from instep_spark.lake.batch import Part, Sweep
 from instep_spark.lake.intervals import SAME, Intervals
 from instep_spark.lake.json_fields import field, truth, word
 from instep_spark.lake.tables import ALARMS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 __all__ = ["DETECTOR", "FLAPPING_WITHIN_S", "Alarms"]
 
@@ -40,6 +40,7 @@ _STATED: Final = {
     "measured_entity_class": word("measured-entity-class"),
     "measured_entity_uuid": field("measured-entity-uuid"),
     "measured_entity_native_id": field("measured-entity-native-id"),
+    "digest": "xxhash64(body)",
     "node_uuid": "coalesce("
     "nullif(regexp_extract(parent_address, r'\"node-uuid:([^\"]+)\"', 1), ''), "
     f"CASE WHEN {word('measured-entity-class')} = 'NODE' "
@@ -74,107 +75,96 @@ class Alarms(Intervals):
             f"t.ended_by = 'SWEEP', t.duration_s = greatest(0.0D, {duration}), t.open = false"
         )
 
-    def merge(self, segment: Segment) -> str:
+    def moved(self) -> str:
         header = ", ".join(f"`{name}`" for name in _HEADER)
         said = ", ".join(f"{sql} AS {name}" for name, sql in _STATED.items())
         words = ", ".join(_STATED)
         last = ", ".join(f"last.`{name}`" for name in (*_HEADER, *_STATED) if name != "state")
         inner = ", ".join(f"'{name}', `{name}`" for name in (*_HEADER, *_STATED))
-        columns = [column.name for column in self.table.columns]
-        names = ", ".join(f"`{name}`" for name in columns)
-        values = ", ".join(f"s.`{name}`" for name in columns)
-        updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in columns)
         statements = f"""
             SELECT {_WHO}, {header}, {said}, kind, ends, false AS known,
-                   CAST(NULL AS STRUCT<{_KEPT_DDL}>) AS kept, xxhash64(body) AS digest
+                   CAST(NULL AS STRUCT<{_KEPT_DDL}>) AS kept
             FROM instep_rows WHERE class = '{DETECTOR}' OR ends
             UNION ALL
             SELECT {_WHO}, {header}, {words}, '' AS kind, false AS ends, true AS known,
-                   named_struct({", ".join(f"'{name}', {name}" for name in _KEPT)}) AS kept,
-                   CAST(NULL AS BIGINT) AS digest
+                   named_struct({", ".join(f"'{name}', {name}" for name in _KEPT)}) AS kept
             FROM instep_open
         """  # noqa: S608 — constants only
         return f"""
-            MERGE INTO {self.sql} t USING (
-                WITH statements AS ({statements}),
-                compared AS (
-                    SELECT *, lag(named_struct(
-                        'lineage', lineage, 'partition', `partition`, 'ends', ends,
-                        'record_offset', record_offset, 'appended_at', appended_at,
-                        'digest', digest)) OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS earlier
-                    FROM statements
-                ), placed AS (
-                    SELECT *, lag(named_struct('ends', ends, 'state', state, 'severity', severity))
-                        OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS before
-                    FROM compared WHERE NOT {SAME}
-                ), counted AS (
-                    SELECT *, count_if(NOT ends AND (before IS NULL OR before.ends)) OVER (
-                        PARTITION BY {_WHO} ORDER BY ordinal
-                        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number,
-                        NOT known AND NOT ends AS news
-                    FROM placed
-                ), episodes AS (
-                    SELECT {_WHO}, number, bool_or(known) AS known, max(kept) AS kept,
-                        min_by(named_struct(
-                            'ordinal', ordinal, 'at', coalesce(event_at, appended_at)), ordinal)
-                            AS raise,
-                        min_by(named_struct(
-                            'at', coalesce(event_at, appended_at),
-                            'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
-                            ordinal) FILTER (WHERE ends) AS end,
-                        max_by(named_struct({inner}), ordinal) FILTER (WHERE NOT ends) AS last,
-                        max({_RANK.format("severity")}) AS worst,
-                        count_if(news) AS statements,
-                        count_if(news AND NOT before.ends AND NOT severity <=> before.severity)
-                            AS severity_changes,
-                        count_if(news AND state = 'INTERMITTENT' AND (
-                            before IS NULL OR before.ends OR before.state <> 'INTERMITTENT'))
-                            AS intermittent_count
-                    FROM counted WHERE number > 0 GROUP BY {_WHO}, number
-                ), timed AS (
-                    SELECT *, coalesce(kept.raised_at, raise.at) AS raised_at,
-                           CASE WHEN end IS NOT NULL THEN
-                               greatest(end.at, coalesce(kept.raised_at, raise.at)) END
-                           AS cleared_at
-                    FROM episodes
-                ), ends_before AS (
-                    SELECT {_WHO}, max_by(named_struct('at', cleared_at, 'count', flapping_count),
-                                          episode) AS closed
-                    FROM instep_closed GROUP BY {_WHO}
-                ), near AS (
-                    SELECT timed.*, closed, NOT known AND NOT coalesce(raised_at
-                        <= coalesce(lag(cleared_at) OVER in_order, closed.at)
-                           + INTERVAL {FLAPPING_WITHIN_S} SECONDS, false) AS calm
-                    FROM timed LEFT JOIN ends_before USING (consumer, stream, id)
-                    WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY number)
-                ), chained AS (
-                    SELECT *, count_if(calm) OVER (PARTITION BY {_WHO} ORDER BY number
-                        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS chain FROM near
-                ), flapping AS (
-                    SELECT *, row_number() OVER in_order - 1 + CASE WHEN chain = 0 THEN coalesce(
-                        first(kept.flapping_count) OVER in_order, closed.count + 1, 0) ELSE 0 END
-                        AS flapping_count
-                    FROM chained WINDOW in_order AS (PARTITION BY {_WHO}, chain ORDER BY number)
-                )
-                SELECT {_WHO}, known, {last}, raised_at, cleared_at, flapping_count,
-                    coalesce(kept.episode, raise.ordinal) AS episode,
-                    (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
-                    CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
-                    end.by AS ended_by, end IS NULL AS open,
-                    element_at(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), CAST(nullif(
-                        greatest(worst, {_RANK.format("kept.worst_severity")}), 0) AS INT))
-                        AS worst_severity,
-                    severity_changes + coalesce(kept.severity_changes, 0) AS severity_changes,
-                    intermittent_count + coalesce(kept.intermittent_count, 0)
-                        AS intermittent_count,
-                    statements + coalesce(kept.statements, 0) AS statements
-                FROM flapping
-            ) s
-            ON t.open AND s.known AND t.consumer = s.consumer AND t.stream = s.stream
-               AND t.id = s.id AND t.episode = s.episode AND {of_streams(segment.last)}
-            WHEN MATCHED THEN UPDATE SET {updates}
-            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})
-        """  # noqa: S608 — names of our own tables, literals escaped
+            WITH statements AS ({statements}),
+            compared AS (
+                SELECT *, lag(named_struct(
+                    'lineage', lineage, 'partition', `partition`, 'ends', ends,
+                    'record_offset', record_offset, 'appended_at', appended_at,
+                    'digest', digest)) OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS earlier
+                FROM statements
+            ), placed AS (
+                SELECT *, lag(named_struct('ends', ends, 'state', state, 'severity', severity))
+                    OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS before
+                FROM compared WHERE NOT {SAME}
+            ), counted AS (
+                SELECT *, count_if(NOT ends AND (before IS NULL OR before.ends)) OVER (
+                    PARTITION BY {_WHO} ORDER BY ordinal
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number,
+                    NOT known AND NOT ends AS news
+                FROM placed
+            ), episodes AS (
+                SELECT {_WHO}, number, bool_or(known) AS known, max(kept) AS kept,
+                    min_by(named_struct(
+                        'ordinal', ordinal, 'at', coalesce(event_at, appended_at)), ordinal)
+                        AS raise,
+                    min_by(named_struct(
+                        'at', coalesce(event_at, appended_at),
+                        'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
+                        ordinal) FILTER (WHERE ends) AS end,
+                    max_by(named_struct({inner}), ordinal) FILTER (WHERE NOT ends) AS last,
+                    max({_RANK.format("severity")}) AS worst,
+                    count_if(news) AS statements,
+                    count_if(news AND NOT before.ends AND NOT severity <=> before.severity)
+                        AS severity_changes,
+                    count_if(news AND state = 'INTERMITTENT' AND (
+                        before IS NULL OR before.ends OR before.state <> 'INTERMITTENT'))
+                        AS intermittent_count
+                FROM counted WHERE number > 0 GROUP BY {_WHO}, number
+            ), timed AS (
+                SELECT *, coalesce(kept.raised_at, raise.at) AS raised_at,
+                       CASE WHEN end IS NOT NULL THEN
+                           greatest(end.at, coalesce(kept.raised_at, raise.at)) END
+                       AS cleared_at
+                FROM episodes
+            ), ends_before AS (
+                SELECT {_WHO}, max_by(named_struct('at', cleared_at, 'count', flapping_count),
+                                      episode) AS closed
+                FROM instep_closed GROUP BY {_WHO}
+            ), near AS (
+                SELECT timed.*, closed, NOT known AND NOT coalesce(raised_at
+                    <= coalesce(lag(cleared_at) OVER in_order, closed.at)
+                       + INTERVAL {FLAPPING_WITHIN_S} SECONDS, false) AS calm
+                FROM timed LEFT JOIN ends_before USING (consumer, stream, id)
+                WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY number)
+            ), chained AS (
+                SELECT *, count_if(calm) OVER (PARTITION BY {_WHO} ORDER BY number
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS chain FROM near
+            ), flapping AS (
+                SELECT *, row_number() OVER in_order - 1 + CASE WHEN chain = 0 THEN coalesce(
+                    first(kept.flapping_count) OVER in_order, closed.count + 1, 0) ELSE 0 END
+                    AS flapping_count
+                FROM chained WINDOW in_order AS (PARTITION BY {_WHO}, chain ORDER BY number)
+            )
+            SELECT {_WHO}, known, {last}, raised_at, cleared_at, flapping_count,
+                coalesce(kept.episode, raise.ordinal) AS episode,
+                (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
+                CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
+                end.by AS ended_by, end IS NULL AS open,
+                try_element_at(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), CAST(nullif(
+                    greatest(worst, {_RANK.format("kept.worst_severity")}), 0) AS INT))
+                    AS worst_severity,
+                severity_changes + coalesce(kept.severity_changes, 0) AS severity_changes,
+                intermittent_count + coalesce(kept.intermittent_count, 0)
+                    AS intermittent_count,
+                statements + coalesce(kept.statements, 0) AS statements
+            FROM flapping
+        """  # noqa: S608 — constants only
 
 
 _KEPT: Final = {

@@ -20,16 +20,34 @@ from instep_spark.lake.stamp import Progress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batch", "Part", "Segment", "StreamKey", "Survey", "Sweep", "of_streams", "text"]
+__all__ = [
+    "Batch",
+    "Part",
+    "Segment",
+    "StreamKey",
+    "Survey",
+    "Sweep",
+    "fixed",
+    "of_streams",
+    "text",
+]
 
 StreamKey = tuple[str, str]
 """Consumer and stream."""
+
+SMALL_RECORDS: Final = 5_000
+"""Up to here, rows are better held by the driver than read again from files for each statement."""
 
 _COLUMNS: Final = (
     *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
     *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
     *("uuid", "body", "envelope", "committed_at"),
 )
+
+
+def fixed(rows: DataFrame) -> DataFrame:
+    """The same rows as a local relation: what is asked of them next plans and runs at once."""
+    return rows.sparkSession.createDataFrame(rows.toArrow(), rows.schema)
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -68,6 +86,11 @@ class Part(msgspec.Struct, frozen=True):
     rows: Any
     """DataFrame of `changes` with a column `id`."""
     surveys: dict[StreamKey, Survey]
+
+    @property
+    def small(self) -> bool:
+        """Whether the rows are few enough to be held by the driver."""
+        return sum(survey.rows for survey in self.surveys.values()) <= SMALL_RECORDS
 
     @property
     def last(self) -> dict[StreamKey, int]:
@@ -138,7 +161,10 @@ class Batch:
 
     def _part(self, rows: DataFrame, progress: Progress) -> Part:
         rows = self._with_id(_behind(rows, progress))
-        return Part(rows, _survey(rows))
+        surveys = _survey(rows)
+        if sum(survey.rows for survey in surveys.values()) <= SMALL_RECORDS:
+            rows = fixed(rows)
+        return Part(rows, surveys)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
         columns = [f"`{name}`" for name in _COLUMNS]
@@ -254,7 +280,7 @@ def text(value: str) -> str:
 
 
 def of_streams(keys: Iterable[StreamKey]) -> str:
-    """SQL: the row `t` may belong to one of these streams: told to data skipping, so exact enough."""
+    """SQL for data skipping: the row `t` may belong to one of these streams."""
     keys = list(keys)
     consumers = sorted({consumer for consumer, _ in keys})
     streams = sorted({stream for _, stream in keys})

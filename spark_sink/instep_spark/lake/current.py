@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from instep.ports import Census
-from instep_spark.lake.batch import Part, Segment, StreamKey, Sweep, of_streams, text
+from instep_spark.lake.batch import Part, Segment, StreamKey, Sweep, fixed, of_streams, text
 from instep_spark.lake.decide import ENTITY, counting, ignored, latest, resolved
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.tables import ENTITIES, Table
@@ -59,7 +59,9 @@ class Current(Target):
             rows = latest(rows)
         if by_uuid and "proven" in self._names:
             self._prove(spark, segment)
-        self.project(rows).createOrReplaceTempView("instep_latest")
+        rows = self.project(rows)
+        rows = fixed(rows) if part.small else rows
+        rows.createOrReplaceTempView("instep_latest")
         self.commit(spark, progress, self._merge(segment.last, fresh, by_uuid=bool(by_uuid)))
 
     def _by_uuid(self, part: Part, key: StreamKey) -> bool:
@@ -93,7 +95,7 @@ class Current(Target):
             f"""MERGE INTO {self.sql} t USING instep_shown s
                 ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
                 WHEN MATCHED AND (t.attempt < s.attempt OR NOT t.proven)
-                THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",  # noqa: S608
+                THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",
         )
 
     def census(self, spark: SparkSession, sweeps: list[Sweep]) -> dict[StreamKey, Census]:
@@ -112,7 +114,7 @@ class Current(Target):
         if "proven" in self._names:
             for sweep in sweeps:
                 if sweep.readable is not None:
-                    # No GET could show them: neither trusted nor dropped. Done again it is the same.
+                    # No GET could show them: neither trusted nor dropped.
                     kept = f"{doomed(sweep)} AND NOT {_removed(sweep)}"
                     marks = f"proven = false, attempt = {sweep.attempt}"
                     update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"  # noqa: S608

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from instep_spark.lake.batch import Part, Segment, Sweep, of_streams
+from instep_spark.lake.batch import Part, Sweep
 from instep_spark.lake.intervals import SAME, Intervals
 from instep_spark.lake.tables import HISTORY
 
@@ -28,6 +28,7 @@ class History(Intervals):
 
     def __init__(self, url: str, changes: str) -> None:
         super().__init__(HISTORY, url, changes)
+        self.updated = ["valid_to", "ended_by", "end_ordinal", "open"]
 
     def concerns(self, part: Part) -> bool:
         return any(survey.earliest_us is not None for survey in part.surveys.values())
@@ -44,50 +45,39 @@ class History(Intervals):
             f"t.end_ordinal = {sweep.ordinal}, t.open = false"
         )
 
-    def merge(self, segment: Segment) -> str:
+    def moved(self) -> str:
         taken = ", ".join(f"`{name}`" for name in _TAKEN)
-        columns = [column.name for column in self.table.columns]
-        names = ", ".join(f"`{name}`" for name in columns)
-        values = ", ".join(f"s.`{name}`" for name in columns)
         return f"""
-            MERGE INTO {self.sql} t USING (
-                WITH floors AS (
-                    SELECT {_WHO}, max(valid_to) AS floor FROM instep_closed GROUP BY {_WHO}
-                ), statements AS (
-                    SELECT {taken}, kind, ends, false AS known, xxhash64(body) AS digest,
-                           greatest(appended_at, coalesce(floor, appended_at)) AS stated_at
-                    FROM instep_rows LEFT JOIN floors USING (consumer, stream, id)
-                    UNION ALL
-                    SELECT {taken}, '' AS kind, false AS ends, true AS known,
-                           xxhash64(body) AS digest, valid_from AS stated_at
-                    FROM instep_open
-                ), compared AS (
-                    SELECT *, lag(named_struct(
-                        'lineage', lineage, 'partition', `partition`, 'ends', ends,
-                        'record_offset', record_offset, 'appended_at', appended_at,
-                        'digest', digest)) OVER in_order AS earlier
-                    FROM statements WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
-                ), begun AS (
-                    SELECT *, max(stated_at) OVER (
-                        PARTITION BY {_WHO} ORDER BY ordinal
-                        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS valid_from
-                    FROM compared WHERE NOT {SAME}
-                ), followed AS (
-                    SELECT *, lead(named_struct(
-                        'at', valid_from, 'ordinal', ordinal, 'ended_by', CASE
-                            WHEN NOT ends THEN 'UPDATE'
-                            WHEN kind = 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END)) OVER in_order
-                        AS next
-                    FROM begun WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
-                )
-                SELECT {taken}, known, valid_from, next.at AS valid_to, next.ended_by AS ended_by,
-                       next.ordinal AS end_ordinal, next IS NULL AS open
-                FROM followed WHERE NOT ends AND (NOT known OR next IS NOT NULL)
-            ) s
-            ON t.open AND s.known AND t.consumer = s.consumer AND t.stream = s.stream
-               AND t.id = s.id AND {of_streams(segment.last)}
-            WHEN MATCHED THEN UPDATE SET
-                t.valid_to = s.valid_to, t.ended_by = s.ended_by,
-                t.end_ordinal = s.end_ordinal, t.open = false
-            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})
-        """  # noqa: S608 — names of our own tables, literals escaped
+            WITH floors AS (
+                SELECT {_WHO}, max(valid_to) AS floor FROM instep_closed GROUP BY {_WHO}
+            ), statements AS (
+                SELECT {taken}, kind, ends, false AS known, xxhash64(body) AS digest,
+                       greatest(appended_at, coalesce(floor, appended_at)) AS stated_at
+                FROM instep_rows LEFT JOIN floors USING (consumer, stream, id)
+                UNION ALL
+                SELECT {taken}, '' AS kind, false AS ends, true AS known,
+                       xxhash64(body) AS digest, valid_from AS stated_at
+                FROM instep_open
+            ), compared AS (
+                SELECT *, lag(named_struct(
+                    'lineage', lineage, 'partition', `partition`, 'ends', ends,
+                    'record_offset', record_offset, 'appended_at', appended_at,
+                    'digest', digest)) OVER in_order AS earlier
+                FROM statements WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
+            ), begun AS (
+                SELECT *, max(stated_at) OVER (
+                    PARTITION BY {_WHO} ORDER BY ordinal
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS valid_from
+                FROM compared WHERE NOT {SAME}
+            ), followed AS (
+                SELECT *, lead(named_struct(
+                    'at', valid_from, 'ordinal', ordinal, 'ended_by', CASE
+                        WHEN NOT ends THEN 'UPDATE'
+                        WHEN kind = 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END)) OVER in_order
+                    AS next
+                FROM begun WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
+            )
+            SELECT {taken}, known, valid_from, next.at AS valid_to, next.ended_by AS ended_by,
+                   next.ordinal AS end_ordinal, next IS NULL AS open
+            FROM followed WHERE NOT ends AND (NOT known OR next IS NOT NULL)
+        """  # noqa: S608 — constants only

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.batch import Part, Segment, Sweep, of_streams, text
+from instep_spark.lake.batch import SMALL_RECORDS, Part, Segment, Sweep, fixed, of_streams, text
 from instep_spark.lake.decide import ENTITY, IDENTITY, counting, ignored, resolved
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.tables import Table
@@ -20,7 +20,8 @@ __all__ = ["SAME", "Intervals", "moment"]
 SAME: Final = """coalesce(
     NOT earlier.ends AND NOT ends AND earlier.lineage = lineage
     AND earlier.`partition` = `partition` AND earlier.record_offset = record_offset
-    AND earlier.appended_at = appended_at AND (record_offset >= 0 OR earlier.digest = digest), false)"""
+    AND earlier.appended_at = appended_at
+    AND (record_offset >= 0 OR earlier.digest = digest), false)"""
 """SQL: the row repeats the statement `earlier` (a redelivery, or a new attempt)."""
 
 
@@ -35,6 +36,8 @@ class Intervals(Target):
     def __init__(self, table: Table, url: str, changes: str) -> None:
         """`changes`: SQL for the landing table."""
         super().__init__(table, url)
+        self.updated = [column.name for column in table.columns]
+        """What changes in an open row."""
         self._changes = changes
 
     def concerns(self, part: Part) -> bool:
@@ -71,11 +74,28 @@ class Intervals(Target):
         self._closed(spark, part, segment).join(
             touched, list(IDENTITY), "semi"
         ).createOrReplaceTempView("instep_closed")
-        self.commit(spark, progress, self.merge(segment))
+        moved = spark.sql(self.moved())
+        if part.small:
+            moved = fixed(moved)
+        moved.createOrReplaceTempView("instep_moved")
+        self.commit(spark, progress, self._merge(segment))
 
-    def merge(self, segment: Segment) -> str:
-        """The statement that brings `instep_rows` into the table; `instep_open` and
-        `instep_closed` have what is stored of their entities.
+    def _merge(self, segment: Segment) -> str:
+        columns = [column.name for column in self.table.columns]
+        names = ", ".join(f"`{name}`" for name in columns)
+        values = ", ".join(f"s.`{name}`" for name in columns)
+        updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in self.updated)
+        return f"""
+            MERGE INTO {self.sql} t USING instep_moved s
+            ON t.open AND s.known AND t.consumer = s.consumer AND t.stream = s.stream
+               AND t.id = s.id AND {of_streams(segment.last)}
+            WHEN MATCHED THEN UPDATE SET {updates}
+            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})
+        """  # noqa: S608 — names of our own tables, literals escaped
+
+    def moved(self) -> str:
+        """The query that tells what becomes of `instep_rows`: new rows, and open ones (`known`)
+        that change; `instep_open` and `instep_closed` have what is stored of their entities.
         """
         raise NotImplementedError
 
@@ -124,21 +144,28 @@ class Intervals(Target):
         ).first()
         assert began is not None
         at = moment(began.at_us)
+        victims = spark.sql(f"""
+            SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {whose}) o LEFT ANTI JOIN (
+                SELECT *, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
+                FROM {self._changes} WHERE {whose} AND {ENTITY}
+                  AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
+            ) m ON o.id = m.id AND (m.token = '' OR NOT {ignored("o", "m")})
+            WHERE o.ordinal <= {sweep.ordinal} AND {readable}
+        """)  # noqa: S608 — names of our own tables, literals escaped
+        few = victims.limit(SMALL_RECORDS + 1).toArrow()
+        if few.num_rows == 0:
+            return
+        if few.num_rows <= SMALL_RECORDS:
+            victims = spark.createDataFrame(few)
+        victims.createOrReplaceTempView("instep_victims")
         self.commit(
             spark,
             self.progress,
             f"""
-            MERGE INTO {self.sql} t USING (
-                SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {whose}) o LEFT ANTI JOIN (
-                    SELECT *, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
-                    FROM {self._changes} WHERE {whose} AND {ENTITY}
-                      AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
-                ) m ON o.id = m.id AND (m.token = '' OR NOT {ignored("o", "m")})
-                WHERE o.ordinal <= {sweep.ordinal} AND {readable}
-            ) s
+            MERGE INTO {self.sql} t USING instep_victims s
             ON t.open AND {target} AND t.id = s.id
             WHEN MATCHED THEN UPDATE SET {self.close(sweep, at)}
-            """,  # noqa: S608 — names of our own tables, literals escaped
+            """,
         )
 
     def class_of_row(self) -> str:

@@ -1,14 +1,14 @@
 """From `changes` to the tables of the pipeline, micro-batch by micro-batch.
 
-`entities` goes first: with it, sweeps are decided (DESIGN 3, rules 5 and 6). The others follow, each
-from its own progress. Each commit carries the progress of its table, so that a micro-batch that
-comes late, again or in another order, or stops half way, changes nothing that it should not.
+`entities` goes first: with it, sweeps are decided (DESIGN 3, rules 5 and 6). The others follow,
+each from its own progress. Each commit carries the progress of its table, so that a micro-batch
+that comes late, again or in another order, or stops half way, changes nothing that it should not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -82,10 +82,11 @@ class Pipeline:
             "stream_health": Health(url, self._facts),
         }
         self.followers = [target for name, target in made.items() if name in tables]
+        self.targets = [self.entities, *self.followers]
 
     def open(self, spark: SparkSession) -> None:
         """Make or upgrade the tables, and read how far each has come."""
-        for target in (self.entities, *self.followers):
+        for target in self.targets:
             target.open(spark)
 
     def apply(self, rows: DataFrame) -> None:
@@ -99,7 +100,7 @@ class Pipeline:
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable how far each table has come, also where nothing concerned it."""
-        for target in (self.entities, *self.followers):
+        for target in self.targets:
             target.settle(spark)
 
     def release(self, spark: SparkSession) -> None:
@@ -256,8 +257,3 @@ def _numbered(surveys: dict[StreamKey, Survey], segment: Segment) -> list[Sweep]
     """The sweeps that end this segment."""
     number = segment.number
     return [s.sweeps[number] for s in surveys.values() if number < len(s.sweeps)]
-
-
-def told_streams(keys: Sequence[StreamKey]) -> list[dict[str, Any]]:
-    """Streams for machines."""
-    return [{"consumer": consumer, "stream": stream} for consumer, stream in keys]

@@ -106,7 +106,7 @@ def read_progress(spark: SparkSession, target: str) -> Progress:
     """The progress in the newest commit of `target` (SQL for the table) that carries one."""
     for limit in (f" LIMIT {_RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}")  # noqa: S608
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}")
         for row in (
             commits.select("version", "userMetadata").orderBy("version", ascending=False).collect()
         ):

@@ -134,6 +134,7 @@ ALARMS: Final = Table(
         Column("measured_entity_uuid", "STRING", "uuid of the measured entity"),
         Column("measured_entity_native_id", "STRING", "native id of the measured entity"),
         Column("node_uuid", "STRING", "node in the parent-address, or the measured NODE; or null"),
+        Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated"),
         Column("open", "BOOLEAN", "whether it lasts"),
     ),
     ("open",),

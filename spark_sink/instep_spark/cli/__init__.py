@@ -1,0 +1,1 @@
+"""Commands of the command line that work on a lake."""

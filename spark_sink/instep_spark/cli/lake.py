@@ -1,0 +1,203 @@
+"""`instep lake …`: runs and looks after the tables of the pipeline."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format, FormatOption, json_line
+from instep.config import ConsumerConfiguration, default_path, load
+from instep.errors import ConfigurationError
+from instep_spark.lake.lake import Lake
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Step
+from instep_spark.lake.verify import Comparison
+from instep_spark.options import DeltaOptions
+from instep_spark.session import open_session
+
+__all__ = ["lake"]
+
+
+class Verb(StrEnum):
+    """What to do with a lake."""
+
+    RUN = "run"
+    OPTIMIZE = "optimize"
+    VACUUM = "vacuum"
+    HISTORY = "history"
+    VERIFY = "verify"
+    AUDIT = "audit"
+
+
+def lake(
+    verb: Annotated[Verb, typer.Argument(help="What to do.", show_default=False)],
+    config: ConfigArgument = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="run: end when all that has landed is in the tables.")
+    ] = False,
+    tables: Annotated[
+        str,
+        typer.Option("--tables", metavar="A,B", help="run: the tables beside `entities`."),
+    ] = ",".join(FOLLOWERS),
+    retain_hours: Annotated[
+        float, typer.Option("--retain-hours", min=0, help="vacuum: for readers of older versions.")
+    ] = 168.0,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="history: commits a table.")] = 10,
+    reading: Annotated[
+        str | None,
+        typer.Option("--reading", metavar="URL", help="audit: a lake with a new reading."),
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Bring Delta tables of state, history and alarms up to what has landed, and look after them.
+
+    run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
+    version needs. history: the last commits. verify: recompute `entities` from `changes` and
+    compare. audit: compare `entities` with another reading of the same logs. Verify and audit end
+    with 1 where something is wrong.
+    """
+    console = Console(stderr=True, highlight=False)
+    found = list(_lakes(config))
+    for options, settings in found:
+        spark = open_session(options.spark, app="instep lake")
+        with _view(console, output) as told:
+            made = Lake(
+                options.url,
+                spark,
+                tables=[name for name in tables.split(",") if name],
+                settings=settings,
+                told=told,
+            )
+            wrong = _do(made, verb, once, retain_hours, limit, reading, output)
+        if wrong:
+            raise typer.Exit(1)
+
+
+def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
+    """The lakes of a configuration, each once."""
+    path = config or default_path()
+    seen: set[str] = set()
+    for consumer in load(path).consumers:
+        options = _delta(consumer)
+        if options is None or options.url in seen:
+            continue
+        seen.add(options.url)
+        alignment = consumer.settings.alignment
+        yield (
+            options,
+            LakeSettings(
+                sweep_guard_share=alignment.sweep_guard_share,
+                sweep_guard_records=alignment.sweep_guard_records,
+            ),
+        )
+    if not seen:
+        raise ConfigurationError(
+            "no consumer has a delta sink",
+            where=str(path),
+            hint='give one [consumers.sink] with kind = "delta"',
+        )
+
+
+def _delta(consumer: ConsumerConfiguration) -> DeltaOptions | None:
+    part = consumer.sink
+    if part.kind != "delta":
+        return None
+    try:
+        return DeltaOptions.read(part.options, part.where)
+    except ConfigurationError as error:
+        raise part.scrubbed(error) from None
+
+
+@contextmanager
+def _view(console: Console, output: Format) -> Iterator[Any]:
+    """What a moved table is told to: a line of progress, or one JSON object a line."""
+    if output is Format.JSONL:
+
+        def line(step: Step) -> None:
+            facts = {"table": step.table, "rows": step.rows}
+            streams = {"swept": [s for _, s in step.swept], "held": [s for _, s in step.held]}
+            json_line({**facts, **streams}, flush=True)
+
+        yield line
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("waiting for changes", total=None)
+
+        def show(step: Step) -> None:
+            progress.update(task, description=f"{step.table}: {step.rows:,} rows")
+            for _, stream in step.held:
+                console.print(f"{stream}: a sweep is held; see: instep sweep release", markup=False)
+
+        yield show
+
+
+def _do(
+    made: Lake,
+    verb: Verb,
+    once: bool,
+    retain_hours: float,
+    limit: int,
+    reading: str | None,
+    output: Format,
+) -> bool:
+    """Carry out the verb; whether something was found to be wrong."""
+    match verb:
+        case Verb.RUN:
+            stop = threading.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
+            made.run(once=once, stop=stop)
+        case Verb.OPTIMIZE:
+            removed = made.optimize()
+            rows = [{"table": name, "files_removed": count} for name, count in removed.items()]
+            _print(rows, output)
+        case Verb.VACUUM:
+            _print([{"table": name} for name in made.vacuum(retain_hours)], output)
+        case Verb.HISTORY:
+            _print(made.history(limit), output)
+        case Verb.VERIFY:
+            return _compared(made.verify(), output)
+        case Verb.AUDIT:
+            if reading is None:
+                raise ConfigurationError(
+                    "audit needs another reading of the logs",
+                    where="--reading",
+                    hint="land one with a second consumer, and give the URL of its lake",
+                )
+            return _compared(made.audit(reading), output)
+    return False
+
+
+def _compared(found: Comparison, output: Format) -> bool:
+    counts = {name: getattr(found, name) for name in ("right", "stale", "bogus", "missing")}
+    if output is Format.JSONL:
+        for one in found.examples:
+            json_line(one)
+        json_line({"report": counts}, flush=True)
+    else:
+        _print(list(found.examples), output)
+        told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        Console(highlight=False).print(told)
+    return not found.clean
+
+
+def _print(rows: list[dict[str, Any]], output: Format) -> None:
+    if output is Format.JSONL:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        names = [name for name in rows[0] if name != "metrics"]
+        table = Table(*names)
+        for row in rows:
+            table.add_row(*(str(row[name]) for name in names))
+        Console(highlight=False).print(table)

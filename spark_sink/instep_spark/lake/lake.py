@@ -1,0 +1,207 @@
+"""`Lake`: what a user's Spark job and the command line call.
+
+    Lake("file:///data/lake", spark).run(once=True)
+
+By Structured Streaming where the session is a driver of its own; over Spark Connect, whose server
+would have to have instep installed to run a micro-batch, by micro-batches that the client asks for.
+Both end in `Pipeline.apply`, which looks at ordinals alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from instep.errors import InstepError, SinkError
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
+from instep_spark.lake.stamp import configured, read_progress
+from instep_spark.lake.tables import LAKE_TABLES
+from instep_spark.lake.target import place, table_exists
+from instep_spark.lake.verify import Comparison, audit, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Lake"]
+
+_BATCH_RECORDS: Final = 500_000
+_BATCH_BYTES: Final = "512m"
+_INTERVAL_S: Final = 2.0
+_CHECKPOINT: Final = "_checkpoints/pipeline"
+
+
+class Lake:
+    """The tables of a lake. Raises `SinkError` where `changes` is not there, or not as needed."""
+
+    def __init__(
+        self,
+        url: str,
+        spark: SparkSession,
+        *,
+        tables: Collection[str] = FOLLOWERS,
+        settings: LakeSettings | None = None,
+        told: Callable[[Step], None] | None = None,
+    ) -> None:
+        """`url`: as in the sink's options; `tables`: those to follow `entities`; `told` is called
+        for each table that a micro-batch has moved.
+        """
+        self.url = url.rstrip("/")
+        self.spark = spark
+        self._alone = threading.Lock()
+        self._pipeline = Pipeline(self.url, tables=tables, settings=settings, told=told)
+
+    def run(
+        self,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        interval_s: float = _INTERVAL_S,
+    ) -> None:
+        """Bring the tables up to `changes`; `once`: and end, else go on until `stop` is set."""
+        stop = stop or threading.Event()
+        self._await_changes(once=once, stop=stop)
+        if stop.is_set():
+            return
+        self._pipeline.open(self.spark)
+        self._pipeline.release(self.spark)
+        try:
+            if self.is_connect:
+                self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
+            else:
+                self._run_stream(once=once, stop=stop, interval_s=interval_s)
+        finally:
+            self._pipeline.settle(self.spark)
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether the session is one of Spark Connect."""
+        return type(self.spark).__module__.startswith("pyspark.sql.connect")
+
+    def _await_changes(self, *, once: bool, stop: threading.Event) -> None:
+        while not table_exists(self.spark, self._pipeline.changes):
+            if once:
+                raise SinkError(
+                    "there are no changes yet",
+                    where=f"{self.url}/changes",
+                    hint="land some first: instep run CONFIG with a delta sink",
+                )
+            if stop.wait(_INTERVAL_S):
+                return
+
+    def _run_stream(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
+        reader = self.spark.readStream.format("delta").option("maxBytesPerTrigger", _BATCH_BYTES)
+        # Rows that maintenance takes away are behind every table.
+        reader = reader.option("skipChangeCommits", "true")
+        failure: list[InstepError] = []
+
+        def apply(rows: DataFrame, _number: int) -> None:
+            try:
+                with self._alone:
+                    self._pipeline.apply(rows)
+            except InstepError as error:
+                failure.append(error)
+                raise
+
+        writer = reader.load(f"{self.url}/changes").writeStream.foreachBatch(apply)
+        writer = writer.option("checkpointLocation", f"{self.url}/{_CHECKPOINT}")
+        writer = writer.queryName("instep lake")
+        trigger: Any = (
+            {"availableNow": True} if once else {"processingTime": f"{interval_s} seconds"}
+        )
+        query = writer.trigger(**trigger).start()
+        try:
+            while query.isActive and not stop.is_set():
+                query.awaitTermination(1)
+                if self._alone.acquire(blocking=False):
+                    try:
+                        self._pipeline.release(self.spark)
+                    finally:
+                        self._alone.release()
+        except Exception:
+            if failure:
+                raise failure[0] from None
+            raise
+        finally:
+            query.stop()
+
+    def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
+        while not stop.is_set():
+            rows = self._next()
+            if rows is not None:
+                self._pipeline.apply(rows)
+            elif once:
+                return
+            else:
+                self._pipeline.release(self.spark)
+                stop.wait(interval_s)
+
+    def _next(self) -> DataFrame | None:
+        """The next rows that no table has, bounded; None where there are none."""
+        done = {
+            key: min((t.progress[key].ordinal for t in self._pipeline.targets), default=0)
+            for key in self._pipeline.entities.progress.stands
+        }
+        values = [(*key, ordinal) for key, ordinal in done.items()] or [("", "", 0)]
+        known = self.spark.createDataFrame(values, "consumer STRING, stream STRING, known BIGINT")
+        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
+        rows = changes.join(known.hint("broadcast"), ["consumer", "stream"], "left")
+        rows = rows.where(
+            f"ordinal > coalesce(known, 0) AND ordinal <= coalesce(known, 0) + {_BATCH_RECORDS}"
+        ).drop("known")
+        return None if rows.isEmpty() else rows
+
+    # -- maintenance -----------------------------------------------------------------------------
+
+    def verify(self) -> Comparison:
+        """Recompute `entities` from `changes` and compare."""
+        return verify(self.spark, self.url)
+
+    def audit(self, reading: str) -> Comparison:
+        """Compare `entities` with another reading of the logs, landed in the lake `reading`."""
+        return audit(self.spark, self.url, reading)
+
+    def optimize(self) -> dict[str, int]:
+        """Compact small files; by table, how many files went."""
+        removed: dict[str, int] = {}
+        for name in self._tables():
+            table = place(self.url, name)
+            # The commit carries the progress on: it may become the newest one.
+            with configured(self.spark, read_progress(self.spark, table)):
+                told: Any = self.spark.sql(f"OPTIMIZE {table}").first()
+            removed[name] = int(told.metrics.numFilesRemoved)
+        return removed
+
+    def vacuum(self, retain_hours: float = 168.0) -> list[str]:
+        """Delete files that no version of the last hours needs; the tables that were vacuumed."""
+        names = self._tables()
+        for name in names:
+            table = place(self.url, name)
+            with configured(self.spark, read_progress(self.spark, table)):
+                self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
+        return names
+
+    def history(self, limit_commits: int = 10) -> list[dict[str, Any]]:
+        """The last commits of each table: version, time, operation, rows."""
+        found: list[dict[str, Any]] = []
+        for name in [*self._landing(), *self._tables()]:
+            commits = self.spark.sql(
+                f"DESCRIBE HISTORY {place(self.url, name)} LIMIT {limit_commits}"
+            )
+            found += [
+                {
+                    "table": name,
+                    "version": row.version,
+                    "at": row.timestamp,
+                    "operation": row.operation,
+                    "metrics": dict(row.operationMetrics or {}),
+                }
+                for row in commits.collect()
+            ]
+        return found
+
+    def _landing(self) -> list[str]:
+        return ["changes"] if table_exists(self.spark, place(self.url, "changes")) else []
+
+    def _tables(self) -> list[str]:
+        return [name for name in LAKE_TABLES if table_exists(self.spark, place(self.url, name))]

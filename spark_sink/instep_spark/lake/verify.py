@@ -1,0 +1,176 @@
+"""Holds `entities` against what `changes` says, of the same lake or of a fresh reading of the log.
+
+Expected state is computed by the plain fold of rule 3 over all rows, sweeps included: another way
+than the one the pipeline goes. The comparison is one join (DESIGN 3, rule 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from instep_spark.lake.batch import StreamKey, text
+from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
+from instep_spark.lake.stamp import Progress, read_progress
+from instep_spark.lake.target import place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Comparison", "audit", "compare", "expected", "verify"]
+
+_NEVER: Final = 9_223_372_036_854_775_807
+_STATE: Final = (
+    "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
+    "appended_at: TIMESTAMP, ordinal: BIGINT, marked: BIGINT, attempt: BIGINT>"
+)
+_SHOWN: Final = 100
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What the join found, in entities."""
+
+    right: int
+    stale: int
+    """Both have it, with another content."""
+    bogus: int
+    """The table has it, nothing says so."""
+    missing: int
+    examples: tuple[dict[str, Any], ...] = ()
+    """Some of those that are wrong: consumer, stream, key, class, verdict."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.stale or self.bogus or self.missing)
+
+
+def verify(spark: SparkSession, url: str) -> Comparison:
+    """Recompute `entities` from `changes`, as far as it has come, and compare."""
+    target = place(url, "entities")
+    progress = read_progress(spark, target)
+    changes = spark.sql(f"SELECT * FROM {place(url, 'changes')}")  # noqa: S608
+    entities = spark.sql(f"SELECT * FROM {target}")  # noqa: S608
+    return compare(expected(changes, progress), entities)
+
+
+def audit(spark: SparkSession, url: str, reading: str) -> Comparison:
+    """Compare `entities` with another reading of the same logs (TR-548 ST-2.3).
+
+    `reading` is the URL of a lake into which a second consumer of the same streams has landed the
+    log from its oldest record; names of consumers need not be the same.
+    """
+    found = expected(spark.sql(f"SELECT * FROM {place(reading, 'changes')}"))  # noqa: S608
+    entities = spark.sql(f"SELECT * FROM {place(url, 'entities')}")  # noqa: S608
+    return compare(found, entities, on=("stream", "id"))
+
+
+def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
+    """The entities that rows of `changes` lead to, up to `progress` (None: all of them)."""
+    spark = changes.sparkSession
+    rows = changes.selectExpr("*", "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
+    if progress is not None:
+        bounds = [(*key, stand.ordinal) for key, stand in progress.stands.items()]
+        known = spark.createDataFrame(bounds, "consumer STRING, stream STRING, upto BIGINT")
+        rows = rows.join(known.hint("broadcast"), ["consumer", "stream"])
+        rows = rows.where("ordinal <= upto").drop("upto")
+    named = rows.where("uuid <> '' AND token <> ''").selectExpr(
+        "consumer", "stream", "key", "id AS known_id"
+    )
+    rows = rows.join(named.distinct(), ["consumer", "stream", "key"], "left")
+    rows = rows.selectExpr(
+        *(f"`{name}`" for name in changes.columns),
+        "CASE WHEN uuid = '' THEN coalesce(known_id, id) ELSE id END AS id",
+    )
+    rows.createOrReplaceTempView("instep_all")
+    late = _late_values(progress)
+    merged = f"""(stored, row) -> CASE
+        WHEN {_swept("stored", "row.ordinal")} OR NOT coalesce(stored.alive, false)
+             OR NOT {ignored("stored", "row")}
+        THEN CAST(named_struct('alive', NOT row.ends, 'lineage', row.lineage,
+            'partition', row.`partition`, 'record_offset', row.record_offset,
+            'appended_at', row.appended_at, 'ordinal', row.ordinal, 'marked', row.ordinal,
+            'attempt', row.attempt) AS {_STATE})
+        WHEN row.token = '' AND NOT row.ends
+        THEN CAST(named_struct('alive', stored.alive, 'lineage', stored.lineage,
+            'partition', stored.`partition`, 'record_offset', stored.record_offset,
+            'appended_at', stored.appended_at, 'ordinal', stored.ordinal, 'marked', row.ordinal,
+            'attempt', row.attempt) AS {_STATE})
+        ELSE stored END"""
+    return spark.sql(f"""
+        WITH late AS (SELECT * FROM VALUES {late} AS v(consumer, stream, ordinal, made)),
+        sweeping AS (
+            SELECT consumer, stream, collect_list(named_struct(
+                'at', coalesce(made, ordinal), 'attempt', attempt,
+                'readable', from_json(body, 'STRUCT<readable: ARRAY<STRING>>').readable)) AS sweeps
+            FROM (SELECT * FROM instep_all WHERE kind = 'SWEEP')
+            LEFT JOIN late USING (consumer, stream, ordinal)
+            GROUP BY consumer, stream
+        ), folded AS (
+            SELECT {", ".join(IDENTITY)}, max(class) AS known_class, first(sweeps) AS sweeps,
+                array_sort(collect_list(named_struct(
+                    'ordinal', ordinal, 'lineage', lineage, 'partition', `partition`,
+                    'record_offset', record_offset, 'appended_at', appended_at, 'ends', ends,
+                    'attempt', attempt, 'token', token))) AS steps
+            FROM instep_all LEFT JOIN sweeping USING (consumer, stream)
+            WHERE {ENTITY} GROUP BY {", ".join(IDENTITY)}
+        ), last AS (
+            SELECT *, aggregate(steps, CAST(NULL AS {_STATE}), {merged}) AS stored FROM folded
+        )
+        SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body
+        FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
+             AND c.ordinal = l.stored.ordinal
+        WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER), "l.")}
+    """)  # noqa: S608 — constants, literals escaped
+
+
+def _swept(stored: str, before: str, of: str = "") -> str:
+    """SQL: a sweep between the last mark of `stored` and ordinal `before` has removed it."""
+    return f"""exists({of}sweeps, s -> s.at > {stored}.marked AND s.at <= {before}
+        AND s.attempt > {stored}.attempt
+        AND (s.readable IS NULL OR array_contains(s.readable, {of}known_class)))"""
+
+
+def _late_values(progress: Progress | None) -> str:
+    """The sweeps that were held: when each was made after all, or never."""
+    rows = ["('', '', 0L, 0L)"]
+    for key, stand in (progress or Progress()).stands.items():
+        for late in stand.late:
+            made = late.applied_ordinal
+            at = _NEVER if made is None or made < 0 else made
+            rows.append(f"({_whose(key)}, {late.ordinal}L, {at}L)")
+    return ", ".join(rows)
+
+
+def _whose(key: StreamKey) -> str:
+    return f"{text(key[0])}, {text(key[1])}"
+
+
+def compare(wanted: DataFrame, entities: DataFrame, on: tuple[str, ...] = IDENTITY) -> Comparison:
+    """Hold `entities` against what is expected: consumer, stream, id, key, class, token, body."""
+    spark = entities.sparkSession
+    wanted.createOrReplaceTempView("instep_wanted")
+    entities.createOrReplaceTempView("instep_found")
+    same = " AND ".join(f"w.{name} = e.{name}" for name in on)
+    joined = spark.sql(f"""
+        SELECT coalesce(e.consumer, w.consumer) AS consumer, coalesce(e.stream, w.stream) AS stream,
+            coalesce(e.key, w.key) AS key, coalesce(e.class, w.class) AS class,
+            CASE WHEN e.id IS NULL THEN 'missing' WHEN w.id IS NULL THEN 'bogus'
+                 WHEN e.body <=> w.body THEN 'right' ELSE 'stale' END AS verdict
+        FROM instep_wanted w FULL OUTER JOIN instep_found e ON {same}
+    """)  # noqa: S608 — constants only
+    joined.createOrReplaceTempView("instep_compared")
+    counts = {
+        row.verdict: row["count"]
+        for row in spark.sql(
+            "SELECT verdict, count(*) AS count FROM instep_compared GROUP BY verdict"
+        ).collect()
+    }
+    wrong: Iterator[Any] = iter(())
+    if set(counts) - {"right"}:
+        wrong = iter(joined.where("verdict <> 'right'").limit(_SHOWN).collect())
+    return Comparison(
+        *(counts.get(name, 0) for name in ("right", "stale", "bogus", "missing")),
+        tuple(row.asDict() for row in wrong),
+    )
