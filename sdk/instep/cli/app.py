@@ -8,7 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from instep.cli import audit, changes, check, entities, handover, quarantine, run, status, sweep
+from instep.cli import (
+    audit,
+    changes,
+    check,
+    entities,
+    handover,
+    messages,
+    quarantine,
+    run,
+    status,
+    sweep,
+)
 from instep.cli.ending import DEBUG, ending
 from instep.errors import ConfigurationError
 from instep.plugins import commands
@@ -22,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _quarantine = typer.Typer(
-    no_args_is_help=True, help="Look at records that could not be read, and replay them."
+    no_args_is_help=True, help="Look at what could not be read or handled, and replay it."
 )
 
 _sweep = typer.Typer(
@@ -69,6 +80,7 @@ def _add_commands() -> None:
         "audit": audit.audit,
         "entities": entities.entities,
         "changes": changes.changes,
+        "messages": messages.messages,
         "handover": handover.handover,
     }
     for name, command in own.items():

@@ -25,6 +25,7 @@ from instep.cli.output import (
 )
 from instep.cli.store import StoreOption, StreamOption, known_stream, opened
 from instep.errors import ConfigurationError, InstepError
+from instep.message_reading import ReadsMessages
 from instep.plugins import source_plugin
 from instep.ports import StreamInfo
 from instep.reading import Quarantined, StoreReader, StreamStatus
@@ -166,6 +167,8 @@ async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
+    if isinstance(reader, ReadsMessages) and await reader.deliver_again(one.id):
+        return "the handler is given it again by the consumer, running now or later"
     if status is None:
         raise InstepError("its stream is not in the store any more", where=one.stream)
     stream = msgspec.convert(status.info, StreamInfo)

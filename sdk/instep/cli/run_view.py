@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.cli.output import duration, json_line, moment, plain, stamp
-from instep.consumer import Consumer
 from instep.fidelity import Zone
 from instep.group import Group
 from instep.health import ConsumerEvent, ConsumerState, Health, StreamHealth
 from instep.position import Phase
+from instep.running import Running
 
 __all__ = ["LinesView", "LiveView", "View"]
 
@@ -80,7 +80,7 @@ class View(ABC):
                 # All have failed: whoever waits for the group is about to be told why.
                 await asyncio.sleep(self._period_s)
 
-    async def _follow(self, consumer: Consumer) -> None:
+    async def _follow(self, consumer: Running) -> None:
         async for event in consumer.events():
             self.event(event)
 
@@ -131,6 +131,7 @@ class LinesView(View):
                 "error": health.error,
                 "left": health.left,
                 "pair": msgspec.to_builtins(health.pair),
+                "reception": msgspec.to_builtins(health.reception),
                 "streams": streams,
             }
             json_line(line, flush=True)
@@ -179,9 +180,9 @@ class LiveView(View):
                 table.add_row(
                     plain_text(health.consumer),
                     Text(health.state),
+                    f"{health.reception.accepted:,}" if health.reception else "",
                     "",
-                    "",
-                    plain_text("\n".join(_pair(health) + [health.error] * bool(health.error))),
+                    plain_text("\n".join(_remarks(health))),
                 )
             for stream in health.streams:
                 table.add_row(*self._cells(health, stream))
@@ -219,6 +220,18 @@ class LiveView(View):
             told.append(plain_text(f"  {at}  {about}  {event.kind}: {event.text}"))
             told[-1].no_wrap, told[-1].overflow = True, "ellipsis"
         return told
+
+
+def _remarks(health: Health) -> list[str]:
+    """What there is to say of a consumer that follows no streams, now or ever."""
+    told, reception = _pair(health), health.reception
+    if reception is not None:
+        told += [f"listens at {reception.address}"] if reception.address else []
+        told += [f"{reception.duplicates:,} duplicates, {reception.refused:,} refused"]
+        told += [f"{kind} × {count:,}" for kind, count in sorted(reception.deviations.items())]
+        if reception.blocked:
+            told += [f"{len(reception.blocked):,} blocked, the first: {reception.blocked[0]}"]
+    return told + [health.error] * bool(health.error)
 
 
 def _pair(health: Health) -> list[str]:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
+from instep.cli.sequences import show_sequences
 from instep.cli.store import opened
 from instep.config import default_path, load
 from instep.errors import ConfigurationError
@@ -42,33 +43,40 @@ def status(
         raise ConfigurationError(
             "CONFIG and --store were both given", where="status", hint="leave one of them out"
         )
-    streams = asyncio.run(_stored(store) if store is not None else _configured(config))
+    if not asyncio.run(
+        _stored(store, output) if store is not None else _configured(config, output)
+    ):
+        # JSON lines of nothing are no lines.
+        Console(quiet=output is Format.JSONL).print("no stream was stored yet")
+
+
+async def _stored(url: str, output: Format) -> int:
+    async with opened(url) as reader:
+        return await _show(reader, None, output)
+
+
+async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
+    """Show the streams and the sequences of a store, or of one consumer; how many there are."""
+    leases = await reader.leases() if isinstance(reader, HoldsLeases) else {}
+    found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
+    streams = [(one, leases.get(one.consumer)) for one in found]
     now_us = time.time_ns() // 1_000
     if output is Format.JSONL:
         for one, lease in streams:
             json_line(_facts(one, lease, now_us))
     else:
         _print(streams, now_us)
+    return len(streams) + await show_sequences(reader, consumer, output)
 
 
-async def _stored(url: str) -> list[Stored]:
-    async with opened(url) as reader:
-        return await _read(reader)
-
-
-async def _read(reader: StoreReader) -> list[Stored]:
-    leases = await reader.leases() if isinstance(reader, HoldsLeases) else {}
-    return [(one, leases.get(one.consumer)) for one in await reader.streams()]
-
-
-async def _configured(config: Any) -> list[Stored]:
-    found: list[Stored] = []
+async def _configured(config: Any, output: Format) -> int:
+    found = 0
     for consumer in load(config or default_path()).consumers:
         plugin = sink_plugin(consumer.sink.kind, f"{consumer.sink.where}.kind")
         plugin.check(consumer.sink.options, consumer.sink.where)
         reader: StoreReader = plugin.reader(str(consumer.sink.options.get("url", "")))
         try:
-            found += [one for one in await _read(reader) if one[0].consumer == consumer.name]
+            found += await _show(reader, consumer.name, output)
         finally:
             await reader.close()
     return found
@@ -115,9 +123,6 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
 
 def _print(streams: Sequence[Stored], now_us: int) -> None:
     console = Console(highlight=False)
-    if not streams:
-        console.print("no stream was stored yet")
-        return
     for one, lease in streams:
         facts = _facts(one, lease, now_us)
         console.print(Text(plain(f"{one.consumer} / {one.stream}"), style="bold"))

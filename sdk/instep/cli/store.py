@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from instep.errors import ConfigurationError
+from instep.message_reading import ReadsMessages
 from instep.plugins import store_plugin
 from instep.reading import StoreReader
 
@@ -18,6 +19,9 @@ StoreOption = Annotated[
     str,
     typer.Option("--store", metavar="URL", help="The store, for example sqlite:///network.db."),
 ]
+_NAMED = 20
+"""Streams that an error names, beside those that are aligned."""
+
 StreamOption = Annotated[
     str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
 ]
@@ -38,9 +42,16 @@ async def known_stream(reader: StoreReader, stream: str | None) -> None:
     if stream is None:
         return
     known = {status.stream for status in await reader.streams()}
-    if stream not in known:
-        raise ConfigurationError(
-            f"the store has no stream {stream!r}",
-            where="--stream",
-            hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
-        )
+    if stream in known:
+        return
+    if isinstance(reader, ReadsMessages):
+        async for sequence in reader.sequences():
+            if sequence.stream == stream:
+                return
+            if len(known) < _NAMED:
+                known.add(sequence.stream)
+    raise ConfigurationError(
+        f"the store has no stream {stream!r}",
+        where="--stream",
+        hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
+    )

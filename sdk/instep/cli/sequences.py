@@ -1,0 +1,82 @@
+"""The part of `instep status` about numbered sequences: their ranges, gaps, and what waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column
+
+from instep.cli.output import Format, Listing, json_line, stamp
+from instep.message_reading import ReadsMessages, SequenceStatus
+from instep.ranges import Ranges
+from instep.reading import StoreReader
+
+__all__ = ["show_sequences"]
+
+_SHOWN_RANGES = 10
+
+
+async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
+    """Show the sequences of a store, page by page; how many there are."""
+    if not isinstance(reader, ReadsMessages):
+        return 0
+    columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]
+    columns += [Column("Missing", ratio=2), Column("Held", width=7, justify="right")]
+    columns += [Column("Waiting", width=8, justify="right"), Column("Remarks", ratio=3)]
+    listing = Listing(Console(highlight=False), columns)
+    count = 0
+    async for one in reader.sequences():
+        if consumer not in (None, one.consumer):
+            continue
+        count += 1
+        facts = _facts(one)
+        if output is Format.JSONL:
+            json_line(facts)
+            continue
+        remarks = "blocked: " * one.blocked + one.error
+        if facts["cancelled"]:
+            remarks = f"{remarks} cancelled {facts['cancelled']}".strip()
+        listing.add(
+            f"{one.consumer} / {one.stream}",
+            facts["phase"],
+            facts["received"] or "—",
+            facts["missing"] or "—",
+            f"{one.held:,}",
+            f"{one.waiting:,}",
+            remarks,
+        )
+    if output is Format.TABLE and count:
+        listing.flush()
+    return count
+
+
+def _facts(one: SequenceStatus) -> dict[str, Any]:
+    state = one.state
+    settled = state.received | state.cancelled
+    last = max((n for n in (state.received.last, state.announced) if n is not None), default=None)
+    missing = list(settled.gaps(state.next_number, last)) if last is not None else []
+    return {
+        "consumer": one.consumer,
+        "sequence": one.stream,
+        "phase": state.phase,
+        "next_number": state.next_number,
+        "received": _text(state.received),
+        "missing": _text(Ranges.of(*missing)),
+        "gaps": len(missing),
+        "cancelled": _text(state.cancelled),
+        "faulted": _text(state.faulted),
+        "last_number": state.last_number,
+        "held": one.held,
+        "waiting": one.waiting,
+        "blocked": one.blocked,
+        "error": one.error,
+        "updated_at": stamp(one.updated_at_us),
+    }
+
+
+def _text(ranges: Ranges) -> str:
+    if len(ranges.lows) <= _SHOWN_RANGES:
+        return str(ranges)
+    first = Ranges(ranges.lows[:_SHOWN_RANGES], ranges.highs[:_SHOWN_RANGES])
+    return f"{first},… ({len(ranges.lows):,} ranges)"
