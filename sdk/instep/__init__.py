@@ -32,8 +32,28 @@ from instep.errors import (
 )
 from instep.fidelity import Zone
 from instep.group import Group
-from instep.health import ConsumerEvent, ConsumerState, Health, PairHealth, StreamHealth
+from instep.health import (
+    ConsumerEvent,
+    ConsumerState,
+    Health,
+    PairHealth,
+    ReceptionHealth,
+    StreamHealth,
+)
 from instep.lease import Role
+from instep.message_reading import SequenceStatus, StoredMessage
+from instep.message_store import KeepsMessages, MessageStore
+from instep.messages import (
+    Handler,
+    HandlerConnection,
+    Listener,
+    Message,
+    OutboxStore,
+    Receipt,
+    ReceiptOutcome,
+    Reception,
+)
+from instep.outbox import Outbox, OutboxSettings, OutboxState
 from instep.ports import (
     Census,
     Feed,
@@ -46,6 +66,7 @@ from instep.ports import (
     StreamInfo,
 )
 from instep.position import Phase, Position, Reference
+from instep.ranges import Ranges
 from instep.reading import (
     Change,
     ChangeKind,
@@ -54,6 +75,8 @@ from instep.reading import (
     StoreReader,
     StreamStatus,
 )
+from instep.received_orders import GapDetector
+from instep.receiver import Receiver
 from instep.records import (
     Batch,
     CommitResult,
@@ -65,11 +88,32 @@ from instep.records import (
     Unreadable,
 )
 from instep.retry import Environment, process_error
-from instep.settings import AlignmentSettings, ConsumerSettings
+from instep.sequence_effects import (
+    AskResend,
+    Numbered,
+    Outcome,
+    RealignSequence,
+    ReportFault,
+    ReportLoss,
+    SequenceEffect,
+    SequenceFailed,
+)
+from instep.sequence_settings import (
+    FaultPolicy,
+    GapPolicy,
+    Incomplete,
+    LastResort,
+    SequencerSettings,
+)
+from instep.sequence_state import SequencerState
+from instep.sequence_transitions import Refusal, SequencePhase, SequenceRefusedError
+from instep.sequencer import Sequencer
+from instep.settings import AlignmentSettings, ConsumerSettings, OnHandlerFailure, ReceptionSettings
 
 __all__ = [
     "Alignment",
     "AlignmentSettings",
+    "AskResend",
     "AuditError",
     "AuditReport",
     "AuthenticationError",
@@ -87,25 +131,62 @@ __all__ = [
     "Delivery",
     "DiscoveryError",
     "Environment",
+    "FaultPolicy",
     "Feed",
     "FencedError",
     "Finding",
     "FrameTooBigError",
+    "GapDetector",
+    "GapPolicy",
     "Group",
+    "Handler",
+    "HandlerConnection",
     "Health",
+    "Incomplete",
     "InstepError",
     "JournalOffError",
+    "KeepsMessages",
     "Kind",
+    "LastResort",
     "LeaseLostError",
+    "Listener",
+    "Message",
+    "MessageStore",
     "Mode",
     "NoStreamError",
+    "Numbered",
+    "OnHandlerFailure",
+    "Outbox",
+    "OutboxSettings",
+    "OutboxState",
+    "OutboxStore",
+    "Outcome",
     "PairHealth",
     "Phase",
     "Position",
     "Quarantined",
+    "Ranges",
+    "RealignSequence",
+    "Receipt",
+    "ReceiptOutcome",
+    "Receiver",
+    "Reception",
+    "ReceptionHealth",
+    "ReceptionSettings",
     "Record",
     "Reference",
+    "Refusal",
+    "ReportFault",
+    "ReportLoss",
     "Role",
+    "SequenceEffect",
+    "SequenceFailed",
+    "SequencePhase",
+    "SequenceRefusedError",
+    "SequenceStatus",
+    "Sequencer",
+    "SequencerSettings",
+    "SequencerState",
     "Sink",
     "SinkError",
     "SinkPlugin",
@@ -117,6 +198,7 @@ __all__ = [
     "StoreUnavailableError",
     "StoreVersionError",
     "StoredEntity",
+    "StoredMessage",
     "StreamGoneError",
     "StreamHealth",
     "StreamInfo",
