@@ -61,7 +61,8 @@ def opened(
     """What a commit needs of these records of the delivery, with all that cannot be read.
 
     `latest_only`: the statement that counts for each key is enough, and the others are not looked
-    into; where it cannot be read, the one before it counts.
+    into, nor quarantined where they cannot be read: they have no effect, and to open them is what
+    the fold saves. Where the one that counts cannot be read, all are opened.
     """
     found = None
     # Changes add up, and an end may name an entity that only the baseline knows.

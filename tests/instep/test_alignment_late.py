@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from instep import Kind, Start
-from instep.effects import NoticeKind
+from instep import Kind, Mode, Phase, Position, Start
+from instep.alignment import Alignment
+from instep.effects import NoticeKind, Reopen
 from instep.fidelity import Zone
-from instep.records import Delivery, StreamState, Unreadable
+from instep.records import CommitResult, Delivery, StreamState, Unreadable
 from tests.instep.logdriver import SETTINGS, aligned
 from tests.instep.logmodel import STREAM, TOMBSTONE_RETENTION_S, US
+from tests.instep.scripted import T0_US, info, record
 
 
 def test_rule_8_away_longer_than_the_tombstone_retention_realigns() -> None:
@@ -17,6 +19,27 @@ def test_rule_8_away_longer_than_the_tombstone_retention_realigns() -> None:
     assert driver.core.start(driver.log.now_us) is Start.OLDEST
     assert driver.converges()
     assert driver.swept == ["key-0"]
+
+
+def test_rule_8_an_attempt_interrupted_until_its_tombstones_expired_begins_anew() -> None:
+    """It has marked an entity again whose tombstone lies further on; both leave the log before it
+    comes back, and the oldest record that is left looks like the next one.
+    """
+    driver = aligned(keys=["key-0"])
+    driver.wait(3600.0)
+    driver.log.end("key-0", Kind.TOMBSTONE)
+    driver.deliver()
+    driver.wait(300.0)
+    driver.core.realign("a test asks for it")
+    driver.carry_out()
+    driver.open()
+    driver.deliver(2)
+    assert "key-0" in driver.store.entities
+    driver.be_away(TOMBSTONE_RETENTION_S - 200.0)
+    driver.log.put("key-1")
+    driver.open()
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.converges()
 
 
 def test_rule_8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> None:
@@ -100,3 +123,30 @@ def test_rule_11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token()
     assert batch is not None
     assert batch.unreadable == [unreadable]
     assert batch.position.token == token
+
+
+def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    position = Position(
+        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", origin=stream.origin,
+        attempt_started_at_us=T0_US, known_to_us=T0_US,
+    )  # fmt: skip
+    core = Alignment(stream, position)
+    core.start(T0_US)
+    core.opened(T0_US)
+    batch = core.receive(Delivery([record(1, ends=True)]), T0_US)
+    assert batch is not None
+    core.committed(batch, CommitResult(unresolved_keys=("key-1",)))
+    # Another process begins with what the sink has stored: the position, and that it owes one.
+    core = Alignment(stream, core.durable)
+    core.start(T0_US + 2 * US)
+    core.opened(T0_US + 2 * US)
+    core.tick(T0_US + 59 * US)
+    assert not core.asked
+    core.effects()
+    core.tick(T0_US + 60 * US)
+    assert [type(effect) for effect in core.effects()] == [Reopen]
+    core.closed()
+    assert core.start(T0_US + 61 * US) is Start.LATEST
+    core.opened(T0_US + 61 * US)
+    assert not core.position.owes_baseline

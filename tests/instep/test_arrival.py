@@ -125,3 +125,14 @@ def test_a_first_alignment_has_nothing_to_tell() -> None:
     arrivals = Arrivals()
     arrivals.opened(Position(attempt=1), resumed=False, gapless=False)
     assert arrivals.settled
+
+
+def test_each_partition_of_a_gapless_log_must_go_on_where_it_stood() -> None:
+    position = msgspec.structs.replace(after(), offsets={"0": 8, "1": 3})
+    first, behind = record(9), msgspec.structs.replace(record(5, at_s=50), partition="1")
+    for gapless in (True, False):
+        arrivals = Arrivals()
+        arrivals.opened(position, resumed=True, gapless=gapless)
+        assert arrivals.sift([first], position) == ([first], None)
+        found = ([], (Arrival.HOLE, behind)) if gapless else ([behind], None)
+        assert arrivals.sift([behind], position) == found

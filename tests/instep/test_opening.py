@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep import Mode, Phase, Position, Start
-from instep.opening import from_the_start, new_attempt, opening
+from instep.opening import baseline_due, from_the_start, new_attempt, opening
 from instep.position import UNREACHABLE_OFFSET, Reference
 from instep.transitions import TRANSITIONS, Event
 from tests.instep.scripted import T0_US, info
@@ -137,6 +137,21 @@ def test_a_time_of_the_future_is_no_goal() -> None:
 def test_who_reads_from_the_start_misses_nothing_of_before() -> None:
     begun = attempt(position(), now_us=T0_US + 10 * KEEPS_S * US)
     assert begun.known_to_us == T0_US + 10 * KEEPS_S * US - 600 * US
+
+
+def test_what_was_known_before_says_nothing_of_what_an_attempt_will_mark() -> None:
+    """A record read early may have been superseded already; and another log has another clock."""
+    for another_log in (False, True):
+        begun = attempt(position(known_to_us=NOW_US + US), another_log=another_log)
+        assert begun.known_to_us == NOW_US - 600 * US
+
+
+def test_a_baseline_that_was_owed_is_paid_by_the_next_attempt() -> None:
+    owing = position(owes_baseline=True, attempt_started_at_us=T0_US)
+    assert baseline_due(owing, 60.0, T0_US + 60 * US)
+    assert not baseline_due(owing, 60.0, T0_US + 60 * US - 1)
+    assert not baseline_due(position(), 60.0, T0_US + 60 * US)
+    assert not attempt(owing).owes_baseline
 
 
 def test_an_attempt_can_begin_in_every_phase() -> None:

@@ -136,3 +136,18 @@ def test_the_oldest_of_a_delivery_is_of_what_is_new() -> None:
     assert follower.progress.oldest_us == at(1_700)
     follower.follow(2_002, record(6))
     assert follower.progress.oldest_us == at(2_002)
+
+
+def test_silence_counts_only_while_the_connection_is_proven_and_not_held_back() -> None:
+    follower = Follower()
+    follower.follow(2_001, of("0", 5, 900), of("1", 9, 1_000))
+    follower.progress.listened(at(0), at(2_010))
+    assert not follower.due(2_100)
+    assert not follower.progress.caught_up(at(2_100))
+    assert follower.progress.silent_s(at(2_100)) == 9
+    follower.progress.listened(at(0), at(2_011))
+    assert follower.due(2_100)
+    follower.progress.listened(at(2_095), at(2_100))
+    assert not follower.due(2_100)
+    follower.progress.listened(at(2_090), at(2_100))
+    assert follower.due(2_100)

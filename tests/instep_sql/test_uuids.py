@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from instep.records import Kind, SweepStep
 from tests.instep_sql.made import BASELINE, Stage, Stages, ended, said, shown
@@ -72,6 +73,18 @@ async def test_an_end_that_meets_nothing_is_told_once(stage: Stages) -> None:
         first = await at.commit(ended("k1", 12), by_uuid=True)
         second = await at.commit(ended("k1", 13, Kind.TOMBSTONE), by_uuid=True)
         assert (first.unresolved_keys, second.unresolved_keys) == (("k1",), ())
+
+
+async def test_an_end_that_meets_nothing_makes_the_stored_position_owe_a_baseline(
+    stage: Stages,
+) -> None:
+    """In the same transaction: nobody else will tell of it again."""
+    async with stage(stream=BASELINE) as at:
+        await at.commit(shown("u1", 10), by_uuid=True)
+        assert not (await at.store.position(BASELINE)).owes_baseline
+        await at.commit(ended("k1", 12), by_uuid=True)
+        stored = await at.store.position(BASELINE)
+        assert stored == replace(at.position, owes_baseline=True)
 
 
 async def test_an_end_of_a_known_entity_is_resolved_and_so_is_its_tombstone(stage: Stages) -> None:

@@ -17,7 +17,7 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
-from instep.ports import Mode, Start, StreamInfo
+from instep.ports import Mode, ProvesLife, Start, StreamInfo
 from instep_tapi.feed import start_url
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
@@ -109,6 +109,33 @@ async def test_a_peer_that_answers_no_ping_is_dead() -> None:
         error = await ending(source, info, Start.OLDEST)
     assert isinstance(error, UnreachableError)
     assert "the peer is dead: 0.1 s of silence, then no answer to a Ping" in str(error)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_peer_that_answers_a_ping_is_there(answers: bool) -> None:
+    """What it has not answered proves nothing: its silence may be that of a dead connection."""
+
+    async def serve(_: web.Request, socket: web.WebSocketResponse) -> None:
+        while (await socket.receive()).type in {WSMsgType.PING, WSMsgType.PONG}:
+            pass
+
+    async with (
+        stream_of(serve, autoping=answers) as (source, info),
+        source.feed(info, Start.OLDEST) as feed,
+    ):
+        assert isinstance(feed, ProvesLife)
+        await asyncio.sleep(0.05)
+        unheard_s = feed.unheard_s
+        assert unheard_s >= 0.05
+        await feed.ping()
+        if answers:
+            async with asyncio.timeout(DEADLINE_S):
+                while feed.unheard_s >= unheard_s:
+                    await asyncio.sleep(0.001)
+        else:
+            await asyncio.sleep(0.05)
+            assert feed.unheard_s >= unheard_s
 
 
 @pytest.mark.asyncio

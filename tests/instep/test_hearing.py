@@ -1,0 +1,146 @@
+"""Of what time a silence is the provider's, and what is asked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from instep import ConsumerSettings, Delivery, StreamState
+from instep.errors import StreamGoneError
+from instep.hearing import Hearing
+from instep.settings import AlignmentSettings
+from tests.instep.scripted import ScriptedFeed, ScriptedSource, info, records
+
+pytestmark = pytest.mark.asyncio
+
+SETTINGS = ConsumerSettings(
+    batch_records=2, poll_state_s=0.002, alignment=AlignmentSettings(quiet_s=0.02)
+)
+DEADLINE_S = 10.0
+
+
+class Clock:
+    """Time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class AnsweringFeed(ScriptedFeed):
+    """A connection that can be asked whether it is there."""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        super().__init__(list(deliveries))
+        self.unheard_s = 0.0
+        self.pings = 0
+
+    async def ping(self) -> None:
+        self.pings += 1
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not done():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def source() -> ScriptedSource:
+    return ScriptedSource()
+
+
+@pytest_asyncio.fixture
+async def hear(
+    clock: Clock, source: ScriptedSource
+) -> AsyncIterator[Callable[[ScriptedFeed], Hearing]]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def make(feed: ScriptedFeed) -> Hearing:
+        hearing = Hearing(feed, source, info(), SETTINGS, clock)
+
+        async def listen() -> None:
+            async with hearing.listening():
+                await asyncio.Event().wait()
+
+        tasks.append(asyncio.create_task(listen()))
+        return hearing
+
+    yield make
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Hear = Callable[[ScriptedFeed], Hearing]
+
+
+async def test_a_silence_counts_up_to_the_last_sign_of_life(hear: Hear, clock: Clock) -> None:
+    feed = AnsweringFeed()
+    hearing = hear(feed)
+    assert await hearing.take(0.001) is None
+    clock.now_s, feed.unheard_s = 160.0, 20.0
+    assert hearing.silence_s() == (100.0, 140.0)
+
+
+async def test_a_feed_that_cannot_tell_is_taken_at_its_word(hear: Hear, clock: Clock) -> None:
+    hearing = hear(ScriptedFeed([]))
+    assert await hearing.take(0.001) is None
+    clock.now_s = 160.0
+    assert hearing.silence_s() == (100.0, 160.0)
+
+
+async def test_before_a_record_that_waited_for_us_no_silence_is_longer_than_till_it_came(
+    hear: Hear, clock: Clock
+) -> None:
+    feed = AnsweringFeed(records(1))
+    hearing = hear(feed)
+    await until(lambda: not hearing._inbox.empty)
+    clock.now_s = 160.0
+    assert await hearing.take(0.0) is not None
+    assert hearing.silence_s() == (100.0, 100.0)
+
+
+async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
+    hear: Hear, clock: Clock
+) -> None:
+    feed = AnsweringFeed(records(1, 2), records(3))
+    hearing = hear(feed)
+    await until(lambda: hearing._inbox.full)
+    await asyncio.sleep(0.005)
+    clock.now_s = 160.0
+    assert await hearing.take(0.0) is not None
+    await until(lambda: not hearing._inbox.empty)
+    assert await hearing.take(0.0) is not None
+    assert hearing.silence_s() == (160.0, 160.0)
+
+
+async def test_a_silent_stream_is_asked_for_a_sign_of_life_and_for_its_state(
+    hear: Hear, clock: Clock, source: ScriptedSource
+) -> None:
+    feed = AnsweringFeed()
+    source.stream_state = StreamState.PAUSED
+    hearing = hear(feed)
+    clock.now_s = 160.0
+    await until(lambda: feed.pings > 1)
+    await until(lambda: hearing.state is StreamState.PAUSED)
+
+
+async def test_a_stream_that_is_terminated_ends_the_connection(
+    hear: Hear, clock: Clock, source: ScriptedSource
+) -> None:
+    source.stream_state = StreamState.TERMINATED
+    hearing = hear(AnsweringFeed())
+    clock.now_s = 160.0
+    with pytest.raises(StreamGoneError):
+        await hearing.take(DEADLINE_S)
