@@ -25,8 +25,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from instep.messages import Handler, HandlerConnection, Message
-from instep.receiver import Receiver
+from instep import Handler, HandlerConnection, Message, Receiver
 from instep_didcomm import DidcommListener, read_options
 from instep_sql import SqlStore
 

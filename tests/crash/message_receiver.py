@@ -12,8 +12,7 @@ import signal
 import sqlite3
 import sys
 
-from instep.messages import HandlerConnection, Message
-from instep.receiver import Receiver
+from instep import HandlerConnection, Message, Receiver
 from instep_didcomm import DidcommListener, read_options
 from instep_sql import SqlStore
 
