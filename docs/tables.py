@@ -22,6 +22,7 @@ from instep.settings import AlignmentSettings, ConsumerSettings
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
 from instep_didcomm.protocols import Protocol
+from instep_spark.lake import tables as lake
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
@@ -127,12 +128,18 @@ async def _make_store(url: str) -> None:
         await store.open("schema")
 
 
+def lake_tables() -> str:
+    """The tables that the pipeline on Spark makes."""
+    return "\n\n".join(lake.reference())
+
+
 PAGES = {
     "configuration": configuration,
     "errors": error_codes,
     "deviations": deviations,
     "command-line": command_line,
     "schema": sql_schema,
+    "lake": lake_tables,
 }
 """Name of the generated file → what writes it."""
 

@@ -192,9 +192,8 @@ class Provider:
         self._realign()
 
     def _land(self, row: Row) -> None:
-        number = len(self.rows) + 1
-        marks = {"attempt": self._attempt, "lineage": self._lineage}
-        self.rows.append(replace(row, ordinal=number, committed_at=self._now_us + 500, **marks))
+        landed = replace(row, ordinal=len(self.rows) + 1, committed_at=self._now_us + 500)
+        self.rows.append(replace(landed, attempt=self._attempt, lineage=self._lineage))
 
     def _control(self, kind: str) -> None:
         self._land(Row("c", self._stream, 0, kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -120,14 +120,14 @@ def read_progress(spark: SparkSession, target: str) -> Progress:
 def configured(spark: SparkSession, progress: Progress) -> Iterator[None]:
     """Within this, commits of the session carry `progress`."""
     wanted = {**_CONFIGURATION, _METADATA: progress.encode()}
-    before = {name: spark.conf.get(name, None) for name in wanted}
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, known in before.items():
+            if known is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, known)

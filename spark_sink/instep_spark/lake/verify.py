@@ -6,7 +6,6 @@ than the one the pipeline goes. The comparison is one join (DESIGN 3, rule 12).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -167,10 +166,13 @@ def compare(wanted: DataFrame, entities: DataFrame, on: tuple[str, ...] = IDENTI
             "SELECT verdict, count(*) AS count FROM instep_compared GROUP BY verdict"
         ).collect()
     }
-    wrong: Iterator[Any] = iter(())
+    wrong: list[Any] = []
     if set(counts) - {"right"}:
-        wrong = iter(joined.where("verdict <> 'right'").limit(_SHOWN).collect())
+        wrong = joined.where("verdict <> 'right'").limit(_SHOWN).collect()
     return Comparison(
-        *(counts.get(name, 0) for name in ("right", "stale", "bogus", "missing")),
-        tuple(row.asDict() for row in wrong),
+        right=counts.get("right", 0),
+        stale=counts.get("stale", 0),
+        bogus=counts.get("bogus", 0),
+        missing=counts.get("missing", 0),
+        examples=tuple(row.asDict() for row in wrong),
     )
