@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from instep.errors import StoreUnavailableError
 from instep.records import Unreadable
+from instep_sql.options import SqlOptions
 from instep_sql.unstorable import as_text
 
 __all__ = ["drop", "keep", "mark_replayed"]
@@ -20,11 +21,13 @@ _KEEP: Final = text("""
     VALUES (:no, :reason, :token, :now_us, :digest, :raw)
     ON CONFLICT (stream_no, digest) DO NOTHING
 """)
-_COUNT: Final = text("SELECT count(*) FROM instep_quarantine WHERE stream_no = :no")
-_FORGET_REPLAYED: Final = text("""
-    DELETE FROM instep_quarantine WHERE id IN (
-        SELECT id FROM instep_quarantine
-        WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id LIMIT :excess)
+_SIZE: Final = text("""
+    SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
+    FROM instep_quarantine WHERE stream_no = :no
+""")
+_REPLAYED_KEPT: Final = text("""
+    SELECT id, length(raw) AS bytes FROM instep_quarantine
+    WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id
 """)
 _DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
 _DROP_ALL: Final = text("DELETE FROM instep_quarantine")
@@ -41,13 +44,13 @@ def keep(
     no: int,
     unreadable: Sequence[Unreadable],
     *,
-    limit_records: int,
+    options: SqlOptions,
     now_us: int,
     where: str,
 ) -> None:
     """Add records to the quarantine; the same record received again is kept once.
 
-    Over the limit, those already replayed make room, oldest first. Nothing else is ever dropped: a
+    Over a limit, those already replayed make room, oldest first. Nothing else is ever dropped: a
     full quarantine raises `StoreUnavailableError`, and the batch is not committed.
     """
     connection.execute(
@@ -64,18 +67,28 @@ def keep(
             for one in unreadable
         ],
     )
-    excess = connection.execute(_COUNT, {"no": no}).scalar_one() - limit_records
-    if excess <= 0:
+    size = connection.execute(_SIZE, {"no": no}).one()
+    limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
+    over_records, over_bytes = size.records - limit_records, size.bytes - limit_bytes
+    if over_records <= 0 and over_bytes <= 0:
         return
-    excess -= connection.execute(_FORGET_REPLAYED, {"no": no, "excess": excess}).rowcount
-    if excess > 0:
+    forgotten: list[dict[str, int]] = []
+    for row in connection.execute(_REPLAYED_KEPT, {"no": no}).all():
+        forgotten.append({"id": row.id})
+        over_records, over_bytes = over_records - 1, over_bytes - row.bytes
+        if over_records <= 0 and over_bytes <= 0:
+            break
+    if over_records > 0 or over_bytes > 0:
         raise StoreUnavailableError(
-            f"the quarantine of the stream is full ({limit_records:,} records)",
+            f"the quarantine of the stream is full ({limit_records:,} records or"
+            f" {limit_bytes:,} bytes)",
             where=where,
             hint="look at it with `instep quarantine list`, replay what can be read and drop the "
-            "rest, or raise quarantine_max_records",
+            "rest, or raise quarantine_max_records or quarantine_max_bytes",
             limit_records=limit_records,
+            limit_bytes=limit_bytes,
         )
+    connection.execute(_DROP, forgotten)
 
 
 def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:

@@ -73,7 +73,7 @@ def commit(
             connection,
             stream.no,
             batch.unreadable,
-            limit_records=options.quarantine_max_records,
+            options=options,
             now_us=now_us,
             where=dialect.where,
         )
@@ -116,7 +116,7 @@ def write_records(
                 connection,
                 stream.no,
                 composed.unresolved,
-                limit_records=options.quarantine_max_records,
+                options=options,
                 now_us=now_us,
                 where=dialect.where,
             )

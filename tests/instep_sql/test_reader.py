@@ -120,6 +120,22 @@ async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room(stage: Stages) 
         assert [one.token async for one in reader.quarantine()] == ["t2", "t3"]
 
 
+async def test_the_quarantine_is_bounded_by_bytes_too(stage: Stages) -> None:
+    async with stage(quarantine_max_bytes=1_000) as at:
+        await at.commit(unreadable=[unreadable(b"1" * 400, "t1"), unreadable(b"2" * 400, "t2")])
+        third = unreadable(b"3" * 700, "t3")
+        with pytest.raises(StoreUnavailableError, match="is full") as caught:
+            await at.commit(unreadable=[third])
+        assert caught.value.data["limit_bytes"] == 1_000
+        reader = at.store.reader
+        await reader.replay(1, Delivery([said("a", 5)]))
+        with pytest.raises(StoreUnavailableError, match="quarantine_max_bytes"):
+            await at.commit(unreadable=[third])
+        await reader.replay(2, Delivery([said("b", 5)]))
+        await at.commit(unreadable=[third])
+        assert [one.token async for one in reader.quarantine()] == ["t3"]
+
+
 async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(
     stage: Stages, database: str
 ) -> None:
