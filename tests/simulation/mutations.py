@@ -180,6 +180,14 @@ def _silence_taken_for_the_head() -> list[Change]:
     return [(Progress, "sweep_due", due)]
 
 
+def _dead_connection_taken_for_silence() -> list[Change]:
+    return [(Progress, "listened", lambda *_: None)]
+
+
+def _snapshot_taken_for_the_log() -> list[Change]:
+    return [(Progress, "_in_snapshot", lambda *_: False)]
+
+
 def _absence_not_measured() -> list[Change]:
     return [
         ("instep.opening", "retention_s", lambda _stream: None),
@@ -254,6 +262,8 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "attempt not counted": _attempt_not_counted,
     "pause taken for the head": _pause_taken_for_the_head,
     "silence taken for the head": _silence_taken_for_the_head,
+    "dead connection taken for silence": _dead_connection_taken_for_silence,
+    "snapshot taken for the log": _snapshot_taken_for_the_log,
     "absence not measured": _absence_not_measured,
     "hole ignored": _hole_ignored,
     "first of a batch wins": _first_of_a_batch_wins,

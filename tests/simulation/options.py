@@ -99,7 +99,7 @@ class FaultOptions:
 GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "latency": {"latency_s": (0.001, 0.4), "store_latency_s": (0.001, 0.3)},
     "cut": {"cut_every_s": (15, 120)},
-    "half-open": {"half_open_every_s": (20, 300), "dead_peer_s": (2, 40)},
+    "half-open": {"half_open_every_s": (5, 150), "dead_peer_s": (2, 60)},
     "outage": {"outage_every_s": (80, 400), "connect_fails_p": (0.0, 0.5)},
     "slow": {"slow_every_s": (100, 400)},
     "requests": {"request_fails_p": (0.01, 0.5)},
