@@ -11,13 +11,14 @@ import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from instep.errors import SourceError
+from instep.errors import InstepError, SourceError
 from instep.messages import OutboxStore
-from instep.outbox import OutboxOutcome, OutboxSettings, Sent
+from instep.outbox import OutboxSettings, Sent
 from instep.received_orders import GapDetector
 from instep.retry import Environment
 from instep_didcomm.courier import Courier
@@ -26,6 +27,7 @@ from instep_didcomm.envelope import MEDIA_TYPES, Form
 from instep_didcomm.headers import EMPTY
 from instep_didcomm.pack import Packer
 from instep_didcomm.protocols import sequence_scope
+from instep_didcomm.resending import AT_ONCE, Resender
 from instep_didcomm.thread import Thread
 
 __all__ = ["PROBLEM_REPORT", "Conversation", "Sender"]
@@ -34,7 +36,6 @@ PROBLEM_REPORT: Final = "https://didcomm.org/report-problem/2.0/problem-report"
 _US: Final = 1_000_000
 _MOST_THREADS: Final = 1_000
 """Kept in memory; the others are read from the store when they are needed."""
-_AT_ONCE: Final = 32
 
 _log = logging.getLogger("instep.didcomm")
 
@@ -71,9 +72,13 @@ class Sender:
         self._settings = settings
         self._environment = environment
         self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        self.given_up = 0
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._resender = Resender(store, self._thread, self._transmit, settings, environment)
+
+    @property
+    def given_up(self) -> int:
         """Messages that were sent as often as allowed and never acknowledged."""
+        return self._resender.given_up
 
     def conversation(self, to: Iterable[str], thid: str = "", pthid: str = "") -> Conversation:
         """A thread with these recipients: one that exists, or a new one."""
@@ -91,8 +96,9 @@ class Sender:
     ) -> Sent:
         """Number a message, keep it, and send it once; it is sent again until it is acknowledged.
 
-        Returns when it is durable and the first sending is over, whether or not it arrived. Raises
-        `OutboxFullError` and `SinkError`: it was not sent, and no number is used.
+        Returns when it is durable and the first sending is over, whether or not it arrived; a
+        peer that is away is not waited for. Raises `OutboxFullError` and `SinkError`: it was not
+        sent, and no number is used.
         """
         message = {
             **(headers or {}),
@@ -100,9 +106,10 @@ class Sender:
             "created_time": int(self._environment.now()),
             "body": body,
         }
-        thread = self._thread(sequence_scope(thid, self.did))
-        sent, raw = await thread.append(message, to, self._now_us())
-        await self._transmit(thid, sent, raw)
+        scope = sequence_scope(thid, self.did)
+        sent, raw = await self._thread(scope).append(message, to, self._now_us())
+        if not self._resender.is_away(scope):
+            self._resender.reached(scope, anybody=await self._transmit(thid, sent, raw))
         return sent
 
     async def reported(self, thid: str, peer: str, detectors: Sequence[GapDetector]) -> None:
@@ -116,8 +123,10 @@ class Sender:
                 continue
             if scope not in self._threads and await self._store.load_outbox(scope) is None:
                 continue
+            self._resender.reached(scope, anybody=True)
             thread = self._thread(scope)
-            await self._follow(thread, await thread.reported(peer, detector, self._now_us()))
+            outcome = await thread.reported(peer, detector, self._now_us())
+            await self._resender.follow(thread, outcome)
 
     async def tell(self, thid: str, to: str) -> None:
         """Send an empty message with our `received_orders`. Raises `SourceError`."""
@@ -133,45 +142,21 @@ class Sender:
         await self._deliver({**message, "body": body}, to, [])
 
     async def run(self) -> None:
-        """Send again what is due, until cancelled. A store that is away is tried again later."""
-        while True:
-            try:
-                for scope in await self._store.outboxes():
-                    thread = self._thread(scope)
-                    await self._follow(thread, await thread.tick(self._now_us()))
-            except Exception as error:  # a failure here must not end the resending of all threads
-                if self._environment.process_error(error) is not None:
-                    raise
-                _log.warning("resending waits: %s", error)
-            pause_s = self._settings.resend_after_s * self._environment.rng.uniform(0.5, 1.0)
-            await asyncio.sleep(pause_s)
+        """Send again what is due, until cancelled. Raises what is fatal."""
+        await self._resender.run()
 
-    async def _follow(self, thread: Thread, outcome: OutboxOutcome) -> None:
-        thid = thread.scope.partition(" ")[0]
-        for lost in outcome.given_up:
-            self.given_up += 1
-            _log.error(
-                "message %d of thread %s was sent %d times and not acknowledged: given up",
-                lost.number,
-                thid,
-                lost.sent_count,
-            )
-        if outcome.resend:
-            bodies = await thread.bodies(outcome.resend)
-            again = [
-                (sent, bodies[sent.number]) for sent in outcome.resend if sent.number in bodies
-            ]
-            for start in range(0, len(again), _AT_ONCE):
-                part = again[start : start + _AT_ONCE]
-                await asyncio.gather(*(self._transmit(thid, sent, raw) for sent, raw in part))
+    async def _transmit(self, thid: str, sent: Sent, raw: bytes) -> bool:
+        """One sending to each who waits for it; what fails is left to the next one.
 
-    async def _transmit(self, thid: str, sent: Sent, raw: bytes) -> None:
-        """One sending to each who waits for it; what fails is left to the next one."""
+        Whether anybody answered, and not only that they would later.
+        """
         message = msgspec.json.decode(raw)
         message["please_ack"] = [""]
         if sent.sent_count > 1:
             message["sent_count"] = sent.sent_count
-        detectors = await self._detectors(thid, sent.waiting_for)
+        detectors: Sequence[GapDetector] = ()
+        with suppress(InstepError):  # the message itself is durable, and goes without them
+            detectors = await self._detectors(thid, sent.waiting_for)
         results = await asyncio.gather(
             *(self._deliver(message, peer, detectors) for peer in sent.waiting_for),
             return_exceptions=True,
@@ -181,6 +166,8 @@ class Sender:
                 _log.info("message %d to %.80s is not sent yet: %s", sent.number, peer, result)
             elif isinstance(result, BaseException):
                 raise result
+        later = [isinstance(result, SourceError) and result.retriable for result in results]
+        return not all(later) or not later
 
     async def _deliver(
         self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]
