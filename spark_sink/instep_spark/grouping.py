@@ -5,45 +5,44 @@ when it is quiet. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from instep.records import Batch
 from instep_spark.options import DeltaOptions
 
-__all__ = ["size_bytes", "taken", "wait_s"]
+__all__ = ["Waiting", "taken", "wait_s"]
 
 
-def size_bytes(batch: Batch) -> int:
-    """The bytes of the bodies and envelopes of a batch."""
-    return sum(len(record.body) + len(record.envelope) for record in batch.records)
+class Waiting(NamedTuple):
+    """A batch that waits, by what is known without opening it."""
+
+    stream: str
+    records: int
+    """Of the log; 0 for a page of a baseline, a step of a sweep, and a position alone."""
 
 
-def wait_s(options: DeltaOptions, waiting: Sequence[Batch], since_last_s: float) -> float:
+def wait_s(options: DeltaOptions, waiting: Sequence[Waiting], since_last_s: float) -> float:
     """How long the next commit still waits for more; 0: it begins now.
 
-    Meanwhile the sources of these batches read on, within their own bounds: that is what the next
-    batches grow by. One that is large enough, and one that moves an alignment on, does not wait.
+    Meanwhile the sources of these batches read on, within their own bounds of records and bytes:
+    that is what the next batches grow by. A batch that is large enough does not wait, nor does one
+    that moves an alignment on.
     """
     remaining_s = options.interval_s - since_last_s
-    if remaining_s <= 0:
+    if remaining_s <= 0 or not all(one.records for one in waiting):
         return 0.0
-    if any(batch.sweep is not None or not batch.records for batch in waiting):
-        return 0.0
-    if sum(len(batch.records) for batch in waiting) >= options.commit_records:
-        return 0.0
-    if sum(map(size_bytes, waiting)) >= options.commit_bytes:
-        return 0.0
-    return remaining_s
+    enough = sum(one.records for one in waiting) >= options.commit_records
+    return 0.0 if enough else remaining_s
 
 
-def taken(options: DeltaOptions, waiting: Sequence[Batch], *, groups: bool) -> int:
+def taken(options: DeltaOptions, waiting: Sequence[Waiting], *, groups: bool) -> int:
     """How many of the waiting batches the next commit takes: at least one, one of each stream."""
     if not groups:
         return 1
     streams: set[str] = set()
     records = 0
-    for count, batch in enumerate(waiting):
-        records += len(batch.records)
-        if batch.stream in streams or (count and records > options.group_records):
+    for count, one in enumerate(waiting):
+        records += one.records
+        if one.stream in streams or (count and records > options.group_records):
             return count
-        streams.add(batch.stream)
+        streams.add(one.stream)
     return len(waiting)

@@ -10,52 +10,31 @@ and is run anew or fenced. And the last row is never far to seek.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from instep.errors import FencedError, SinkError, StoreUnavailableError
 from instep.position import Position
-from instep.records import Batch, CommitResult, Kind, Record
+from instep.records import Batch, CommitResult, Record
 from instep_spark import current
-from instep_spark.landed import REMEMBERED_RECORDS, Landed, identity_of
 from instep_spark.options import DeltaOptions
+from instep_spark.proven import StreamState, proven
 from instep_spark.quarantine import Quarantine
 from instep_spark.rows import change_rows, sift
 from instep_spark.writer import Conflict, Transaction, Writer
 
-__all__ = ["Landing", "StreamState"]
+__all__ = ["Landing"]
 
 _RERUNS: Final = 6
-_LAST: Final = """
-    SELECT max(ordinal) AS ordinal FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream}
-"""
-_TAIL: Final = """
-    SELECT ordinal, key, kind, token, partition, record_offset, appended_at, attempt, body,
-        position, committed_at
-    FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {after} ORDER BY ordinal
-"""
-
-
-class StreamState(msgspec.Struct):
-    """Where a stream stands in the table."""
-
-    ordinal: int = 0
-    """Of its last row; 0 for none."""
-    version: int | None = None
-    """Of its last transaction, where the writer can tell."""
-    committed_at_us: int = 0
-    position: Position = Position()
-    landed: Landed = msgspec.field(default_factory=Landed)
 
 
 class _Prepared(msgspec.Struct, frozen=True):
     """A batch that is ready to be written."""
 
     batch: Batch
+    position: Position
     state: StreamState
     rows: pa.Table
     records: Sequence[Record]
@@ -81,7 +60,10 @@ class Landing:
         """What the table proves of a stream. Raises `SinkError`."""
         found = self._states.get(stream)
         if found is None:
-            found = self._states[stream] = self._read(stream)
+            where = self._options.location("changes")
+            found = self._states[stream] = proven(
+                self._writer, self._consumer, stream, self.application(stream), where
+            )
         return found
 
     def forget(self) -> None:
@@ -149,11 +131,17 @@ class Landing:
                 expected=batch.expects_ordinal,
             )
         records = state.landed.fresh(batch.records, state.position, position.attempt)
+        unresolved: tuple[str, ...] = ()
+        if batch.by_uuid:
+            unresolved = current.unresolved(self._writer, self._consumer, batch.stream, records)
+            owes = position.owes_baseline or bool(unresolved)
+            position = msgspec.structs.replace(position, owes_baseline=owes)
 
         def rows(records: Sequence[Record]) -> pa.Table:
             return change_rows(
                 self._consumer,
                 batch,
+                position,
                 records,
                 first=state.ordinal + 1,
                 attempt_opened=position.attempt != state.position.attempt,
@@ -170,10 +158,7 @@ class Landing:
         if not again:
             # First, so that the position never covers a record that is kept nowhere.
             self._quarantine.keep(batch.stream, unreadable, now_us)
-        unresolved = ()
-        if batch.by_uuid:
-            unresolved = current.unresolved(self._writer, self._consumer, batch.stream, records)
-        return _Prepared(batch, state, table, records, now_us, unresolved)
+        return _Prepared(batch, position, state, table, records, now_us, unresolved)
 
     def _write(self, prepared: Sequence[_Prepared]) -> None:
         transactions = [
@@ -191,12 +176,12 @@ class Landing:
         found: dict[str, CommitResult | SinkError] = {}
         for one in prepared:
             state = self.state(one.batch.stream)
-            if (state.position, state.committed_at_us) == (one.batch.position, one.now_us):
+            if (state.position, state.committed_at_us) == (one.position, one.now_us):
                 found[one.batch.stream] = _result(one)
         return found
 
     def _done(self, one: _Prepared) -> CommitResult:
-        state, position = one.state, one.batch.position
+        state, position = one.state, one.position
         state.version = state.ordinal + 1
         state.ordinal += len(one.rows)
         state.committed_at_us = one.now_us
@@ -209,61 +194,6 @@ class Landing:
         every = self._options.compact_every_commits
         if every and self._commits % every == 0:
             self._writer.tidy()
-
-    def _read(self, stream: str) -> StreamState:
-        writer = self._writer
-        names = {"consumer": writer.text(self._consumer), "stream": writer.text(stream)}
-        version = writer.committed(self.application(stream))
-        near = version
-        if near is None:
-            near = writer.query(_LAST.format_map(names))["ordinal"][0].as_py()
-        if near is None:
-            return StreamState()
-        after = max(0, near - REMEMBERED_RECORDS)
-        tail = _with_us(writer.query(_TAIL.format_map({**names, "after": after}))).to_pylist()
-        ordinals = [row["ordinal"] for row in tail]
-        whole = ordinals == list(range(after + 1, after + 1 + len(tail)))
-        if not whole or len(tail) < near - after or tail[-1]["position"] is None:
-            raise SinkError(
-                f"the last rows of stream {stream!r} are not there",
-                where=self._options.location("changes"),
-                hint="somebody removed rows of the table: restore it, or use another lake",
-                ordinal=near,
-            )
-        position = msgspec.json.decode(tail[-1]["position"], type=Position)
-        newest = (
-            identity_of(_record(row))
-            for row in tail
-            if row["token"] and row["attempt"] == position.attempt
-        )
-        return StreamState(
-            ordinals[-1],
-            version,
-            tail[-1]["committed_at"],
-            position,
-            Landed(position.attempt, newest),
-        )
-
-
-def _with_us(rows: pa.Table) -> pa.Table:
-    """The rows with moments as microseconds."""
-    for name in ("appended_at", "committed_at"):
-        moments = rows[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        rows = rows.set_column(rows.schema.get_field_index(name), name, moments)
-    return rows
-
-
-def _record(row: dict[str, Any]) -> Record:
-    return Record(
-        "",
-        row["key"],
-        Kind[row["kind"]],
-        row["token"],
-        row["appended_at"],
-        row["partition"],
-        row["record_offset"],
-        body=(row["body"] or "").encode(),
-    )
 
 
 def _result(one: _Prepared) -> CommitResult:

@@ -45,8 +45,6 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     for others. None: 0.5 with `rust`, 2 with `spark`."""
     commit_records: _Positive = 5_000
     """A batch of this many records waits for no others."""
-    commit_bytes: _Positive = 8 << 20
-    """Nor does one with bodies of this many bytes."""
     group_records: _Positive = 100_000
     """Most records of several streams that one commit takes together."""
     compact_every_commits: Annotated[int, msgspec.Meta(ge=0)] = 200

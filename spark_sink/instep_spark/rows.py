@@ -37,14 +37,16 @@ _envelope: Final = msgspec.json.Decoder(_Envelope).decode
 def change_rows(
     consumer: str,
     batch: Batch,
+    position: Position,
     records: Sequence[Record],
     *,
     first: int,
     attempt_opened: bool,
     now_us: int,
 ) -> pa.Table:
-    """Rows of `changes` for a batch, numbered from `first`: the attempt it opens, these records,
-    the sweep that is due; a batch with none of them moves the position alone.
+    """Rows of `changes` for a batch that leads to a position, numbered from `first`: the attempt it
+    opens, these of its records, the sweep that is due; one with none of them moves the position
+    alone.
 
     Raises `UnicodeError` or `pa.ArrowInvalid` for texts that no table can hold.
     """
@@ -63,7 +65,6 @@ def change_rows(
         name: pa.chunked_array([part[name] for part in parts]) for name in parts[0]
     }
     count = len(rows["key"])
-    position = batch.position
     rows |= {
         "consumer": pa.repeat(pa.scalar(consumer), count),
         "stream": pa.repeat(pa.scalar(batch.stream), count),

@@ -16,7 +16,7 @@ from instep.position import Position
 from instep.records import Batch, CommitResult, Statement
 from instep_spark import current
 from instep_spark.facts import Facts
-from instep_spark.grouping import taken, wait_s
+from instep_spark.grouping import Waiting, taken, wait_s
 from instep_spark.landing import Landing
 from instep_spark.options import DeltaOptions
 from instep_spark.rust import RustWriter
@@ -75,6 +75,8 @@ class DeltaSink:
         self._consumer: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="instep-delta")
         self._waiting: deque[tuple[Batch, asyncio.Future[CommitResult]]] = deque()
+        self._records: dict[str, int] = {}
+        """Records of the log by stream, as far as they are landed."""
         self._came = asyncio.Event()
         self._committer: asyncio.Task[None] | None = None
         self._last_s = float("-inf")
@@ -100,7 +102,9 @@ class DeltaSink:
             facts.enter(stream)
             return landing.state(stream.id).position
 
-        return await self._run(enter)
+        position = await self._run(enter)
+        self._records[stream.id] = position.records
+        return position
 
     async def commit(self, batch: Batch) -> CommitResult:
         """All of the batch in one commit of the table, or nothing. Raises `SinkError`.
@@ -171,9 +175,7 @@ class DeltaSink:
                 self._came.clear()
                 await self._came.wait()
             # What came meanwhile counts for the decision, too.
-            while delay_s := wait_s(
-                self.options, [batch for batch, _ in self._waiting], self._now_s() - self._last_s
-            ):
+            while delay_s := wait_s(self.options, self._sizes(), self._now_s() - self._last_s):
                 self._came.clear()
                 try:
                     async with asyncio.timeout(delay_s):
@@ -183,8 +185,7 @@ class DeltaSink:
             await self._commit_group()
 
     async def _commit_group(self) -> None:
-        batches = [batch for batch, _ in self._waiting]
-        count = taken(self.options, batches, groups=self._writer.groups)
+        count = taken(self.options, self._sizes(), groups=self._writer.groups)
         group = [self._waiting.popleft() for _ in range(count)]
         # A caller that has gone away meanwhile asked for nothing.
         group = [(batch, answer) for batch, answer in group if not answer.done()]
@@ -197,8 +198,16 @@ class DeltaSink:
         except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
             results = [error] * len(group)
         finally:
-            for (_, answer), result in zip(group, results, strict=True):
+            for (batch, answer), result in zip(group, results, strict=True):
+                self._records[batch.stream] = batch.position.records
                 _answer(answer, result)
+
+    def _sizes(self) -> list[Waiting]:
+        """What waits, with no batch opened: that is for the worker thread."""
+        return [
+            Waiting(batch.stream, batch.position.records - self._records.get(batch.stream, 0))
+            for batch, _ in self._waiting
+        ]
 
     def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
         landing, facts = self._opened

@@ -51,6 +51,7 @@ class Stage:
                 attempt=attempt,
                 lineage=self.lineage,
                 offsets=offsets,
+                records=self.position.records + len(records),
             ),
             "expects_ordinal": self.position.ordinal,
             "records": records,
