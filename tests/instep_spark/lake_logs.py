@@ -122,7 +122,7 @@ class Provider:
                     self._redeliver()
                 case x if x < 0.91:
                     self._control("POSITION")
-                case x if x < 0.97:
+                case x if x < 0.96:
                     self._realign()
                 case _:
                     self._lose_log()

@@ -36,11 +36,13 @@ class Verb(StrEnum):
     HISTORY = "history"
     VERIFY = "verify"
     AUDIT = "audit"
+    MESSAGES = "messages"
 
 
 def lake(
     verb: Annotated[Verb, typer.Argument(help="What to do.", show_default=False)],
     config: ConfigArgument = None,
+    *,
     once: Annotated[
         bool, typer.Option("--once", help="run: end when all that has landed is in the tables.")
     ] = False,
@@ -56,17 +58,27 @@ def lake(
         str | None,
         typer.Option("--reading", metavar="URL", help="audit: a lake with a new reading."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="messages: the SQL store that has them."),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Bring Delta tables of state, history and alarms up to what has landed, and look after them.
 
     run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
     version needs. history: the last commits. verify: recompute `entities` from `changes` and
-    compare. audit: compare `entities` with another reading of the same logs. Verify and audit end
-    with 1 where something is wrong.
+    compare. audit: compare `entities` with another reading of the same logs. messages: copy what a
+    SQL store has delivered. Verify and audit end with 1 where something is wrong.
     """
     console = Console(stderr=True, highlight=False)
     found = list(_lakes(config))
+    if verb is Verb.RUN and not once and len(found) > 1:
+        raise ConfigurationError(
+            f"the configuration names {len(found)} lakes",
+            where="lake run",
+            hint="give each a configuration and a process of its own, or run them with --once",
+        )
     for options, settings in found:
         spark = open_session(options.spark, app="instep lake")
         with _view(console, output) as told:
@@ -77,7 +89,7 @@ def lake(
                 settings=settings,
                 told=told,
             )
-            wrong = _do(made, verb, once, retain_hours, limit, reading, output)
+            wrong = _do(made, verb, once, retain_hours, limit, reading, store, output)
         if wrong:
             raise typer.Exit(1)
 
@@ -148,6 +160,7 @@ def _do(
     retain_hours: float,
     limit: int,
     reading: str | None,
+    store: str | None,
     output: Format,
 ) -> bool:
     """Carry out the verb; whether something was found to be wrong."""
@@ -175,6 +188,12 @@ def _do(
                     hint="land one with a second consumer, and give the URL of its lake",
                 )
             return _compared(made.audit(reading), output)
+        case Verb.MESSAGES:
+            if store is None:
+                raise ConfigurationError(
+                    "messages are copied from a store", where="--store", hint="give its URL"
+                )
+            _print([{"table": "messages", "rows": made.take_messages(store)}], output)
     return False
 
 

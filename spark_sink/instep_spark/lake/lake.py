@@ -9,11 +9,14 @@ Both end in `Pipeline.apply`, which looks at ordinals alone.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import InstepError, SinkError
+from instep_spark.lake.messages import Messages
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
 from instep_spark.lake.stamp import configured, read_progress
 from instep_spark.lake.tables import LAKE_TABLES
@@ -28,6 +31,7 @@ __all__ = ["Lake"]
 _BATCH_RECORDS: Final = 500_000
 _BATCH_BYTES: Final = "512m"
 _INTERVAL_S: Final = 2.0
+_MESSAGE_CHARS: Final = 400
 _CHECKPOINT: Final = "_checkpoints/pipeline"
 
 
@@ -51,6 +55,22 @@ class Lake:
         self._alone = threading.Lock()
         self._pipeline = Pipeline(self.url, tables=tables, settings=settings, told=told)
 
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What Spark raises, in instep's terms."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
+
+        try:
+            yield
+        except PySparkException as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise SinkError(
+                f"Spark: {lines[0][:_MESSAGE_CHARS]}",
+                where=self.url,
+                hint="nothing is torn: what was not committed is done when it is run again",
+                retriable=True,
+            ) from error
+
     def run(
         self,
         *,
@@ -60,17 +80,16 @@ class Lake:
     ) -> None:
         """Bring the tables up to `changes`; `once`: and end, else go on until `stop` is set."""
         stop = stop or threading.Event()
-        self._await_changes(once=once, stop=stop)
-        if stop.is_set():
-            return
-        self._pipeline.open(self.spark)
-        self._pipeline.release(self.spark)
-        try:
+        with self._errors():
+            self._await_changes(once=once, stop=stop)
+            if stop.is_set():
+                return
+            self._pipeline.open(self.spark)
+            self._pipeline.release(self.spark)
             if self.is_connect:
                 self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
             else:
                 self._run_stream(once=once, stop=stop, interval_s=interval_s)
-        finally:
             self._pipeline.settle(self.spark)
 
     @property
@@ -151,15 +170,26 @@ class Lake:
         ).drop("known")
         return None if rows.isEmpty() else rows
 
+    def take_messages(self, store: str) -> int:
+        """Append to `messages` what the SQL store at this URL has delivered since the last time;
+        how many messages that were.
+        """
+        table = Messages(self.url)
+        with self._errors():
+            table.open(self.spark)
+            return asyncio.run(table.take(self.spark, store))
+
     # -- maintenance -----------------------------------------------------------------------------
 
     def verify(self) -> Comparison:
         """Recompute `entities` from `changes` and compare."""
-        return verify(self.spark, self.url)
+        with self._errors():
+            return verify(self.spark, self.url)
 
     def audit(self, reading: str) -> Comparison:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`."""
-        return audit(self.spark, self.url, reading)
+        with self._errors():
+            return audit(self.spark, self.url, reading)
 
     def optimize(self) -> dict[str, int]:
         """Compact small files; by table, how many files went."""
@@ -167,7 +197,7 @@ class Lake:
         for name in self._tables():
             table = place(self.url, name)
             # The commit carries the progress on: it may become the newest one.
-            with configured(self.spark, read_progress(self.spark, table)):
+            with self._errors(), configured(self.spark, read_progress(self.spark, table)):
                 told: Any = self.spark.sql(f"OPTIMIZE {table}").first()
             removed[name] = int(told.metrics.numFilesRemoved)
         return removed
@@ -177,7 +207,7 @@ class Lake:
         names = self._tables()
         for name in names:
             table = place(self.url, name)
-            with configured(self.spark, read_progress(self.spark, table)):
+            with self._errors(), configured(self.spark, read_progress(self.spark, table)):
                 self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
         return names
 

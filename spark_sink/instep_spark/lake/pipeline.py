@@ -7,12 +7,13 @@ that comes late, again or in another order, or stops half way, changes nothing t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from instep.errors import ConfigurationError
+from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.alarms import Alarms
 from instep_spark.lake.batch import Batch, Part, Segment, StreamKey, Survey, Sweep
 from instep_spark.lake.current import Current
@@ -31,6 +32,9 @@ __all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "Step"]
 FOLLOWERS: Final = ("entity_history", "alarms", "topology", "stream_health")
 """The tables that follow `entities`."""
 _OVERTAKEN: Final = -1
+_CONFLICTS: Final = 5
+"""How often a micro-batch is tried."""
+_CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
 class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +94,31 @@ class Pipeline:
             target.open(spark)
 
     def apply(self, rows: DataFrame) -> None:
-        """Bring all tables as far as these rows of `changes` lead."""
+        """Bring all tables as far as these rows of `changes` lead.
+
+        Where another writer came between (an OPTIMIZE of the platform), the whole micro-batch is
+        run again from what the tables then say. Raises `SinkError`.
+        """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
+
+        for attempts_left in reversed(range(_CONFLICTS)):
+            try:
+                self._apply(rows)
+                return
+            except PySparkException as error:
+                if attempts_left == 0 or not _CONFLICT.search(str(error)):
+                    raise
+            for target in self.targets:
+                target.open(rows.sparkSession)
+
+    def _apply(self, rows: DataFrame) -> None:
         spark = rows.sparkSession
         self.release(spark)
         batch = Batch(rows, spark.sql(f"SELECT * FROM {self.changes}"), self.url)  # noqa: S608
         self._advance_entities(spark, batch)
         for target in self.followers:
             self._advance(spark, target, batch)
+        self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable how far each table has come, also where nothing concerned it."""
@@ -151,6 +173,7 @@ class Pipeline:
 
     def _advance_entities(self, spark: SparkSession, batch: Batch) -> None:
         part = batch.after(self.entities.progress)
+        self._refuse_partial(part)
         cuts = {key: [s.ordinal - 1 for s in found.sweeps] for key, found in part.surveys.items()}
         for segment in part.cut(cuts):
             if segment.last:
@@ -159,6 +182,16 @@ class Pipeline:
             swept, held = self._decide(spark, due) if due else ((), ())
             rows = sum(survey.rows for survey in part.surveys.values())
             self._told(Step("entities", rows, swept, held))
+
+    def _refuse_partial(self, part: Part) -> None:
+        for (consumer, stream), survey in part.surveys.items():
+            if survey.partial:
+                raise SinkError(
+                    f"{consumer} / {stream} states changes only (TR-548 3.8.2.2), which the tables "
+                    "of a lake cannot be made of",
+                    where=self.url,
+                    hint="keep this stream in a SQL store, or land it in a lake of its own",
+                )
 
     def _decide(
         self, spark: SparkSession, due: list[Sweep]
