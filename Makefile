@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs wheel bench fuzz simulate fmt lock clean
+.PHONY: help demo test check lint types docs wheel bench fuzz simulate crash pair fmt lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -46,6 +46,12 @@ fuzz: $(READY) ## Run the property tests for long, with new random examples
 
 simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone with its trace
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),300)) $(ARGS)
+
+crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
+	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)
+
+pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
+	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
 
 fmt: $(READY) ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix-only .

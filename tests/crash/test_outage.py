@@ -1,0 +1,149 @@
+"""The store is away for a while, under a storm: health tells why, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import resource
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from instep import Consumer, ConsumerState
+from instep_sql import SqlStore
+from instep_sql.plugin import sink
+from instep_tapi import TapiSource, read_options
+from instep_tapi.provider import Provider
+from tests.crash.site import compare, site, store_url
+from tests.end_to_end.site import QUICK, provider
+from tests.postgres import Missing, serving
+
+DEADLINE_S = 60.0
+ROOM_BYTES = 12 << 20
+
+
+@contextlib.asynccontextmanager
+async def following(store: str) -> AsyncIterator[tuple[Provider, Consumer]]:
+    """A provider that storms, and a consumer of it that was aligned once."""
+    async with provider() as served:
+        built = TapiSource(read_options({"endpoints": [served.url]}, "outage"))
+        async with Consumer("outage", built, SqlStore(store), QUICK) as consumer:
+            await consumer.aligned(DEADLINE_S)
+            await served.start_storm(400.0, 300)
+            yield served, consumer
+
+
+async def told(consumer: Consumer, cause: str) -> None:
+    """Wait until health tells this cause."""
+    async with asyncio.timeout(DEADLINE_S):
+        while cause not in consumer.health().streams[0].last_error:
+            await asyncio.sleep(0.02)
+
+
+async def recovered(served: Provider, consumer: Consumer, store: str) -> None:
+    """Without help, without a new attempt, and with all that the provider states."""
+    async with asyncio.timeout(DEADLINE_S):
+        while consumer.health().state is not ConsumerState.RUNNING:
+            await asyncio.sleep(0.02)
+        await served.stop_storm()
+        truth = {key: body for key, (_, body) in served.entities("all").items()}
+        while await held(store) != truth:
+            await asyncio.sleep(0.1)
+    stream = consumer.health().streams[0]
+    assert (stream.attempt, stream.last_error) == (1, "")
+
+
+async def held(store: str) -> dict[str, bytes]:
+    reader = sink.reader(store)
+    try:
+        return {entity.key: entity.body async for entity in reader.entities()}
+    finally:
+        await reader.close()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of a few MiB; skips where none can be mounted."""
+    asked = ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(asked, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here: it takes root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Take all the room that is left."""
+    with file.open("wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError as full:
+            if full.errno != errno.ENOSPC:
+                raise
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.asyncio
+async def test_a_disk_that_is_full_is_told_and_waited_for(tmp_path: Path) -> None:
+    with small_disk(tmp_path) as folder:
+        store = f"sqlite:///{folder}/store.db"
+        async with following(store) as (served, consumer):
+            await asyncio.to_thread(fill, folder / "filler")
+            await told(consumer, "the disk is full — make room")
+            (folder / "filler").unlink()
+            await recovered(served, consumer, store)
+
+
+@pytest.mark.timeout(240)
+def test_a_file_that_may_not_grow_is_told_by_the_process_and_waited_for() -> None:
+    with store_url("sqlite") as store, site(store, "--storm", "300") as here:
+        with here.run("--period", "0.2") as process:
+            try:
+                assert process.stdout is not None
+                lines = map(json.loads, process.stdout)
+                next(line for line in lines if line["event"] == "aligned")
+                _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+                wal = Path(f"{store.removeprefix('sqlite:///')}-wal")
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))
+                healths = (line for line in lines if line["event"] == "health")
+                cause = "the disk could not be read or written"
+                next(h for h in healths if any(cause in s["last_error"] for s in h["streams"]))
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+                next(h for h in healths if h["state"] == "running")
+                here.command("storm", changes_per_s=0)
+                # Its lines have to be read until it has caught up.
+                for _ in healths:
+                    if not compare(here):
+                        break
+            finally:
+                process.terminate()
+                process.communicate(timeout=30)
+        assert process.returncode == 0
+        positions, _ = here.durable()
+        assert {position.attempt for position in positions.values()} == {1}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.asyncio
+async def test_a_server_that_is_killed_is_told_and_waited_for() -> None:
+    try:
+        with serving() as server:
+            store = server.create()
+            async with following(store) as (served, consumer):
+                for _ in range(3):
+                    await asyncio.to_thread(server.kill)
+                    await told(consumer, "the server cannot be reached")
+                    await asyncio.to_thread(server.start)
+                    async with asyncio.timeout(DEADLINE_S):
+                        while consumer.health().state is not ConsumerState.RUNNING:
+                            await asyncio.sleep(0.02)
+                await recovered(served, consumer, store)
+    except Missing as missing:
+        pytest.skip(str(missing))
