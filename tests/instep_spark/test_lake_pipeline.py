@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,22 +21,6 @@ from tests.instep_spark.lake_model import Model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# On a few rows, compiling a query costs more than running it.
-_FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(spark: SparkSession) -> Iterator[None]:
-    for name, value in _FEW_ROWS.items():
-        spark.conf.set(name, value)
-    yield
-    for name in _FEW_ROWS:
-        spark.conf.unset(name)
 
 
 @pytest.mark.timeout(300)
