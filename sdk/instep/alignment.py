@@ -46,7 +46,7 @@ from instep.effects import (
     TakeCensus,
 )
 from instep.lateness import Lateness
-from instep.opening import Opening, baseline_due, is_gapless, new_attempt, opening
+from instep.opening import Opening, baseline_due, new_attempt, opening
 from instep.ports import Census, Mode, Start, StreamInfo
 from instep.position import Phase, Position
 from instep.records import Batch, CommitResult, Delivery, Record, Statement, StreamState
@@ -133,7 +133,9 @@ class Alignment:
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
         self.lateness.opened(now_us)
-        self._arrivals.opened(self.position, resumed=resumed, gapless=is_gapless(self.stream))
+        self._arrivals.opened(
+            self.position, resumed=resumed, gapless=self.stream.mode is Mode.BASELINE
+        )
         if resumed:
             if self.asked:
                 self._effects.append(Reopen(self.asked))

@@ -14,7 +14,6 @@ __all__ = [
     "Opening",
     "baseline_due",
     "from_the_start",
-    "is_gapless",
     "may_be_emulated",
     "new_attempt",
     "opening",
@@ -47,11 +46,6 @@ def may_be_emulated(stream: StreamInfo) -> bool:
     """
     compacted = stream.mode is Mode.LOG and stream.storage_strategy == "COMPACTED"
     return compacted and stream.compaction_delay_s == stream.tombstone_retention_s
-
-
-def is_gapless(stream: StreamInfo) -> bool:
-    """Whether nothing younger than our last visit can be missing between what the log states."""
-    return stream.mode is Mode.BASELINE or may_be_emulated(stream)
 
 
 def opening(
