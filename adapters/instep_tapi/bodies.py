@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
-from instep_tapi.frames import BadRecord, Fields
+from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, Fields
 from instep_tapi.names import (
     ANY_CLASS,
     MAX_NAME_CHARS,
@@ -17,7 +17,7 @@ from instep_tapi.names import (
 )
 from instep_tapi.names import strip_module as plain
 
-__all__ = ["class_named", "open_body"]
+__all__ = ["class_named", "open_body", "open_exact_body"]
 
 _MAX_IDENTITY_BYTES = 256
 _MODULE = "tapi-streaming:"
@@ -62,6 +62,18 @@ def open_body(body: Fields, odd: list[str]) -> tuple[str, bytes, bytes]:
     elif envelope.find(_NESTED_TIME, 0, _NESTED_TIME_WITHIN) >= 0:
         odd.append("event-time-nested")
     return entity_class, content, envelope
+
+
+def open_exact_body(body: ExactBody, odd: list[str]) -> tuple[str, bytes, bytes]:
+    """The same of a body spelled to the letter."""
+    time = bytes(body.event_time_stamp)
+    if time.find(_NESTED_TIME, 0, _NESTED_TIME_WITHIN) >= 0:
+        odd.append("event-time-nested")
+    envelope = b'{"event-time-stamp":%b%b}' % (time, body.content_member)
+    if body.parent_address is not NO_BODY:
+        envelope = b'%b,"parent-address":%b}' % (envelope[:-1], bytes(body.parent_address))
+    content = b"" if body.entity is NO_BODY else bytes(body.entity)
+    return body.entity_class, content, envelope
 
 
 @lru_cache(maxsize=1024)

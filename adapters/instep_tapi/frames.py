@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from instep_tapi.names import MAX_TEXT_CHARS, strip_module
+from instep_tapi.names import MAX_TEXT_CHARS, OBJECT_CLASSES, container_of, strip_module
 
 __all__ = [
     "NO_BODY",
     "BadRecord",
+    "ExactBody",
     "ExactLogRecord",
     "Fields",
     "Header",
@@ -35,6 +38,8 @@ Fields = dict[str, msgspec.Raw]
 NO_BODY = msgspec.Raw(b"null")
 
 _WRAPPER_DEPTH = 5
+_RUN_BYTES = 1 << 16
+"""Read in one go: more would leave the processor's cache."""
 
 
 class BadRecord(Exception):
@@ -93,16 +98,56 @@ class _ExactHeader(msgspec.Struct, rename="kebab", gc=False):
     full_log_record_offset_id: tuple[_Partition, _Offset]
 
 
+class ExactBody(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
+    """A log-record-body spelled to the letter of TR-548 3.10; its parts are undecoded.
+
+    Each class has a type of its own, told by its record-content, with the container of the class as
+    `entity`.
+    """
+
+    entity_class: ClassVar[str]
+    content_member: ClassVar[bytes]
+    """The record-content as it stands in the envelope."""
+    event_time_stamp: msgspec.Raw
+    parent_address: msgspec.Raw = NO_BODY
+    if TYPE_CHECKING:
+        entity: msgspec.Raw
+
+
+def _exact_body(entity_class: str, container: str) -> type[ExactBody]:
+    return msgspec.defstruct(
+        f"{entity_class}_body",
+        [("entity", msgspec.Raw, msgspec.field(name=container, default=NO_BODY))],
+        bases=(ExactBody,),
+        namespace={
+            "entity_class": entity_class,
+            "content_member": b',"record-content":"%b"' % entity_class.encode(),
+        },
+        tag_field="record-content",
+        tag=entity_class,
+        gc=False,
+        forbid_unknown_fields=True,
+    )
+
+
+if TYPE_CHECKING:
+    _AnyExactBody: TypeAlias = ExactBody
+else:
+    _AnyExactBody = reduce(
+        or_,
+        [_exact_body(name, container_of(name)) for name in OBJECT_CLASSES if container_of(name)],
+    )
+
+
 class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
-    """A log-record spelled to the letter of TR-548 6.3, its body undecoded: what is known
-    beforehand need not be built, which halves the cost.
+    """A log-record spelled to the letter of TR-548 6.3: what is known beforehand need not be
+    built, which halves the cost.
     """
 
     log_record_header: _ExactHeader
-    log_record_body: msgspec.Raw = NO_BODY
+    log_record_body: _AnyExactBody | None = None
 
 
-_exact = msgspec.json.Decoder(ExactLogRecord)
 _exact_list = msgspec.json.Decoder(list[ExactLogRecord])
 _plain = msgspec.json.Decoder(LogRecord)
 _plain_list = msgspec.json.Decoder(list[LogRecord])
@@ -122,17 +167,37 @@ _CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
 _BLANKS = b" \t\r\n"
 
 
-def split_exact(frame: bytes) -> list[ExactLogRecord] | None:
-    """The records of a frame, bare or in a list, if all are spelled to the letter.
-
-    Raises what msgspec raises for what is not JSON.
+def split_exact(
+    frames: Sequence[bytes], size_bytes: int
+) -> tuple[list[ExactLogRecord], Sequence[bytes]] | None:
+    """The records of frames that hold a list each, or a bare one each, and of each its frame; None
+    where not all are spelled to the letter.
     """
     try:
-        if frame.startswith(b"["):
-            return _exact_list.decode(frame)
-        return [_exact.decode(frame)] if frame.startswith(_BARE) else None
-    except msgspec.ValidationError:
+        if all(frame.startswith(b"[") for frame in frames):
+            lists = [_exact_list.decode(_utf8(frame)) for frame in frames]
+            of = [one for items, one in zip(lists, frames, strict=True) for _ in items]
+            return [item for items in lists for item in items], of
+        if not all(frame.startswith(_BARE) for frame in frames):
+            return None
+        # One call of the decoder costs a third less than one for each.
+        step = max(1, len(frames) * _RUN_BYTES // size_bytes)
+        found: list[ExactLogRecord] = []
+        for first in range(0, len(frames), step):
+            run = frames[first : first + step]
+            found += _exact_list.decode(_utf8(b"".join((b"[", b",".join(run), b"]"))))
+            if len(found) != first + len(run):
+                return None
+    except (ValueError, RecursionError):
         return None
+    return found, frames
+
+
+def _utf8(text: bytes) -> bytes:
+    """Bodies stay bytes, and msgspec does not look into their texts. Raises `UnicodeError`."""
+    if not text.isascii():
+        text.decode()
+    return text
 
 
 def split_fast(frame: bytes) -> list[LogRecord] | list[_PrefixedLogRecord]:

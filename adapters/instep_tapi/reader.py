@@ -29,7 +29,6 @@ from instep_tapi.frames import (
     split_liberal,
 )
 from instep_tapi.headers import (
-    MAX_OFFSET,
     check_text,
     place_of,
     plain_members,
@@ -41,7 +40,14 @@ from instep_tapi.names import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
 )
-from instep_tapi.sealed import EXACT_KINDS, Sealed, decode_body, entity_of, unsealed, uuid_of
+from instep_tapi.sealed import (
+    SealedStretch,
+    decode_body,
+    entity_of,
+    sealed_stretch,
+    unsealed,
+    uuid_of,
+)
 from instep_tapi.times import MAX_TIME_CHARS
 
 __all__ = ["Reader", "reader_of"]
@@ -52,7 +58,7 @@ MAX_FRAME_RECORDS = 20_000
 """Records of one frame that are looked at one by one."""
 MAX_FRAME_UNREADABLE = 100
 """Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
-_MAX_LIBERAL_RUN = 255
+_MAX_PASSED_OVER = 255
 _MAX_REASON_CHARS = 500
 
 
@@ -81,50 +87,42 @@ class Reader:
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
-        # Under load many records were appended in one millisecond: a time is read once.
         self._stamp, self._stamp_us = "", 0
         self._partitions = {""}
         self._all_whole = whole
         # A stream whose frames never have a usual shape is seldom tried for one.
-        self._liberal_run = self._liberal_left = 0
+        self._inexact = _Trial()
+        self._liberal_only = _Trial()
 
-    def read(self, frames: Iterable[bytes]) -> Delivery:
+    def read(self, frames: Sequence[bytes]) -> Delivery:
         """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
-        delivery = self.peek(frames)
-        opened = delivery.opened()
-        deviations = Counter(delivery.deviations) + Counter(opened.deviations)
-        return Delivery(
-            opened.records,
-            [*delivery.unreadable, *opened.unreadable],
-            dict(deviations),
-            delivery.size_bytes,
-        )
+        return self.peek(frames).unsealed()
 
-    def peek(self, frames: Iterable[bytes]) -> Delivery:
-        """The same, with bodies still to be opened where the frame has the usual spelling."""
-        records: list[Statement] = []
+    def peek(self, frames: Sequence[bytes]) -> Delivery:
+        """The same, with bodies still to be opened where the frames have the usual spelling."""
+        size_bytes = sum(map(len, frames))
+        if self._inexact.tries() and self._verifier is None:
+            stretch = self._stretch(frames, size_bytes)
+            self._inexact.tried(worked=stretch is not None)
+            if stretch is not None:
+                return Delivery(stretch, (), {}, size_bytes, self.open, self._all_whole)
+        records: list[Record] = []
         unreadable: list[Unreadable] = []
         odd: list[str] = []
-        size_bytes = 0
         for frame in frames:
-            size_bytes += len(frame)
-            if self._liberal_left:
-                self._liberal_left -= 1
-            elif self._verifier is None:  # else record by record: its own bytes are what is signed
+            # With a verifier record by record: its own bytes are what is signed.
+            if self._verifier is None and self._liberal_only.tries():
                 known = len(odd)
                 try:
                     records += self._fast(frame, odd)
                 except _BAD_INPUT:
                     del odd[known:]
-                    self._liberal_run = min(2 * self._liberal_run + 1, _MAX_LIBERAL_RUN)
-                    self._liberal_left = self._liberal_run
+                    self._liberal_only.tried(worked=False)
                 else:
-                    self._liberal_run = 0
+                    self._liberal_only.tried(worked=True)
                     continue
             self._liberal(frame, odd, records, unreadable)
-        return Delivery(
-            records, unreadable, dict(Counter(odd)), size_bytes, self.open, self._all_whole
-        )
+        return Delivery(records, unreadable, dict(Counter(odd)), size_bytes, whole=self._all_whole)
 
     def open(self, statements: Sequence[Statement]) -> Opened:
         """Look into the bodies of what `peek` gave. Bad input never raises."""
@@ -147,74 +145,50 @@ class Reader:
                 records += self._unsealed(group, odd)
             except _BAD_INPUT:
                 del odd[known:]
-                read: list[Statement] = []
+                read: list[Record] = []
                 self._liberal(frame, odd, read, unreadable)
                 asked = {(one.key, one.token) for one in group}
-                records += [
-                    one for one in read if isinstance(one, Record) and (one.key, one.token) in asked
-                ]
+                records += [one for one in read if (one.key, one.token) in asked]
         return Opened(records, unreadable, dict(Counter(odd)))
 
     def _unsealed(self, statements: Iterable[Statement], odd: list[str]) -> list[Record]:
         with_uuid, whole = self._with_uuid, self._whole
+        if isinstance(statements, SealedStretch):
+            return statements.opened(odd, with_uuid=with_uuid, whole=whole)
         return [unsealed(one, odd, with_uuid=with_uuid, whole=whole) for one in statements]
 
-    def _fast(self, frame: bytes, odd: list[str]) -> Sequence[Statement]:
+    def _stretch(self, frames: Sequence[bytes], size_bytes: int) -> SealedStretch | None:
+        split = split_exact(frames, size_bytes)
+        if split is None or not split[0]:
+            return None
+        try:
+            stretch = sealed_stretch(self._stream, *split, self._times_us)
+            if stretch is not None and stretch.partition not in self._partitions:
+                self._add_partition(stretch.partition)
+        except _BAD_INPUT:
+            return None
+        return stretch
+
+    def _times_us(self, stamps: Sequence[str]) -> list[int]:
+        """Under load many records were appended in one millisecond: a time is read once."""
+        times_us = {stamp: _time_us(stamp) for stamp in set(stamps)}
+        return [times_us[stamp] for stamp in stamps]
+
+    def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
         if not frame.isascii():
             frame.decode()  # bodies stay bytes, and msgspec does not look into their texts
-        items = split_exact(frame)
-        if items is None:
-            return self._usual(frame, odd)
-        stream, known_partitions = self._stream, self._partitions
-        sealed: list[Statement] = []
-        for item in items:
-            header = item.log_record_header
-            token, key = header.token, header.entity_key
-            if "\0" in token or "\0" in key:
-                raise BadRecord("the liberal way says which")
-            stamp = header.log_append_time_stamp
-            if stamp != self._stamp:
-                self._read_stamp(stamp)
-            first, second = header.full_log_record_offset_id
-            partition, offset = first.value, int(second.value)
-            if not 0 <= offset <= MAX_OFFSET:
-                raise BadRecord("such an offset is counted by the liberal way")
-            if partition not in known_partitions:
-                self._add_partition(partition)
-            sealed.append(
-                Sealed(
-                    stream,
-                    key,
-                    EXACT_KINDS[header.record_type],
-                    token,
-                    self._stamp_us,
-                    partition,
-                    offset,
-                    item.log_record_body,
-                    frame,
-                )
-            )
-        return sealed
-
-    def _read_stamp(self, stamp: str) -> None:
-        moment = datetime.fromisoformat(stamp)
-        if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
-            raise BadRecord("an odd time is judged by the liberal way")
-        self._stamp, self._stamp_us = stamp, round(moment.timestamp() * 1_000_000)
-
-    def _usual(self, frame: bytes, odd: list[str]) -> list[Record]:
         record = self._record
         records: list[Record] = []
         for item in split_fast(frame):
             header = item.log_record_header
             stamp = header.log_append_time_stamp
             if stamp != self._stamp:
-                self._read_stamp(stamp)
+                self._stamp, self._stamp_us = stamp, _time_us(stamp)
             records.append(record(header, self._stamp_us, item.log_record_body, odd))
         return records
 
     def _liberal(
-        self, frame: bytes, odd: list[str], records: list[Statement], unreadable: list[Unreadable]
+        self, frame: bytes, odd: list[str], records: list[Record], unreadable: list[Unreadable]
     ) -> None:
         try:
             items = split_liberal(frame)
@@ -304,6 +278,30 @@ class Reader:
         if len(self._partitions) > MAX_PARTITIONS:
             raise BadRecord(f"more than {MAX_PARTITIONS:,} partitions")
         self._partitions.add(partition)
+
+
+class _Trial:
+    """A short cut that is tried less and less often while it does not work."""
+
+    def __init__(self) -> None:
+        self._passed_over = self._left = 0
+
+    def tries(self) -> bool:
+        if self._left:
+            self._left -= 1
+            return False
+        return True
+
+    def tried(self, *, worked: bool) -> None:
+        self._passed_over = 0 if worked else min(2 * self._passed_over + 1, _MAX_PASSED_OVER)
+        self._left = self._passed_over
+
+
+def _time_us(stamp: str) -> int:
+    moment = datetime.fromisoformat(stamp)
+    if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+        raise BadRecord("an odd time is judged by the liberal way")
+    return round(moment.timestamp() * 1_000_000)
 
 
 def reader_of(stream: StreamInfo, verifier: Verifier | None = None) -> Reader:

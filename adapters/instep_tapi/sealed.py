@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 import msgspec
 
 from instep.records import Kind, Record, Statement
+from instep.stretch import Stretch, in_order
 from instep_tapi.alarms import states_clear
-from instep_tapi.bodies import open_body
-from instep_tapi.frames import NO_BODY, BadRecord, Fields
-from instep_tapi.headers import check_text
+from instep_tapi.bodies import open_body, open_exact_body
+from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields
+from instep_tapi.headers import MAX_OFFSET, check_text
 from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
 
-__all__ = ["EXACT_KINDS", "Sealed", "decode_body", "entity_of", "unsealed", "uuid_of"]
+__all__ = [
+    "Sealed",
+    "SealedStretch",
+    "decode_body",
+    "entity_of",
+    "sealed_stretch",
+    "unsealed",
+    "uuid_of",
+]
 
 decode_body = msgspec.json.Decoder(Fields | None).decode
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
@@ -27,8 +37,103 @@ EXACT_KINDS: Final = {
 class Sealed(Statement, frozen=True, gc=False):
     """A statement whose body nobody has asked for yet, and the frame that it came in."""
 
-    body: msgspec.Raw = NO_BODY
+    body: ExactBody | None = None
     frame: bytes = b""
+
+
+class SealedStretch(Stretch):
+    """Log-records spelled to the letter, as a stretch; made by `sealed_stretch`."""
+
+    __slots__ = ("_frames", "_items", "_stream")
+
+    def __init__(
+        self,
+        stream: str,
+        items: Sequence[ExactLogRecord],
+        frames: Sequence[bytes],
+        partition: str,
+        keys: list[str],
+        offsets: list[int],
+        appended_at_us: list[int],
+    ) -> None:
+        super().__init__(partition, keys, offsets, appended_at_us)
+        self._stream = stream
+        self._items = items
+        self._frames = frames
+
+    def at(self, index: int) -> Sealed:
+        item = self._items[index]
+        header = item.log_record_header
+        return Sealed(
+            self._stream,
+            header.entity_key,
+            EXACT_KINDS[header.record_type],
+            header.token,
+            self.appended_at_us[index],
+            self.partition,
+            self.offsets[index],
+            item.log_record_body,
+            self._frames[index],
+        )
+
+    def opened(self, odd: list[str], *, with_uuid: bool, whole: bool) -> list[Record]:
+        """All of them, their bodies looked into. Raises what bad input raises."""
+        stream, partition = self._stream, self.partition
+        records = []
+        for item, offset, at_us in zip(self._items, self.offsets, self.appended_at_us, strict=True):
+            header = item.log_record_header
+            kind = EXACT_KINDS[header.record_type]
+            entity_class, content, envelope, ends = exact_entity(kind, item.log_record_body, odd)
+            uuid = uuid_of(content) if with_uuid and content else ""
+            records.append(
+                Record(
+                    stream,
+                    header.entity_key,
+                    kind,
+                    header.token,
+                    at_us,
+                    partition,
+                    offset,
+                    entity_class,
+                    content,
+                    envelope,
+                    ends,
+                    uuid,
+                    whole,
+                )
+            )
+        return records
+
+
+def sealed_stretch(
+    stream: str,
+    items: Sequence[ExactLogRecord],
+    frames: Sequence[bytes],
+    times_us: Callable[[Sequence[str]], list[int]],
+) -> SealedStretch | None:
+    """These records of these frames as a stretch, where they are one and need no closer look.
+
+    Raises what `times_us` raises, and `ValueError` for an offset that is no number.
+    """
+    headers = [item.log_record_header for item in items]
+    places = [header.full_log_record_offset_id for header in headers]
+    partitions = {place[0].value for place in places}
+    if len(partitions) != 1:
+        return None
+    offsets = [int(place[1].value) for place in places]
+    appended_at_us = times_us([header.log_append_time_stamp for header in headers])
+    if not in_order(offsets, appended_at_us) or offsets[-1] > MAX_OFFSET:
+        return None
+    for item in items:
+        body = item.log_record_body
+        if (
+            body is None or body.entity is NO_BODY
+        ) and item.log_record_header.record_type == "RECORD_TYPE_CREATE_UPDATE":
+            return None
+    keys = [header.entity_key for header in headers]
+    if "\0" in "".join(keys) or "\0" in "".join([header.token for header in headers]):
+        return None
+    return SealedStretch(stream, items, frames, partitions.pop(), keys, offsets, appended_at_us)
 
 
 class _Uuid(msgspec.Struct, gc=False):
@@ -42,8 +147,8 @@ def unsealed(statement: Statement, odd: list[str], *, with_uuid: bool, whole: bo
     """The record that a statement is, or was sealed from. Raises what bad input raises."""
     if not isinstance(statement, Sealed):
         return cast("Record", statement)
-    kind, body = statement.kind, decode_body(statement.body)
-    entity_class, content, envelope, ends = entity_of(kind, body, kind.name, odd)
+    kind = statement.kind
+    entity_class, content, envelope, ends = exact_entity(kind, statement.body, odd)
     return Record(
         statement.stream,
         statement.key,
@@ -59,6 +164,19 @@ def unsealed(statement: Statement, odd: list[str], *, with_uuid: bool, whole: bo
         uuid_of(content) if with_uuid and content else "",
         whole,
     )
+
+
+def exact_entity(
+    kind: Kind, body: ExactBody | None, odd: list[str]
+) -> tuple[str, bytes, bytes, bool]:
+    """As `entity_of`, of a body spelled to the letter."""
+    if body is None:
+        return "", b"", b"", True
+    entity_class, content, envelope = open_exact_body(body, odd)
+    ends = kind is not Kind.CREATE_UPDATE or (
+        entity_class == CONDITION_DETECTOR and states_clear(content)
+    )
+    return entity_class, content, envelope, ends
 
 
 def entity_of(

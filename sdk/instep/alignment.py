@@ -30,6 +30,7 @@ always the provider's clock: ours plus the feed's offset.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -207,7 +208,9 @@ class Alignment:
         )
         if records:
             self.lateness.read(records[-1].appended_at_us, now_us)
-        content = opened(self.stream, delivery, records, deviations, latest_only=self._latest_only)
+        content = partial(
+            opened, self.stream, delivery, records, deviations, latest_only=self._latest_only
+        )
         batch = batch_of(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         return batch
@@ -218,7 +221,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return batch_of(self.stream, self.settings, self._advance(), Delivery(rows).opened())
+        return batch_of(self.stream, self.settings, self._advance(), Delivery(rows).opened)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""

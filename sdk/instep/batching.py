@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from instep.fold import fold
+from instep.fold import last_words
 from instep.ports import Mode, StreamInfo
 from instep.position import RECENT_RECORDS, Phase, Position
 from instep.records import Batch, Delivery, Opened, Statement, SweepStep
@@ -16,8 +16,6 @@ from instep.settings import AlignmentSettings
 from instep.sweep_due import Progress
 
 __all__ = ["advanced", "batch_of", "opened"]
-
-NOTHING = Opened(())
 
 
 def advanced(
@@ -68,7 +66,7 @@ def opened(
     # Changes add up, and an end may name an entity that only the baseline knows.
     adds_up = stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
     if latest_only and delivery.whole and not adds_up:
-        found = delivery.opened(list(fold(records).values()))
+        found = delivery.opened(last_words(records))
     if found is None or found.unreadable:
         found = delivery.opened(records)
     counts = Counter(deviations)
@@ -81,7 +79,7 @@ def batch_of(
     stream: StreamInfo,
     settings: AlignmentSettings,
     position: Position,
-    content: Opened = NOTHING,
+    content: Callable[[], Opened] | None = None,
 ) -> Batch:
     """The batch that brings a store to `position`, with a step of the sweep that is going on."""
     by_uuid = stream.mode is Mode.BASELINE
@@ -97,9 +95,7 @@ def batch_of(
         stream.id,
         position,
         position.ordinal - 1,
-        content.records,
-        content.unreadable,
-        content.deviations,
-        sweep,
-        by_uuid,
+        sweep=sweep,
+        by_uuid=by_uuid,
+        content=content,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from instep.records import Statement
+from instep.stretch import Stretch
 
-__all__ = ["fold", "newer"]
+__all__ = ["fold", "last_words", "newer"]
 
 S = TypeVar("S", bound=Statement)
 
@@ -40,3 +41,8 @@ def fold(records: Iterable[S]) -> dict[str, S]:
         ):
             folded[key] = record
     return folded
+
+
+def last_words(records: Sequence[Statement]) -> list[Statement]:
+    """The statements that `fold` leaves."""
+    return records.last_words() if isinstance(records, Stretch) else list(fold(records).values())

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 
 from instep.records import Delivery
+from instep.stretch import joined
 
 __all__ = ["Inbox"]
 
@@ -86,10 +87,10 @@ def _join(deliveries: list[Delivery]) -> Delivery:
         for kind, times in delivery.deviations.items():
             deviations[kind] = deviations.get(kind, 0) + times
     return Delivery(
-        [record for delivery in deliveries for record in delivery.records],
+        joined([delivery.records for delivery in deliveries]),
         [bad for delivery in deliveries for bad in delivery.unreadable],
         deviations,
         sum(delivery.size_bytes for delivery in deliveries),
-        deliveries[0].open,
+        next((one.open for one in deliveries if one.open is not None), None),
         all(delivery.whole for delivery in deliveries),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -130,6 +130,22 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
             return Opened(cast("Sequence[Record]", chosen))
         return self.open(chosen)
 
+    def unsealed(self) -> Delivery:
+        """The same with all of its records opened."""
+        if self.open is None:
+            return self
+        opened = self.open(self.records)
+        deviations = dict(self.deviations)
+        for kind, times in opened.deviations.items():
+            deviations[kind] = deviations.get(kind, 0) + times
+        return Delivery(
+            opened.records,
+            [*self.unreadable, *opened.unreadable],
+            deviations,
+            self.size_bytes,
+            whole=self.whole,
+        )
+
 
 class SweepStep(msgspec.Struct, frozen=True):
     """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548
@@ -147,23 +163,87 @@ class SweepStep(msgspec.Struct, frozen=True):
     """
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch:
     """What a sink commits in one transaction: all of it, or nothing.
 
     `position` is where the consumer stands once the batch is durable; the store refuses the batch
     when its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
+
+    With `content`, the records are opened when they are first asked for. Of a large batch that
+    takes tens of milliseconds, so a sink asks in the thread in which it writes.
     """
 
-    stream: str
-    position: Position
-    expects_ordinal: int
-    records: Sequence[Record] = ()
-    unreadable: Sequence[Unreadable] = ()
-    deviations: dict[str, int] = {}
-    sweep: SweepStep | None = None
-    by_uuid: bool = False
-    """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a baseline).
-    """
+    __slots__ = (
+        "_content",
+        "_opened",
+        "by_uuid",
+        "expects_ordinal",
+        "position",
+        "stream",
+        "sweep",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        position: Position,
+        expects_ordinal: int,
+        records: Sequence[Record] = (),
+        unreadable: Sequence[Unreadable] = (),
+        deviations: dict[str, int] | None = None,
+        sweep: SweepStep | None = None,
+        *,
+        by_uuid: bool = False,
+        content: Callable[[], Opened] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.position = position
+        self.expects_ordinal = expects_ordinal
+        self.sweep = sweep
+        self.by_uuid = by_uuid
+        """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a
+        baseline).
+        """
+        self._content = content
+        self._opened = None if content else Opened(records, unreadable, deviations or {})
+
+    def __repr__(self) -> str:
+        size = "sealed" if self._opened is None else f"{len(self._opened.records)} records"
+        return f"<Batch {self.stream} {self.position.ordinal}: {size}>"
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self.opened().records
+
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        return self.opened().unreadable
+
+    @property
+    def deviations(self) -> dict[str, int]:
+        return self.opened().deviations
+
+    def opened(self) -> Opened:
+        """What the batch states, its bodies looked into."""
+        if self._opened is None:
+            assert self._content is not None
+            self._opened, self._content = self._content(), None
+        return self._opened
+
+    def replace(self, **changes: Any) -> Batch:
+        """The same batch, but for these arguments of its making."""
+        content = self.opened()
+        given: dict[str, Any] = {
+            "stream": self.stream,
+            "position": self.position,
+            "expects_ordinal": self.expects_ordinal,
+            "records": content.records,
+            "unreadable": content.unreadable,
+            "deviations": content.deviations,
+            "sweep": self.sweep,
+            "by_uuid": self.by_uuid,
+        }
+        return Batch(**given | changes)
 
 
 class CommitResult(msgspec.Struct, frozen=True):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from operator import le, lt
 
 from instep.opening import from_the_start, may_be_emulated
 from instep.ports import Start, StreamInfo
@@ -12,6 +10,7 @@ from instep.position import UNREACHABLE_OFFSET, Phase, Position
 from instep.records import Statement
 from instep.settings import AlignmentSettings
 from instep.snapshot import Snapshot
+from instep.stretch import Stretch, in_order
 
 __all__ = ["Progress"]
 
@@ -145,15 +144,20 @@ class Progress:
         """Whether these are of one partition and nothing in them goes backwards or repeats: the
         usual case under load, told without a look at one record after another.
         """
-        partition = records[0].partition
-        places = [record.offset for record in records]
-        times_us = [record.appended_at_us for record in records]
-        return (
-            places[0] > max(offsets.get(partition, -1), -1)
-            and times_us[0] >= self.appended_us.get(partition, 0)
-            and all(map(lt, places, islice(places, 1, None)))
-            and all(map(le, times_us, islice(times_us, 1, None)))
-            and {record.partition for record in records} == {partition}
+        if isinstance(records, Stretch):
+            partition, places, times_us = (
+                records.partition,
+                records.offsets,
+                records.appended_at_us,
+            )
+        else:
+            partition = records[0].partition
+            places = [record.offset for record in records]
+            times_us = [record.appended_at_us for record in records]
+            if not in_order(places, times_us) or {one.partition for one in records} != {partition}:
+                return False
+        return places[0] > offsets.get(partition, -1) and times_us[0] >= self.appended_us.get(
+            partition, 0
         )
 
     def _followed(self, heard: set[str], now_us: int) -> None:

@@ -13,11 +13,13 @@ from sqlalchemy import Connection, Engine
 from instep.errors import SinkError
 from instep_sql.options import SqlOptions
 
-__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "UnstorableError", "Verdict"]
+__all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "Mark", "UnstorableError", "Verdict"]
 
-EntityRow = tuple[int, str, str, str, str, int, int, int, int, str, bytes, bytes]
-"""stream_no, key, class, token, partition, offset, appended_at_us, lineage, attempt, uuid,
-envelope, body."""
+Mark = tuple[int, int, int]
+"""stream_no, lineage, attempt: the same for all that one commit writes."""
+
+EntityRow = tuple[str, str, str, str, int, int, str, bytes, bytes]
+"""key, class, token, partition, offset, appended_at_us, uuid, envelope, body."""
 
 EndRow = tuple[int, str, int, int, str, int, int]
 """stream_no, key, lineage, offset, partition, offset again, appended_at_us."""
@@ -91,7 +93,7 @@ class Dialect(Protocol):
         """SQL for the set of strings in the JSON array bound to `:parameter`."""
         ...
 
-    def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
+    def upsert_entities(self, connection: Connection, mark: Mark, rows: Sequence[EntityRow]) -> int:
         """Write and mark entities unless a newer record is stored (rule 3); how many
         were.
         """

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError
 from instep_sql import postgres_errors
-from instep_sql.dialect import ChangeRow, EndRow, EntityRow, Verdict
+from instep_sql.dialect import ChangeRow, EndRow, EntityRow, Mark, Verdict
 from instep_sql.options import SqlOptions
 from instep_sql.postgres_connection import connect_arguments, place, schema_name
 
@@ -23,16 +23,14 @@ __all__ = ["Postgres"]
 
 _COPY_FROM_RECORDS: Final = 1_000
 
+_MARK: Final = "stream_no, lineage, attempt"
 _ENTITY: Final = {
-    "stream_no": "int4",
     "key": "text",
     "class": "text",
     "token": "text",
     "partition": "text",
     '"offset"': "int8",
     "appended_at_us": "int8",
-    "lineage": "int4",
-    "attempt": "int4",
     "uuid": "text",
     "envelope": "bytea",
     "body": "bytea",
@@ -82,17 +80,17 @@ _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FO
 # Rule 3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
 # offsets compare where both are known in one partition; append times else.
 _MERGE: Final = f"""
-INSERT INTO instep_entity AS stored ({_columns(_ENTITY)}, proven)
-SELECT {_columns(_ENTITY)}, 1 FROM {{incoming}}
+INSERT INTO instep_entity AS stored ({_MARK}, {_columns(_ENTITY)}, proven)
+SELECT {{mark}}, {_columns(_ENTITY)}, 1 FROM {{incoming}}
 ON CONFLICT (stream_no, key) DO UPDATE SET
-  {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[2:])}, proven = 1
+  lineage = excluded.lineage, attempt = excluded.attempt,
+  {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[1:])}, proven = 1
 WHERE stored.lineage <> excluded.lineage OR CASE
   WHEN stored."offset" >= 0 AND excluded."offset" >= 0 AND stored.partition = excluded.partition
   THEN stored."offset" <= excluded."offset"
   ELSE stored.appended_at_us <= excluded.appended_at_us END
 """  # noqa: S608 — constants only
-_MERGE_INCOMING: Final = _MERGE.format(incoming="instep_incoming")
-_MERGE_ARRAYS: Final = _MERGE.format(incoming=_arrays(_ENTITY))
+_ENTITY_ARRAYS: Final = _arrays(_ENTITY)
 _REMOVE: Final = f"""
 DELETE FROM instep_entity AS stored USING {_arrays(_END)}
 WHERE stored.stream_no = said.stream_no AND stored.key = said.key
@@ -104,8 +102,6 @@ WHERE stored.stream_no = said.stream_no AND stored.key = said.key
 
 _MIGRATING: Final = text("SELECT pg_advisory_xact_lock(hashtext('instep migration'))")
 _HAS_SCHEMA: Final = text("SELECT to_regnamespace(:name) IS NOT NULL")
-
-
 # Whoever updates a row leaves the number of his transaction in it, and a process that is stopped in
 # the middle of one leaves the server waiting for it. One's own role may always be ended.
 _END_SILENT: Final = text("""
@@ -173,12 +169,15 @@ class Postgres:
     def members(self, parameter: str) -> str:
         return f"(SELECT jsonb_array_elements_text(CAST(:{parameter} AS jsonb)))"
 
-    def upsert_entities(self, connection: Connection, rows: Sequence[EntityRow]) -> int:
+    def upsert_entities(self, connection: Connection, mark: Mark, rows: Sequence[EntityRow]) -> int:
+        numbers = "{:d}, {:d}, {:d}".format(*mark)
         if len(rows) < _COPY_FROM_RECORDS:
-            return _run_arrays(connection, _MERGE_ARRAYS, rows)
+            merge = _MERGE.format(mark=numbers, incoming=_ENTITY_ARRAYS)
+            return _run_arrays(connection, merge, rows)
         cursor = _cursor(connection)
         _copy(cursor, _COPY_INCOMING, _ENTITY, rows)
-        return cursor.execute(_MERGE_INCOMING).rowcount
+        merge = _MERGE.format(mark=numbers, incoming="instep_incoming")
+        return cursor.execute(merge).rowcount
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return _run_arrays(connection, _REMOVE, rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from instep.records import Batch, Record, Unreadable
 
@@ -23,7 +22,7 @@ def sift(batch: Batch) -> Batch:
         for record in batch.records
         if _has_nul(record)
     ]
-    return replace(batch, records=fine, unreadable=[*batch.unreadable, *moved])
+    return batch.replace(records=fine, unreadable=[*batch.unreadable, *moved])
 
 
 def _has_nul(record: Record) -> bool:

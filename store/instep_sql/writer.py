@@ -144,17 +144,15 @@ def write_records(
     )
     written = dialect.upsert_entities(
         connection,
+        (no, lineage, attempt),
         [
             (
-                no,
                 r.key,
                 r.entity_class,
                 r.token,
                 r.partition,
                 r.offset,
                 r.appended_at_us,
-                lineage,
-                attempt,
                 r.uuid,
                 r.envelope,
                 r.body,

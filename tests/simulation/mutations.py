@@ -51,10 +51,10 @@ def _token_before_data() -> list[Change]:
 
     async def early(self: Runner, core: Alignment, batch: Batch) -> None:
         if batch.records:
-            await self._sink.commit(msgspec.structs.replace(batch, records=[], sweep=None))
+            await self._sink.commit(batch.replace(records=[], sweep=None))
             ordinal = batch.position.ordinal
             position = msgspec.structs.replace(batch.position, ordinal=ordinal + 1)
-            batch = msgspec.structs.replace(batch, position=position, expects_ordinal=ordinal)
+            batch = batch.replace(position=position, expects_ordinal=ordinal)
         await commit(self, core, batch)
 
     return [(Runner, "_commit", early)]
@@ -64,7 +64,9 @@ def _sql(name: str, old: str, new: str) -> Callable[[], list[Change]]:
     def make() -> list[Change]:
         statement = getattr(sqlite, name)
         assert old in statement, f"{name} has changed: mend the mutation"
-        return [(sqlite, name, statement.replace(old, new))]
+        # Without its cache, which knows the statement as it was.
+        upsert = sqlite._upsert.__wrapped__
+        return [(sqlite, name, statement.replace(old, new)), (sqlite, "_upsert", upsert)]
 
     return make
 
@@ -242,12 +244,12 @@ _EQUAL: Final = 'instep_entity."offset" <= excluded."offset"'
 MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep on rewind": _sweep_on_rewind,
     "token before data": _token_before_data,
-    "unmarked equal record": _sql("_UPSERT", _EQUAL, _EQUAL.replace("<=", "<")),
-    "newer record overwritten": _sql("_UPSERT", _EQUAL, "1"),
-    "sweep across lineage": _sql("_UPSERT", _LINEAGE, ""),
+    "unmarked equal record": _sql("_UNLESS_NEWER", _EQUAL, _EQUAL.replace("<=", "<")),
+    "newer record overwritten": _sql("_UNLESS_NEWER", _EQUAL, "1"),
+    "sweep across lineage": _sql("_UNLESS_NEWER", _LINEAGE, ""),
     "end across lineage": _sql("_END", "lineage <> ?", "(0 AND lineage <> ?)"),
     "newer record ended": _sql("_END", '"offset" <= ?', '("offset" <= ? OR 1)'),
-    "mark not written": _sql("_UPSERT", "attempt = excluded.attempt, ", ""),
+    "mark not written": _sql("_UNLESS_NEWER", "attempt = excluded.attempt, ", ""),
     "attempt on a resumed stream": _attempt_on_resumed_stream,
     "guard removed": _guard_removed,
     "census skipped": _census_skipped,
