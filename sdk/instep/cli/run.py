@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from instep.messages import Listener
 from instep.plugins import build_sink, build_source
 from instep.receiver import Receiver
 from instep.running import Running
+from instep.tee import TeeSink
 
 __all__ = ["run"]
 
@@ -53,7 +55,7 @@ def run(
 async def _run(
     configuration: Configuration, until_aligned: bool, output: Format, period_s: float
 ) -> None:
-    group = Group([_runtime(one) for one in configuration.consumers])
+    group = Group([each for one in configuration.consumers for each in _runtimes(one)])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     async with view, group:
         work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
@@ -68,8 +70,10 @@ async def _run(
             task.result()
 
 
-def _runtime(one: ConsumerConfiguration) -> Running:
+def _runtimes(one: ConsumerConfiguration) -> Sequence[Running]:
     source, sink = build_source(one.source), build_sink(one.sink)
     if isinstance(source, Listener):
-        return Receiver(one.name, source, sink, one.settings)
-    return Consumer(one.name, source, sink, one.settings)
+        return [Receiver(one.name, source, sink, one.settings)]
+    if isinstance(sink, TeeSink):
+        return sink.consumers(one.name, source, one.settings)
+    return [Consumer(one.name, source, sink, one.settings)]
