@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from aries_askar import Key, KeyAlg
@@ -20,6 +20,9 @@ from pydid import DIDDocument, DIDUrl, VerificationMethod
 from instep_didcomm.refusal import MessageRefusedError, Reason
 
 __all__ = ["Documents", "PublicKey", "Relation"]
+
+_LONGEST_DID: Final = 8192
+"""Names of any length would cost memory, and their decoding grows with the square of it."""
 
 Relation = Literal["key_agreement", "authentication"]
 """What a key of a DID document may be used for."""
@@ -54,6 +57,8 @@ class Documents(DIDResolver):  # type: ignore[misc]
         """The DID document. Raises `MessageRefusedError`."""
         if did in self._given:
             return self._given[did]
+        if len(did) > _LONGEST_DID:
+            raise _unresolved(did, f"has more than {_LONGEST_DID:,} characters")
         try:
             if did.startswith("did:peer:2"):
                 return dict(resolve_peer_2(did))

@@ -25,6 +25,7 @@ _LONGEST = 255
 _STATED_LONGEST = 32
 _LONGEST_DID = 4096
 _MOST_DETECTORS = 1000
+_MOST_GAPS = 100_000
 _MOST_RECIPIENTS = 1000
 _VOLATILE = ("sent_count", "received_orders", "please_ack", "ack")
 """What may differ between two sendings of one message."""
@@ -169,6 +170,8 @@ def _detectors(message: dict[str, Any]) -> tuple[GapDetector, ...]:
         raise _unreadable("received_orders", f"is no list of gap detectors: {error}") from None
     if len(detectors) > _MOST_DETECTORS:
         raise _unreadable("received_orders", f"has more than {_MOST_DETECTORS} gap detectors")
+    if sum(len(detector.gaps) for detector in detectors) > _MOST_GAPS:
+        raise _unreadable("received_orders", f"has more than {_MOST_GAPS:,} gaps")
     return tuple(detectors)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from instep.errors import InstepError, SourceError
+from instep.errors import ConfigurationError, InstepError, SourceError
 from instep.messages import ReceiptOutcome, Reception
 from instep.received_orders import GapDetector, ReceivedOrdersError
 from instep.retry import Environment
@@ -61,6 +61,12 @@ class DidcommListener:
         self._environment = environment or Environment()
         keys = Keys.read(options.secrets_file, options.secrets_env, f"{where}.secrets")
         documents = Documents(given_documents(options, where))
+        if options.did is not None and keys.dids and options.did not in keys.dids:
+            raise ConfigurationError(
+                "none of the secret keys is of this DID",
+                where=f"{where}.did",
+                hint=f"keys are of {', '.join(keys.dids)[:200]}",
+            )
         self.did = options.did or (keys.dids[0] if keys.dids else "")
         """Who we are; empty for a receiver without a name, which cannot ask for anything."""
         proven = options.require_authenticated

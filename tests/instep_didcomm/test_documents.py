@@ -63,7 +63,16 @@ async def test_an_endpoint_may_stand_in_the_service_itself() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "did", ["did:web:example.org", "did:peer:2.Ezbad", "did:key:z1", "did:peer:4x", "did:key:", ""]
+    "did",
+    [
+        "did:web:example.org",
+        "did:peer:2.Ezbad",
+        "did:key:z1",
+        "did:peer:4x",
+        "did:key:",
+        "",
+        "did:key:z" + "6" * 9000,
+    ],
 )
 async def test_what_cannot_be_resolved_is_refused(did: str) -> None:
     with pytest.raises(MessageRefusedError) as caught:

@@ -86,6 +86,7 @@ def test_an_id_as_long_as_a_uuid_is_taken_and_told() -> None:
         ({"sender_order": 2**63}, "sender_order is no whole number"),
         ({"sent_count": 0}, "sent_count counts from 1"),
         ({"expires_time": "soon"}, "expires_time is no whole number"),
+        ({"received_orders": [{"id": "a", "last": 1, "gaps": [1] * 100_001}]}, "has more than 100"),
         ({"received_orders": {}}, "received_orders is no list"),
         ({"received_orders": [{"id": "did:ex:a"}]}, "received_orders is no list"),
     ],

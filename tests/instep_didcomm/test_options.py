@@ -112,6 +112,8 @@ def test_keys_are_shown_nowhere(tmp_path: Path) -> None:
     assert listener.did == did
     for shown in (repr(listener), repr(options), repr(Keys(jwks)), str(Keys(jwks))):
         assert not any(jwk["d"] in shown for jwk in jwks)
+    with pytest.raises(ConfigurationError, match="none of the secret keys"):
+        source.check({**LISTEN, "secrets_file": options.secrets_file, "did": "did:ex:us"}, "x")
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(Keys(jwks))
 

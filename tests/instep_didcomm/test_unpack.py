@@ -5,6 +5,7 @@ The packed messages are didcomm-messaging's own; `test_sicpa.py` has those of an
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from aries_askar import Key, KeyAlg
+from hypothesis import given
+from hypothesis import strategies as st
 
 from instep_didcomm.documents import Documents
 from instep_didcomm.envelope import Form
@@ -264,3 +267,56 @@ async def test_keys_of_other_curves_by_a_given_document() -> None:
         raw, _ = await EnvelopePacker(keys, documents, packing).pack(message, did, did)
         unpacked = await EnvelopeUnpacker(keys, documents).unpack(raw)
         assert unpacked.raw == message
+
+
+TEXTS = st.sampled_from(
+    ["", "e30", "W10", "!", "é", "did:ex:a#1", f"{BOB.did}#key-2", "did:key:z6Mk#x"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["kid", "header", "encrypted_key", "protected", "signature", "alg", "epk", "apv"]
+            )
+            | st.text(max_size=4),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+ENCODED = JSON.map(
+    lambda value: urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+)
+MEMBERS = st.sampled_from(
+    [
+        "protected",
+        "unprotected",
+        "recipients",
+        "ciphertext",
+        "iv",
+        "tag",
+        "aad",
+        "encrypted_key",
+        "header",
+        "payload",
+        "signatures",
+        "signature",
+        "id",
+        "type",
+        "from",
+        "to",
+    ]
+)
+
+
+@given(st.dictionaries(MEMBERS, JSON | ENCODED, min_size=1))
+def test_nothing_but_a_refusal_or_a_plaintext_comes_of_any_json(message: dict[str, Any]) -> None:
+    try:
+        unpacked = asyncio.run(BOB.unpacker.unpack(json.dumps(message).encode()))
+    except MessageRefusedError:
+        return
+    assert unpacked.form is Form.PLAIN
+    assert unpacked.authors == []
