@@ -61,7 +61,8 @@ class LogSource:
 
     async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         del stream, opened_at_us
-        for page in ():  # a compacted log has none
+        pages: list[list[Record]] = []  # a compacted log has none
+        for page in pages:
             yield page
 
     async def state(self, stream: StreamInfo) -> StreamState:
