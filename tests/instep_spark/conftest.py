@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -43,3 +44,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     yield session
     session.stop()
+
+
+_SPARK = pytest.param("spark", marks=pytest.mark.spark)
+
+
+@pytest.fixture(params=["rust", _SPARK])
+def writer(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of a writer; the session of all tests serves the one that needs it."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+        return {"writer": "spark", "spark": {"master": "local[2]"}}
+    return {"writer": "rust"}
