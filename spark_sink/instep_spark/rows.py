@@ -23,10 +23,20 @@ _KINDS: Final = {kind: kind.name for kind in Kind}
 _DIGEST_BYTES: Final = 16
 
 
+class _Moment(msgspec.Struct, frozen=True, gc=False, rename="kebab"):
+    primary_time_stamp: str | None = None
+
+
+class _Approximate(msgspec.Struct, gc=False, rename="kebab"):
+    """An event time as the example of TR-548 6.3 has it, against the YANG."""
+
+    approx_date_and_time: _Moment = _Moment()
+
+
 class _Envelope(msgspec.Struct, gc=False, rename="kebab"):
     """What an envelope may tell of its record (TR-548 3.10)."""
 
-    event_time_stamp: Any = None
+    event_time_stamp: str | _Approximate | None = None
     parent_address: msgspec.Raw = msgspec.Raw()
 
 
@@ -109,7 +119,10 @@ def _told(envelopes: list[bytes]) -> tuple[pa.Array, pa.Array]:
         found = _envelopes(b"[" + b",".join([one or b"{}" for one in envelopes]) + b"]")
     except msgspec.DecodeError:
         found = [_opened(one) for one in envelopes]
-    times = [time if isinstance(time := one.event_time_stamp, str) else None for one in found]
+    times = [
+        time.approx_date_and_time.primary_time_stamp if isinstance(time, _Approximate) else time
+        for time in [one.event_time_stamp for one in found]
+    ]
     parents = [bytes(one.parent_address) or None for one in found]
     return moments(times), pa.array(parents, pa.string())
 

@@ -1,0 +1,162 @@
+"""`python -m bench.landing`: landing in `changes` beside bare appends of delta-rs.
+
+Both are given the same records in memory, batch by batch. The floor builds the same columns in the
+plainest way, and appends: no position, no ordinal to go on from, no transaction, no look for what
+was delivered before. A process for both, in turn; ratios can be compared between machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
+
+import pyarrow as pa
+import typer
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from rich.console import Console
+from rich.table import Table
+
+from instep import Batch, Kind, Position, Record, StreamInfo
+from instep_spark import DeltaSink
+from instep_spark.changes import CHANGES, arrow_schema
+
+__all__ = ["RATIO_TARGET"]
+
+RATIO_TARGET: Final = 0.8
+_BODY: Final = b'{"uuid":"%d","alarm-condition-detector-detail":{"state":"ACTIVE","text":"%s"}}'
+_ENVELOPE: Final = b'{"event-time-stamp":"2026-01-01T00:00:00.000Z","record-content":"NODE"}'
+_T0_US: Final = 1_767_225_600_000_000
+_SCHEMA: Final = arrow_schema(CHANGES)
+_SETTINGS: Final = {"delta.dataSkippingStatsColumns": "stream,ordinal,key"}
+_WRITTEN: Final = WriterProperties(compression="ZSTD", compression_level=1)
+
+
+def records(first: int, count: int) -> list[Record]:
+    """Alarms of 1.3 KB, appended a millisecond apart."""
+    text = b"Loss of frame on the span. " * 42
+    return [
+        Record(
+            "alarms",
+            f"key-{offset * 7_919 % 1_000_003}",
+            Kind.CREATE_UPDATE,
+            f"62234255_0:{offset:019d}:AAAAQAAhw4=",
+            _T0_US + offset * 1_000,
+            "0",
+            offset,
+            "CONDITION_DETECTOR",
+            _BODY % (offset, text),
+            _ENVELOPE,
+        )
+        for offset in range(first, first + count)
+    ]
+
+
+def floor(url: str, batches: list[list[Record]]) -> float:
+    """Bare appends; seconds."""
+    table = DeltaTable.create(url, _SCHEMA, configuration=_SETTINGS)
+    begun_s = time.perf_counter()
+    for batch in batches:
+        write_deltalake(
+            table,
+            _plain(batch),
+            mode="append",
+            writer_properties=_WRITTEN,
+            commit_properties=CommitProperties(),
+        )
+    return time.perf_counter() - begun_s
+
+
+def _plain(batch: list[Record]) -> pa.Table:
+    count, moment = len(batch), pa.timestamp("us", tz="UTC")
+    appended = pa.array([record.appended_at_us for record in batch]).cast(moment)
+    columns: dict[str, Any] = {
+        "consumer": ["bench"] * count,
+        "stream": [record.stream for record in batch],
+        "ordinal": [record.offset for record in batch],
+        "key": [record.key for record in batch],
+        "kind": ["CREATE_UPDATE"] * count,
+        "token": [record.token for record in batch],
+        "partition": [record.partition for record in batch],
+        "record_offset": [record.offset for record in batch],
+        "appended_at": appended,
+        "event_at": appended,
+        "class": [record.entity_class for record in batch],
+        "parent_address": pa.nulls(count, pa.string()),
+        "attempt": [1] * count,
+        "lineage": [1] * count,
+        "whole": [True] * count,
+        "ends": [record.ends for record in batch],
+        "uuid": [record.uuid for record in batch],
+        "body": [record.body for record in batch],
+        "envelope": [record.envelope for record in batch],
+        "position": pa.nulls(count, pa.string()),
+        "committed_at": appended,
+    }
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def product(url: str, batches: list[list[Record]]) -> float:
+    """The sink; seconds."""
+    return asyncio.run(_product(url, batches))
+
+
+async def _product(url: str, batches: list[list[Record]]) -> float:
+    async with DeltaSink(url, commit_interval_s=0) as sink:
+        await sink.open("bench")
+        position = await sink.position(StreamInfo(id="alarms", origin="bench", kind="bench"))
+        begun_s = time.perf_counter()
+        for batch in batches:
+            before, last = position, batch[-1]
+            position = Position(
+                token=last.token,
+                offsets={"0": last.offset},
+                appended_at_us=last.appended_at_us,
+                ordinal=before.ordinal + 1,
+                records=before.records + len(batch),
+                attempt=1,
+                lineage=1,
+                recent=before.remember([record.token for record in batch[-256:]]),
+            )
+            await sink.commit(Batch("alarms", position, before.ordinal, batch))
+        return time.perf_counter() - begun_s
+
+
+def main(
+    total: Annotated[int, typer.Option("--records", min=1, help="Records of each run.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of floor and product each.")] = 5,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Records of a batch (may be repeated).")
+    ] = None,
+    strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
+) -> None:
+    """Measure records/s from memory to committed rows of a Delta table."""
+    shown = Table(title=f"Records/s from memory to rows of `changes` (target {RATIO_TARGET})")
+    for name in ("batch", "floor", "product", "ratio"):
+        shown.add_column(name, justify="right")
+    met = True
+    programs: list[Callable[[str, list[list[Record]]], float]] = [floor, product]
+    for size in batch or [1_000, 5_000, 20_000]:
+        batches = [records(at, size) for at in range(1, total + 1, size)]
+        count = sum(map(len, batches))
+        rates: list[list[float]] = [[], []]
+        for number in range(rounds):
+            for which in (0, 1) if number % 2 else (1, 0):
+                with TemporaryDirectory(prefix="instep-landing-") as folder:
+                    seconds = programs[which]((Path(folder) / "lake").as_uri(), batches)
+                    rates[which].append(count / seconds)
+        ratio = statistics.median(ours / bare for bare, ours in zip(*rates, strict=True))
+        met = met and ratio >= RATIO_TARGET
+        bare, ours = map(statistics.median, rates)
+        shown.add_row(f"{size:,}", f"{bare:,.0f}", f"{ours:,.0f}", f"{ratio:.2f}")
+    Console().print(shown)
+    if strict and not met:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
