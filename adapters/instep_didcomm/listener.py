@@ -128,11 +128,13 @@ class DidcommListener:
                     options.outbox,
                     environment,
                 )
-            await self._server.start()
             try:
+                await self._server.start()
                 await self._work()
             finally:
-                self._ready = None
+                ready, self._ready = self._ready, None
+                if ready is not None and not ready.done():
+                    ready.set_exception(SourceError("it does not listen", where=options.listen))
                 await self._server.stop()
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
@@ -179,8 +181,8 @@ class DidcommListener:
         except MessageRefusedError as error:
             return self._refusal(error.status, error.reason, error.message)
         except InstepError as error:
-            _log.warning("a message cannot be taken now: %s", error)
-            return Answer(503, error.code, "not now", _RETRY_AFTER_S)
+            _log.debug("a message cannot be taken now: %s", error)
+            return self._refusal(503, error.code, "it cannot be kept now")
 
     async def _receive(self, incoming: Incoming, reception: Reception) -> Answer:
         for kind in incoming.deviations:
@@ -238,7 +240,7 @@ class DidcommListener:
 
     async def _tell(self, sender: Sender, thid: str, peer: str) -> None:
         # Whoever was not told sends again, and asks again.
-        with suppress(SourceError):
+        with suppress(InstepError):
             await sender.tell(thid, peer)
 
     async def _detectors(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:

@@ -58,20 +58,25 @@ class Resender:
         self._settings = settings
         self._environment = environment
         self._away: dict[str, _Away] = {}
+        self._wanted: list[tuple[Thread, OutboxOutcome]] = []
+        self._wakes = asyncio.Event()
         self.given_up = 0
         """Messages that were sent as often as allowed and never acknowledged."""
 
     async def run(self) -> None:
         """Until cancelled. A store that is away is tried again later. Raises what is fatal."""
-        while True:
-            try:
-                await self._round()
-            except Exception as error:
-                if self._environment.process_error(error) is not None:
-                    raise
-                _log.warning("resending waits: %s", error)
-            pause_s = self._settings.resend_after_s * self._environment.rng.uniform(0.5, 1.0)
-            await asyncio.sleep(pause_s)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._patiently(self._round))
+            group.create_task(self._patiently(self._answer))
+
+    def want(self, thread: Thread, outcome: OutboxOutcome) -> None:
+        """Do soon what the outbox decided: who reported it is not kept waiting.
+
+        An outbox lists a message once in `resend_after_s`, so this does not pile up.
+        """
+        if outcome.resend or outcome.given_up:
+            self._wanted.append((thread, outcome))
+            self._wakes.set()
 
     def is_away(self, scope: str) -> bool:
         """Whether nobody in this thread could be reached when it was last tried."""
@@ -89,7 +94,7 @@ class Resender:
         jitter = self._environment.rng.uniform(0.5, 1.0)
         self._away[scope] = _Away(self._now_us() + int(wait_s * jitter * _US), wait_s)
 
-    async def follow(self, thread: Thread, outcome: OutboxOutcome) -> None:
+    async def _follow(self, thread: Thread, outcome: OutboxOutcome) -> None:
         """Do what the outbox decided. Raises `SinkError`."""
         thid = thread.scope.partition(" ")[0]
         for lost in outcome.given_up:
@@ -114,6 +119,7 @@ class Resender:
                 return
 
     async def _round(self) -> None:
+        """Let time tell each thread with messages that are not acknowledged; then wait."""
         scopes = await self._store.outboxes()
         self._away = {scope: self._away[scope] for scope in scopes if scope in self._away}
         for start in range(0, len(scopes), AT_ONCE):
@@ -122,12 +128,32 @@ class Resender:
             for error in done:
                 if error is not None:
                     raise error
+        jitter = self._environment.rng.uniform(0.5, 1.0)
+        await asyncio.sleep(self._settings.resend_after_s * jitter)
+
+    async def _answer(self) -> None:
+        """Follow what is wanted."""
+        await self._wakes.wait()
+        self._wakes.clear()
+        while self._wanted:
+            thread, outcome = self._wanted.pop(0)
+            await self._follow(thread, outcome)
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                if self._environment.process_error(error) is not None:
+                    raise
+                _log.warning("resending waits: %s", error)
+                await asyncio.sleep(self._settings.resend_after_s)
 
     async def _again(self, scope: str) -> None:
         thread, away = self._thread_of(scope), self._away.get(scope)
         if away is not None and (self._now_us() < away.until_us or not await self._found(scope)):
             return
-        await self.follow(thread, await thread.tick(self._now_us()))
+        await self._follow(thread, await thread.tick(self._now_us()))
 
     async def _found(self, scope: str) -> bool:
         """Try the oldest message, as it was last sent, for it did not arrive."""

@@ -126,7 +126,7 @@ class Sender:
             self._resender.reached(scope, anybody=True)
             thread = self._thread(scope)
             outcome = await thread.reported(peer, detector, self._now_us())
-            await self._resender.follow(thread, outcome)
+            self._resender.want(thread, outcome)
 
     async def tell(self, thid: str, to: str) -> None:
         """Send an empty message with our `received_orders`. Raises `SourceError`."""
