@@ -197,6 +197,14 @@ class LeaseMachine(RuleBasedStateMachine):
         if not self.processes[name].stopped:
             self._take(self.processes[name])
 
+    @rule(one=NAMES, other=NAMES)
+    def two_see_the_same_and_take_it(self, one: str, other: str) -> None:
+        both = [self.processes[name] for name in (one, other) if not self.processes[name].stopped]
+        for process in both:
+            self._look(process)
+        for process in both:
+            self._take(process)
+
     @rule(name=NAMES)
     def writes(self, name: str) -> None:
         if not self.processes[name].stopped:
@@ -241,7 +249,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLease = LeaseMachine.TestCase
 TestLease.settings = settings(
-    max_examples=2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 60,
+    max_examples=2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 100,
     stateful_step_count=60,
     deadline=None,
 )
