@@ -23,6 +23,9 @@ _KINDS: Final = {kind: kind.name for kind in Kind}
 _DIGEST_BYTES: Final = 16
 
 
+_NOTHING: Final = msgspec.Raw()
+
+
 class _Moment(msgspec.Struct, frozen=True, gc=False, rename="kebab"):
     primary_time_stamp: str | None = None
 
@@ -37,7 +40,7 @@ class _Envelope(msgspec.Struct, gc=False, rename="kebab"):
     """What an envelope may tell of its record (TR-548 3.10)."""
 
     event_time_stamp: str | _Approximate | None = None
-    parent_address: msgspec.Raw = msgspec.Raw()
+    parent_address: msgspec.Raw = _NOTHING
 
 
 _envelopes: Final = msgspec.json.Decoder(list[_Envelope]).decode
@@ -120,11 +123,16 @@ def _told(envelopes: list[bytes]) -> tuple[pa.Array, pa.Array]:
     except msgspec.DecodeError:
         found = [_opened(one) for one in envelopes]
     times = [
-        time.approx_date_and_time.primary_time_stamp if isinstance(time, _Approximate) else time
+        time if time.__class__ is str else _primary(time)
         for time in [one.event_time_stamp for one in found]
     ]
-    parents = [bytes(one.parent_address) or None for one in found]
-    return moments(times), pa.array(parents, pa.string())
+    parents = [one.parent_address for one in found]
+    stated = [None if raw is _NOTHING else bytes(raw) for raw in parents]
+    return moments(times), pa.array(stated, pa.string())
+
+
+def _primary(time: _Approximate | str | None) -> str | None:
+    return time.approx_date_and_time.primary_time_stamp if isinstance(time, _Approximate) else None
 
 
 def _opened(envelope: bytes) -> _Envelope:

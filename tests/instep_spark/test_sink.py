@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from instep.errors import (
     FencedError,
 )
 from instep.position import Position
-from instep.records import Kind, Record, SweepStep
+from instep.records import Batch, Kind, Record, SweepStep
 from instep_spark import DeltaSink
+from instep_spark.rows import change_rows
 from tests.instep_spark.lakes import Stage, rows, stage, url_of
 from tests.instep_sql.made import BASELINE, ended, info, said, shown
 
@@ -261,3 +263,29 @@ async def test_a_look_at_the_table_does_not_hide_the_other_process(tmp_path: Pat
         with pytest.raises(FencedError):
             await two.commit(said("a", 1))
         assert await two.sink.position(two.stream) == one.position
+
+
+def test_event_times_in_all_their_spellings() -> None:
+    stated = [
+        b'{"event-time-stamp":"2026-01-01T00:00:00Z"}',
+        b'{"event-time-stamp":{"approx-date-and-time":{"primary-time-stamp":"20260101000000.5Z"}}}',
+        b'{"event-time-stamp":"20251231190000.0-0500","parent-address":[]}',
+        b'{"event-time-stamp":{"odd":1}}',
+        b'{"event-time-stamp":"yesterday"}',
+        b'{"event-time-stamp":7}',
+        b"",
+        b"[]",
+    ]
+    records = [said(f"k{n}", n + 1, envelope=text) for n, text in enumerate(stated)]
+    batch = Batch("s1", Position(ordinal=1), 0, records)
+    rows = change_rows(
+        "c", batch, batch.position, records, first=1, attempt_opened=False, now_us=1
+    ).to_pylist()
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    assert [row["event_at"] for row in rows] == [
+        first,
+        first.replace(microsecond=500_000),
+        first,
+        *[None] * 5,
+    ]
+    assert [row["parent_address"] for row in rows] == [None, None, "[]", *[None] * 5]
