@@ -8,7 +8,6 @@ whatever the first one does. Decoding waits for `receive()`, where it is done fo
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
@@ -141,16 +140,18 @@ class WebSocketFeed:
         self._control_frames = 0
         self._unanswered: bytes | None = None
         self._pinged = asyncio.Event()
-        self._frames: deque[tuple[bytes, int]] = deque()
-        self._held_records = 0
+        self._frames: list[bytes] = []
         self._held_bytes = 0
+        # To count what is in a list would cost as much as to read it.
+        self._take_bytes = options.batch_records * _RECORD_BYTES
+        self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._ending: SourceError | None = None
 
     def __repr__(self) -> str:
         state = "open" if self._ending is None else "ended"
-        return f"<WebSocketFeed {self._where} [{state}, {self._held_records} records held]>"
+        return f"<WebSocketFeed {self._where} [{state}, {self._held_bytes} bytes held]>"
 
     async def receive(self) -> Delivery:
         """See `Feed.receive`. What arrived before the end is delivered before the end is told."""
@@ -159,16 +160,16 @@ class WebSocketFeed:
                 raise self._ending
             self._arrived.clear()
             await self._arrived.wait()
-        frames: list[bytes] = []
-        taken = 0
-        while self._frames and (not frames or taken < self._options.batch_records):
-            frame, records = self._frames.popleft()
-            frames.append(frame)
-            taken += records
-            self._held_bytes -= len(frame)
-        self._held_records -= taken
+        taken, self._frames = self._frames, []
+        if self._held_bytes > self._take_bytes:
+            room = self._take_bytes - len(taken[0])
+            count = 1
+            while count < len(taken) and (room := room - len(taken[count])) >= 0:
+                count += 1
+            taken, self._frames = taken[:count], taken[count:]
+        self._held_bytes -= sum(map(len, taken))
         self._drained.set()
-        return self._reader.peek(frames)
+        return self._reader.peek(taken)
 
     @property
     def unheard_s(self) -> float:
@@ -184,16 +185,23 @@ class WebSocketFeed:
 
     async def read_socket(self) -> None:
         """Move messages into the buffer until the connection ends; wait while it is full."""
+        receive = self._websocket.receive
         try:
             while self._ending is None:
-                if self._full():
-                    await self._wait_for_room()
-                message = await self._websocket.receive()
-                self._heard_s = self._clock()
-                if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
-                    self._hold(message.data)
+                message = await receive()
+                kind = message.type
+                if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
+                    frame = message.data
+                    self._frames.append(frame)
+                    self._held_bytes += len(frame)
+                    if not self._arrived.is_set():
+                        self._heard_s = self._clock()
+                        self._arrived.set()
+                    if self._full():
+                        await self._wait_for_room()
                     continue
-                match message.type:
+                self._heard_s = self._clock()
+                match kind:
                     case WSMsgType.PING:
                         # Answered by the other task, the latest only (RFC 6455 5.5.3).
                         self._unanswered = message.data
@@ -268,18 +276,9 @@ class WebSocketFeed:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
 
-    def _hold(self, frame: bytes) -> None:
-        # To count what is in a list would cost as much as to read it.
-        records = 1 if frame.startswith(b'{"log-record-header') else 1 + len(frame) // _RECORD_BYTES
-        self._frames.append((frame, records))
-        self._held_records += records
-        self._held_bytes += len(frame)
-        self._arrived.set()
-
     def _full(self) -> bool:
         return (
-            self._held_records >= self._options.hold_records
-            or self._held_bytes >= self._options.hold_bytes
+            self._held_bytes >= self._hold_bytes or len(self._frames) >= self._options.hold_records
         )
 
     async def _wait_for_room(self) -> None:

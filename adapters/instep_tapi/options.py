@@ -177,11 +177,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: int = 50_000
-    """What one stream buffers before it stops reading its socket …"""
+    """What one stream buffers before it stops reading its socket, records of 400 bytes …"""
     hold_bytes: int = 64 * MIB
     """… in bytes; whichever is reached first."""
     batch_records: int = 5_000
-    """Most that one `receive()` decodes (a frame is never cut)."""
+    """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut)."""
     trust_compacted: bool = False
     """Take COMPACTED at its word where compacted-log-details are missing (TR-548 3.7.1)."""
     authenticity: Authenticity | None = None

@@ -183,7 +183,7 @@ class Batch:
         "sweep",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - plain data
         self,
         stream: str,
         position: Position,
