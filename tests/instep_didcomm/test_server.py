@@ -147,6 +147,26 @@ async def test_websocket_ends_when_the_receiver_is_full_or_the_message_too_big()
             assert (ended.type, ended.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
 
 
+UPGRADE = (
+    b"GET /didcomm HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.asyncio
+async def test_sockets_that_do_not_answer_do_not_hold_up_the_end() -> None:
+    writers = []
+    async with asyncio.timeout(20), serving() as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(UPGRADE)
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writers.append(writer)
+    for writer in writers:
+        writer.close()
+
+
 async def closed(reader: asyncio.StreamReader) -> bytes:
     try:
         return await asyncio.wait_for(reader.read(), 10)
