@@ -49,7 +49,9 @@ def installed_jar(cache: Path | None = None) -> Path | None:
 
 
 def carve(fat: Path, jar: Path) -> None:
-    """Write to `jar` the entries of Delta in `fat` that pyspark's own jars do not define."""
+    """Write to `jar` the entries of Delta in `fat` that pyspark's own jars do not define. Spark's
+    Avro is a module of its own, which Delta does not need.
+    """
     jar.parent.mkdir(parents=True, exist_ok=True)
     known = _known_entries()
     handle, made = tempfile.mkstemp(dir=jar.parent, suffix=".part")
@@ -61,7 +63,8 @@ def carve(fat: Path, jar: Path) -> None:
         ):
             for entry in whole.infolist():
                 name = entry.filename
-                if name.startswith(_CARVED) and name not in known and not entry.is_dir():
+                ours = name.startswith(_CARVED) and "avro" not in name.lower()
+                if ours and name not in known and not entry.is_dir():
                     part.writestr(entry, whole.read(entry))
             part.writestr(_SERVICE, _SOURCE)
         # Several processes may carve at once: each leaves a whole jar.

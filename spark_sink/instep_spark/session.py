@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -99,6 +100,9 @@ def _configured(builder: Any, options: SparkOptions) -> Any:
     if options.remote:
         return builder.remote(options.remote)
     check_java()
+    if not options.master.startswith(("spark:", "yarn", "k8s:")):
+        # Spark's Python workers would be whatever `python3` is, without instep.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(options.master or "local[*]")
     jars, packages = list(options.jars), list(options.packages)
     if not jars and not packages and "spark.jars.packages" not in options.config:

@@ -1,0 +1,100 @@
+"""Where a session comes from, and what is said when there is none. Nothing here starts a JVM."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from instep.errors import ConfigurationError
+from instep_spark import jar, session
+from instep_spark.session import SparkOptions, check_java, java_version, open_session
+
+
+def java(folder: Path, told: str) -> None:
+    (folder / "bin").mkdir()
+    script = folder / "bin" / "java"
+    script.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    script.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_401"', 8),
+        ("not a java", None),
+    ],
+)
+def test_java_tells_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, version: int | None
+) -> None:
+    java(tmp_path, told)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_version() == version
+    if version in (17, 21):
+        check_java()
+        return
+    reason = "there is no Java" if version is None else f"Java {version} is not one"
+    with pytest.raises(ConfigurationError, match=f"{reason}.*install OpenJDK 17 or 21"):
+        check_java()
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="there is no Java — install OpenJDK"):
+        check_java()
+
+
+def test_the_jar_is_carved_once(tmp_path: Path) -> None:
+    carved = jar.installed_jar(tmp_path)
+    if carved is None:
+        pytest.skip("no provider of the jar is installed")
+    with zipfile.ZipFile(carved) as whole:
+        names = whole.namelist()
+    assert "org/apache/spark/sql/delta/DeltaLog.class" in names
+    assert "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister" in names
+    assert not [name for name in names if "avro" in name.lower()]
+    assert len(names) == len(set(names))
+    before = carved.stat().st_mtime_ns
+    assert jar.installed_jar(tmp_path) == carved
+    assert carved.stat().st_mtime_ns == before
+    assert [path.name for path in tmp_path.iterdir()] == [carved.name]
+
+
+def test_options_hide_their_secrets() -> None:
+    options = SparkOptions(remote="sc://host:15002/;token=hunter2", config={"key": "hunter2"})
+    assert "hunter2" not in repr(options)
+
+
+class NoSession:
+    """What is asked of `SparkSession` where none runs."""
+
+    @staticmethod
+    def getActiveSession() -> None:  # noqa: N802 — Spark's own word
+        return None
+
+
+def test_a_jar_that_is_not_there_is_named_with_the_ways_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "check_java", lambda: None)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", NoSession.getActiveSession)
+    with pytest.raises(ConfigurationError, match="no jar '/none") as caught:
+        open_session(SparkOptions(jars=("/none.jar",)))
+    for way in ("spark.jars", "jsoniq", "spark.jars.repositories"):
+        assert way in caught.value.hint
+    with pytest.raises(ConfigurationError, match="both given"):
+        open_session(SparkOptions(master="local", remote="sc://x"))
+
+
+def test_a_session_without_delta_is_refused() -> None:
+    class Bare:
+        class conf:  # noqa: N801 — Spark's own word
+            @staticmethod
+            def get(key: str, default: str) -> str:
+                assert key == "spark.sql.extensions"
+                return default
+
+    with pytest.raises(ConfigurationError, match="the Spark session has no Delta"):
+        open_session(session=Bare())  # type: ignore[arg-type]
