@@ -22,7 +22,10 @@ from instep.settings import AlignmentSettings, ConsumerSettings
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
 from instep_didcomm.protocols import Protocol
+from instep_spark.changes import TABLES
 from instep_spark.lake import tables as lake
+from instep_spark.options import DeltaOptions
+from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
@@ -41,6 +44,8 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("`protocols` of a `didcomm` source", "", Protocol),
     ("`tls` of a `didcomm` source", "", Tls),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
+    ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
+    ("`spark` of a Delta sink", "", SparkOptions),
     ("`[consumers.settings]`", "", ConsumerSettings),
     ("`[consumers.settings.alignment]`", "", AlignmentSettings),
 )
@@ -129,8 +134,16 @@ async def _make_store(url: str) -> None:
 
 
 def lake_tables() -> str:
-    """The tables that the pipeline on Spark makes."""
-    return "\n\n".join(lake.reference())
+    """The tables that a sink lands, and those that the pipeline on Spark makes of them."""
+    landed = [
+        f"## `{name}`\n\n"
+        + _table(
+            ("Column", "Type", "Meaning"),
+            [(f"`{one.name}`", str(one.type), one.meaning) for one in columns],
+        )
+        for name, columns in TABLES.items()
+    ]
+    return "\n\n".join([*landed, *lake.reference()])
 
 
 PAGES = {
@@ -168,7 +181,9 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return "required"
     default = field.default
-    if default is None or default == () or isinstance(default, msgspec.Struct):
+    if default is msgspec.NODEFAULT:
+        return ""  # made anew each time: an empty table
+    if default is None or default in ((), "") or isinstance(default, msgspec.Struct):
         return ""
     if isinstance(default, int | float) and not isinstance(default, bool):
         return f"{default:,}".removesuffix(".0")

@@ -15,6 +15,8 @@ from instep_didcomm.deviations import DEVIATIONS as DIDCOMM_DEVIATIONS
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
 from instep_didcomm.protocols import Protocol
+from instep_spark.options import DeltaOptions
+from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
@@ -32,6 +34,8 @@ STRUCTS: list[type[msgspec.Struct]] = [
     Protocol,
     Tls,
     SqlOptions,
+    DeltaOptions,
+    SparkOptions,
     ConsumerSettings,
     AlignmentSettings,
 ]
