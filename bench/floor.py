@@ -29,10 +29,11 @@ _BATCH_RECORDS: Final = 20_000
 _MARK: Final = b'"log-record-header"'
 
 _SCHEMA: Final = """
+PRAGMA page_size = 8192;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA cache_size = -262144;
-PRAGMA wal_autocheckpoint = 20000;
+PRAGMA wal_autocheckpoint = 10000;
 CREATE TABLE IF NOT EXISTS entity (
     key TEXT PRIMARY KEY, token TEXT NOT NULL, appended_at TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS change (

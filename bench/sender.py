@@ -27,6 +27,7 @@ _BUILT_MAX_RECORDS: Final = 400_000
 _UUID: Final = "0f1c3d5e-7a9b-4c2d-8e4f-60718293a4b5"
 _TYPE_UUID: Final = "1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9"
 _WRITE_AHEAD_BYTES: Final = 1 << 20
+_PING, _PONG = 0x9, 0x8A
 
 
 class Sender:
@@ -63,7 +64,7 @@ class Sender:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, offset: int
     ) -> None:
         writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD_BYTES)
-        heard = asyncio.create_task(_hear(reader))
+        heard = asyncio.create_task(_hear(reader, writer))
         try:
             for chunk in self._parts.get(offset, ()):
                 writer.write(chunk)
@@ -73,10 +74,15 @@ class Sender:
             heard.cancel()
 
 
-async def _hear(reader: asyncio.StreamReader) -> None:
-    """Pongs and the like; until the client goes."""
-    while await reader.read(1 << 16):
-        pass
+async def _hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until the client goes. A client sends nothing but short control frames (RFC 6455 5.5)."""
+    while head := await reader.read(2):
+        head += await reader.readexactly(2 - len(head))
+        mask = await reader.readexactly(4)
+        payload = await reader.readexactly(head[1] & 0x7F)
+        if head[0] & 0x0F == _PING:
+            answer = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+            writer.write(bytes([_PONG, len(answer)]) + answer)
 
 
 def _handshake(key: str) -> bytes:
