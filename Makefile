@@ -59,7 +59,7 @@ fmt: $(READY) ## Format the code and mend what can be mended
 
 lock: $(READY) ## Pin the newest versions in constraints.txt
 	$(PIP) uv
-	$(BIN)/uv pip compile pyproject.toml --extra tapi --extra didcomm --extra postgres --group dev \
+	$(BIN)/uv pip compile pyproject.toml --extra tapi --extra didcomm --extra postgres --extra spark --group dev \
 		--universal --upgrade --generate-hashes --no-emit-index-url --no-header --output-file constraints.txt
 
 clean: ## Remove everything that is made, the virtual environment too
