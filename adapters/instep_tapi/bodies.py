@@ -21,6 +21,7 @@ __all__ = ["class_named", "open_body", "open_exact_body"]
 
 _MAX_IDENTITY_BYTES = 256
 _MODULE = "tapi-streaming:"
+_ENVELOPE = ("event-time-stamp", "record-content", "parent-address")
 _NESTED_TIME = b"approx-date"
 _NESTED_TIME_WITHIN = (
     100  # bytes: the time comes first; searching all would cost more than it tells
@@ -56,7 +57,8 @@ def open_body(body: Fields, odd: list[str]) -> tuple[str, bytes, bytes]:
         content = bytes(body.pop(container))
     else:
         entity_class, content = _other_container(body, entity_class, container, odd)
-    envelope = _encode(body)
+    # In one order, whatever the provider's: a statement that says the same again is no change.
+    envelope = _encode({name: body[name] for name in _ENVELOPE if name in body} | body)
     if "event-time-stamp" not in body:
         odd.append("event-time-missing")
     elif envelope.find(_NESTED_TIME, 0, _NESTED_TIME_WITHIN) >= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.ports import Source, SourcePlugin, StreamInfo
 from instep.records import Delivery, Unreadable
@@ -32,5 +32,8 @@ class _Plugin:
         return reader_of(stream).read([raw])
 
 
-source: SourcePlugin = _Plugin()
+source: Final = _Plugin()
 """Reads TR-548 streams over RESTCONF and WebSocket."""
+
+if TYPE_CHECKING:
+    _: SourcePlugin = source

@@ -28,6 +28,10 @@ class Hearing:
     ) -> None:
         self.state = StreamState.UNKNOWN
         """The stream's, where it was asked for since the last record came."""
+        self.few_superseded = False
+        """Whether of late most statements were the last word on their entities. Then bodies are
+        opened while the batch before them is written; else only those that count, beside the write.
+        """
         self._feed = feed
         # Asked once: to look whether an object has a protocol costs more than to use it.
         self._prover = feed if isinstance(feed, ProvesLife) else None
@@ -70,6 +74,8 @@ class Hearing:
         try:
             while True:
                 delivery = await self._feed.receive()
+                if self.few_superseded:
+                    delivery = delivery.unsealed()
                 self._heard_s = self._now()
                 self.state = StreamState.UNKNOWN
                 full = inbox.full

@@ -72,6 +72,7 @@ class Runner:
         self._asked = ""
         """A realignment that was asked for while the store could not be asked where we stand."""
         self._last_error = ""
+        self._hearing: Hearing | None = None
         self._records = 0
         self._unreadable = 0
         self._deviations: dict[str, int] = {}
@@ -201,7 +202,9 @@ class Runner:
         core.opened(self._provider_us())
         self._last_error = ""
         self._tell(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
-        hearing = Hearing(feed, self._source, self.stream, self._settings, self._now)
+        self._hearing = hearing = Hearing(
+            feed, self._source, self.stream, self._settings, self._now
+        )
         release = asyncio.create_task(self._watch_release())
         try:
             async with hearing.listening():
@@ -230,7 +233,10 @@ class Runner:
         result = await self._sink.commit(batch)
         # Of the log, also those that were folded; the rows of a baseline have no place in it.
         stated = batch.position.records - core.durable.records
-        self._records += stated or len(batch.records)
+        kept = len(batch.records)
+        self._records += stated or kept
+        if self._hearing is not None:
+            self._hearing.few_superseded = 2 * kept >= stated
         self._unreadable += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:

@@ -53,7 +53,8 @@ def _but_prefixes(deviations: dict[str, int]) -> dict[str, int]:
 def _read(data: bytes, *, fast: bool) -> Delivery:
     made = Reader("s", with_uuid=True)
     if not fast:
-        made._liberal_left = 1
+        made._inexact.tried(worked=False)
+        made._liberal_only.tried(worked=False)
     return made.read([data])
 
 
