@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from instep import Batch, Position, Record
+from instep import Batch, Delivery, Position, Record, SweepStep, Unreadable
+from instep.records import Opened, Statement
 from tests.instep.scripted import record
 
 
@@ -30,3 +32,40 @@ def test_batches_do_not_share_what_they_hold() -> None:
     one, other = Batch("s", Position(), 0), Batch("s", Position(), 0)
     one.deviations["odd"] = 1
     assert other.deviations == {}
+
+
+def test_a_batch_is_opened_once_and_when_it_is_asked_for() -> None:
+    asked = []
+
+    def content() -> Opened:
+        asked.append(1)
+        return Opened([record(1)], [Unreadable("s", b"?", "no JSON")], {"odd": 2})
+
+    batch = Batch("s", Position(), 0, content=content)
+    assert "sealed" in repr(batch)
+    assert not asked
+    assert batch.records == [record(1)]
+    assert (len(batch.unreadable), batch.deviations) == (1, {"odd": 2})
+    assert "1 records" in repr(batch)
+    assert asked == [1]
+
+
+def test_a_batch_can_be_made_again_with_changes() -> None:
+    batch = Batch("s", Position(), 3, [record(1)], sweep=SweepStep(2), by_uuid=True)
+    other = batch.replace(records=[], position=Position(ordinal=9))
+    assert (other.records, other.position.ordinal, other.expects_ordinal) == ([], 9, 3)
+    assert (other.sweep, other.by_uuid) == (SweepStep(2), True)
+    assert batch.records == [record(1)]
+
+
+def test_unsealing_keeps_what_was_found_before() -> None:
+    def opens(statements: Sequence[Statement]) -> Opened:
+        return Opened([record(1)], [Unreadable("s", b"b", "two")], {"odd": 1, "other": 1})
+
+    bad = Unreadable("s", b"a", "one")
+    sealed = Delivery([record(1), record(2)], [bad], {"odd": 1}, 7, opens)
+    delivery = sealed.unsealed()
+    assert (list(delivery.records), delivery.open, delivery.size_bytes) == ([record(1)], None, 7)
+    assert [each.reason for each in delivery.unreadable] == ["one", "two"]
+    assert delivery.deviations == {"odd": 2, "other": 1}
+    assert delivery.unsealed() is delivery

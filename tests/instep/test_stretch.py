@@ -1,0 +1,101 @@
+"""A stretch of the log decides as the same statements one by one would."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.fold import fold, last_words
+from instep.records import Kind, Statement
+from instep.stretch import Joined, Stretch, in_order, joined
+
+
+class _Kept(Stretch):
+    """A stretch of statements that exist already; counts how often one is asked for."""
+
+    def __init__(self, statements: list[Statement]) -> None:
+        super().__init__(
+            statements[0].partition,
+            [one.key for one in statements],
+            [one.offset for one in statements],
+            [one.appended_at_us for one in statements],
+        )
+        self.statements = statements
+        self.built = 0
+
+    def at(self, index: int) -> Statement:
+        self.built += 1
+        return self.statements[index]
+
+
+def _said(key: str, offset: int, at_us: int = 0, partition: str = "0") -> Statement:
+    return Statement("s", key, Kind.CREATE_UPDATE, f"t{offset}", at_us, partition, offset)
+
+
+_KEYS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=30)
+
+
+@given(keys=_KEYS)
+def test_it_is_the_sequence_of_its_statements(keys: list[str]) -> None:
+    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    stretch = _Kept(statements)
+    assert list(stretch) == statements
+    assert (stretch[0], stretch[-1], stretch[1:]) == (statements[0], statements[-1], statements[1:])
+    with pytest.raises(IndexError):
+        _ = stretch[len(statements)]
+
+
+@given(keys=_KEYS)
+def test_its_last_words_are_what_folding_leaves(keys: list[str]) -> None:
+    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    stretch = _Kept(statements)
+    assert last_words(stretch) == list(fold(statements).values())
+    assert stretch.built == len(set(keys))
+
+
+@given(keys=_KEYS, cuts=st.sets(st.integers(1, 29)))
+def test_neighbours_are_joined_to_one_stretch(keys: list[str], cuts: set[int]) -> None:
+    statements = [_said(key, offset, offset // 3) for offset, key in enumerate(keys)]
+    edges = [0, *sorted(cut for cut in cuts if cut < len(keys)), len(keys)]
+    parts = [_Kept(statements[low:high]) for low, high in pairwise(edges)]
+    whole = joined(parts)
+    assert isinstance(whole, Joined)
+    assert list(whole) == statements
+    assert last_words(whole) == list(fold(statements).values())
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [_said("a", 7, 5)],
+        [_said("a", 3, 5), _said("a", 4, 5)],
+        [_said("a", 9, 4)],
+        [_said("a", 9, 5, "1")],
+    ],
+    ids=["offset again", "offset back", "time back", "another partition"],
+)
+def test_what_does_not_go_on_from_there_stays_a_list(after: list[Statement]) -> None:
+    before = [_said("a", 6, 5), _said("b", 7, 5)]
+    whole = joined([_Kept(before), _Kept(after)])
+    assert whole == [*before, *after]
+    assert joined([_Kept(before), after]) == [*before, *after]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "times_us", "ordered"),
+    [
+        ([0, 1, 5], [1, 1, 2], True),
+        ([3], [0], True),
+        ([-1], [0], False),
+        ([1, 1], [0, 0], False),
+        ([2, 1], [0, 0], False),
+        ([1, 2], [1, 0], False),
+    ],
+)
+def test_offsets_grow_and_times_do_not_go_back(
+    offsets: list[int], times_us: list[int], ordered: bool
+) -> None:
+    assert in_order(offsets, times_us) is ordered
