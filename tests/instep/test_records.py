@@ -59,7 +59,7 @@ def test_a_batch_can_be_made_again_with_changes() -> None:
 
 
 def test_unsealing_keeps_what_was_found_before() -> None:
-    def opens(statements: Sequence[Statement]) -> Opened:
+    def opens(_statements: Sequence[Statement]) -> Opened:
         return Opened([record(1)], [Unreadable("s", b"b", "two")], {"odd": 1, "other": 1})
 
     bad = Unreadable("s", b"a", "one")
