@@ -15,6 +15,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 from docs.diagram import draw  # noqa: E402
 from docs.tables import PAGES  # noqa: E402
+from instep.sequence_transitions import SEQUENCE_TRANSITIONS  # noqa: E402
 from instep.transitions import TRANSITIONS  # noqa: E402
 
 project = "instep"
@@ -44,6 +45,8 @@ def draw_machines(_app: Sphinx) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     svg = draw(TRANSITIONS, "The alignment of a stream")
     (folder / "alignment.svg").write_text(svg, encoding="utf-8")
+    svg = draw(SEQUENCE_TRANSITIONS, "A numbered sequence")
+    (folder / "sequence.svg").write_text(svg, encoding="utf-8")
 
 
 def write_tables(_app: Sphinx) -> None:

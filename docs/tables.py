@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from instep import errors
 from instep.cli.app import app
 from instep.plugins import deviations_of
-from instep.settings import AlignmentSettings, ConsumerSettings
+from instep.settings import AlignmentSettings, ConsumerSettings, ReceptionSettings
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
 from instep_didcomm.protocols import Protocol
@@ -48,6 +48,7 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("`spark` of a Delta sink", "", SparkOptions),
     ("`[consumers.settings]`", "", ConsumerSettings),
     ("`[consumers.settings.alignment]`", "", AlignmentSettings),
+    ("`[consumers.settings.reception]`", "For sources that listen.", ReceptionSettings),
 )
 
 
