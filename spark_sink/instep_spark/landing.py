@@ -66,9 +66,12 @@ class Landing:
             )
         return found
 
-    def forget(self) -> None:
-        """Look at the table again before the next commit: the last one may be there or not."""
-        self._states.clear()
+    def forget(self, *streams: str) -> None:
+        """Look at the table again before the next commit of these streams: the last one may be
+        there or not.
+        """
+        for stream in streams:
+            self._states.pop(stream, None)
 
     def application(self, stream: str) -> str:
         """The name of a stream's application transaction."""
@@ -83,7 +86,7 @@ class Landing:
         try:
             return self._commit(batches)
         except BaseException:
-            self.forget()
+            self.forget(*[batch.stream for batch in batches])
             raise
 
     def _commit(self, batches: Sequence[Batch]) -> list[CommitResult | SinkError]:
@@ -172,7 +175,7 @@ class Landing:
 
     def _look_again(self, prepared: Sequence[_Prepared]) -> dict[str, CommitResult | SinkError]:
         """After a conflict: the batches that are in the table all the same."""
-        self.forget()
+        self.forget(*[one.batch.stream for one in prepared])
         found: dict[str, CommitResult | SinkError] = {}
         for one in prepared:
             state = self.state(one.batch.stream)

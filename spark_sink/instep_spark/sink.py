@@ -98,7 +98,7 @@ class DeltaSink:
         landing, facts = self._opened
 
         def enter() -> Position:
-            landing.forget()
+            landing.forget(stream.id)
             facts.enter(stream)
             return landing.state(stream.id).position
 
