@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from instep.errors import UnreachableError
-from instep.ports import Feed, Source, Start, StreamInfo
+from instep.ports import Feed, ProvesLife, Source, Start, StreamInfo
 from instep.records import Delivery, Record, StreamState
 
 __all__ = ["SharedSource"]
@@ -70,6 +70,7 @@ class SharedSource:
             member = line.first()
         try:
             await line.opened()
+            member.tell_time()
             yield member
         finally:
             if line.leave(member):
@@ -115,6 +116,7 @@ class _Line:
         self._came = asyncio.Event()
         self.error: BaseException | None = None
         self.feed: Feed | None = None
+        self.prover: ProvesLife | None = None
         # A connection is left in the task that entered it, whichever consumer goes first.
         self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
 
@@ -186,6 +188,7 @@ class _Line:
         try:
             async with source.feed(self._stream, self._start) as feed:
                 self.feed = feed
+                self.prover = feed if isinstance(feed, ProvesLife) else None
                 self._tell()
                 while True:
                     # Nobody wants more than the fastest: that is the back-pressure.
@@ -220,18 +223,32 @@ def _place(stream: StreamInfo) -> StreamInfo:
 
 
 class _Member:
-    """One consumer's place on a shared connection. Implements `instep.ports.Feed`."""
+    """One consumer's place on a shared connection. Implements `instep.ports.Feed` and
+    `ProvesLife`, as far as the connection itself does.
+    """
 
     def __init__(self, line: _Line, at: int, rest: Delivery | None = None) -> None:
         self._line = line
         self._at = at
         self._rest = rest
         """Of a delivery that was joined in its middle."""
+        self.clock_offset_us = 0
+
+    def tell_time(self) -> None:
+        """Take over what the connection knows of the provider's clock."""
+        if self._line.feed is not None:
+            self.clock_offset_us = self._line.feed.clock_offset_us
 
     @property
-    def clock_offset_us(self) -> int:
-        """See `Feed`."""
-        return 0 if self._line.feed is None else self._line.feed.clock_offset_us
+    def unheard_s(self) -> float:
+        """See `ProvesLife`; of a connection that tells no life every moment counts for one."""
+        prover = self._line.prover
+        return 0.0 if prover is None else prover.unheard_s
+
+    async def ping(self) -> None:
+        """See `ProvesLife`."""
+        if self._line.prover is not None:
+            await self._line.prover.ping()
 
     async def receive(self) -> Delivery:
         """See `Feed`. Raises `UnreachableError` when this consumer fell too far behind."""
@@ -240,4 +257,5 @@ class _Member:
             return rest
         delivery = await self._line.next(self._at)
         self._at += 1
+        self.tell_time()
         return delivery

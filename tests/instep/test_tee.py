@@ -23,6 +23,7 @@ from instep import (
 )
 from instep.errors import ConfigurationError, StoreUnavailableError
 from instep.plugins import sink_plugin
+from instep.ports import ProvesLife
 from instep.shared_source import SharedSource
 from instep.tee import TeeSink
 from instep_sql import SqlStore
@@ -199,6 +200,29 @@ async def test_a_connection_remembers_where_others_may_join() -> None:
             assert source.open == 2
             assert (await far.receive()).records[0].token == "token-6"
     assert source.open == 0
+
+
+class LivingFeed(LogFeed):
+    unheard_s = 7.0
+    pings = 0
+
+    async def ping(self) -> None:
+        self.pings += 1
+
+
+@pytest.mark.asyncio
+async def test_signs_of_life_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = LogSource(record(1))
+    async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
+        assert isinstance(feed, ProvesLife)
+        await feed.ping()
+        assert feed.unheard_s == 0.0
+    living = LivingFeed(source, 0)
+    monkeypatch.setattr("tests.instep.test_tee.LogFeed", lambda *_: living)
+    async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
+        assert isinstance(feed, ProvesLife)
+        await feed.ping()
+        assert (feed.unheard_s, living.pings) == (7.0, 1)
 
 
 @pytest.mark.asyncio
