@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -96,6 +96,8 @@ class Facts:
             self._streams = {row["stream"]: row["body"].encode() for row in rows.to_pylist()}
         return self._streams
 
-    def _add(self, stream: str, facts: list[tuple[FactKind, str, int, StreamInfo | None]]) -> None:
+    def _add(
+        self, stream: str, facts: Sequence[tuple[FactKind, str, int, StreamInfo | None]]
+    ) -> None:
         rows = fact_rows(self._consumer, stream, facts, self._clock_us())
         self._writer.append("stream_facts", rows)

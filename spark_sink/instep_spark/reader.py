@@ -89,8 +89,7 @@ class DeltaReader:
         """Entities in the order of their newest statements. Of a CHANGE_ONLY stream it is the
         newest change that is shown: what they add up to is the pipeline's.
         """
-        rows = await self._run(lambda: self._writer.query(_CONSUMERS).to_pylist())
-        for row in rows:
+        for row in await self._rows(_CONSUMERS):
             if stream not in (None, row["stream"]):
                 continue
             async for entity in self._entities(row["consumer"], row["stream"]):
@@ -111,32 +110,30 @@ class DeltaReader:
             wanted = set(page)
             for first, last in _runs(page):
                 query = _ROWS.format(first=first, last=last, **names)
-                rows = await self._run(lambda query=query: writer.query(query).to_pylist())
+                rows = await self._rows(query)
                 for row in rows:
                     if row["ordinal"] in wanted:
                         yield _entity(consumer, stream, row)
 
     async def changes(
-        self,
-        cursor: int = 0,  # noqa: ARG002 — the port's own words
-        *,
-        stream: str | None = None,  # noqa: ARG002
-        follow: bool = False,  # noqa: ARG002
+        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
     ) -> AsyncIterator[Change]:
         """A lake's journal is the table `changes` itself. Raises `JournalOffError`."""
+        del cursor, stream, follow
+        none: list[Change] = []
+        for change in none:
+            yield change
         raise JournalOffError(
             "a lake tells its changes by its table",
             where=self._options.location("changes"),
             hint="read the Delta table `changes` with any engine, as a stream if you like",
         )
-        yield
 
     async def quarantine(
         self, *, stream: str | None = None, id: int | None = None
     ) -> AsyncIterator[Quarantined]:
         """Records in quarantine, oldest first, numbered in this order."""
-        rows = await self._run(lambda: self._writer.query(_QUARANTINE).to_pylist())
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(await self._rows(_QUARANTINE), 1):
             if stream in (None, row["stream"]) and id in (None, number):
                 yield Quarantined(
                     id=number,
@@ -183,6 +180,9 @@ class DeltaReader:
     def _facts(self, consumer: str) -> Facts:
         return Facts(self._writer, consumer, self._clock_us)
 
+    async def _rows(self, query: str) -> list[dict[str, Any]]:
+        return await self._run(lambda: list(self._writer.query(query).to_pylist()))
+
     async def _run(self, work: Callable[[], T]) -> T:
         def opened() -> T:
             if not self._opened:
@@ -198,7 +198,7 @@ def _plain(info: StreamInfo | None) -> dict[str, Any]:
 
 
 def _us(moment: Any) -> int:
-    return round(moment.timestamp() * 1e6)
+    return int(moment.timestamp() * 1e6 + 0.5)
 
 
 def _runs(ordinals: Sequence[int]) -> list[tuple[int, int]]:
