@@ -72,7 +72,9 @@ class Checks:
     # -- what is told ----------------------------------------------------------------------------
 
     def process_started(self) -> None:
-        self._checked.clear()
+        # What a snapshot has left out, ended before it, cannot be told from what is missing.
+        if self._world.log_options.storage != "emulated":
+            self._checked.clear()
 
     def opened(
         self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool

@@ -14,6 +14,7 @@ KEPT = {
     537: "the silence of a PAUSED provider that could not be asked was taken for the head",
     599: "the simulation forgot what was dropped before it was read again",
     657: "the pages of a snapshot came more slowly than a silence lasts",
+    2193: "the simulation asked for what a snapshot had left out, once the process was restarted",
     6865: "a sweep was released while its census was taken again",
 }
 
