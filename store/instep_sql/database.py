@@ -192,8 +192,11 @@ class Transaction:
 
         await self._step(work)
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
-        """One step. Raises `SinkError`, caused by the driver's error, and never the latter."""
+    def run(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
+        """One step, on its way when this returns; what is asked for later comes after it.
+
+        Raises `SinkError`, caused by the driver's error, and never the latter.
+        """
         if self.broken is not None:
             raise self.broken
 
@@ -201,8 +204,7 @@ class Transaction:
             assert self._connection is not None
             return work(self._connection)
 
-        done: T = await self._step(on_connection)
-        return done
+        return self._step(on_connection)
 
     async def commit(self) -> None:
         if self.broken is not None:
@@ -222,11 +224,14 @@ class Transaction:
     def _leave(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            # A connection that is lost has rolled back by itself.
+            # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. A
+            # connection that is lost has rolled back by itself.
+            with suppress(Exception):
+                connection.connection.rollback()
             with suppress(Exception):
                 connection.close()
 
-    async def _step(self, work: Callable[[], T]) -> T:
+    def _step(self, work: Callable[[], T]) -> asyncio.Future[T]:
         def told() -> T:
             try:
                 return work()
@@ -239,5 +244,4 @@ class Transaction:
                     self.broken = translated
                 raise translated from error
 
-        done: T = await self._in_thread(told)
-        return done
+        return self._in_thread(told)

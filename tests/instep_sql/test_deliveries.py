@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, Text, insert, select
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, event, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from instep import Message, OnHandlerFailure, SequencerSettings
 from instep.errors import SinkError
 from instep.messages import HandlerConnection
+from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep.reception_kit import ACCEPTED, SCOPE, Spoken, outcomes, spoken, until
 
@@ -249,3 +250,23 @@ async def quarantined(at: Spoken) -> list[Any]:
 
 async def no_inbox(at: Spoken, left: int) -> bool:
     return len(await at.rows("SELECT id FROM instep_inbox")) == left
+
+
+async def test_a_transaction_whose_commit_failed_leaves_nothing_open(database: str) -> None:
+    async with SqlStore(database) as store:
+        await store.open("east")
+        failures = ["made by the test"]
+
+        def fail(_connection: Connection) -> None:
+            if failures:
+                raise OverflowError(failures.pop())
+
+        engine = store._database._engine
+        assert engine is not None
+        event.listen(engine, "commit", fail)
+        with pytest.raises(SinkError):
+            async with store._database.transaction() as transaction:
+                await transaction.run(BIDS.create)
+        assert not failures
+        # SQLAlchemy takes that transaction for ended, SQLite would not.
+        assert not await store._database.run(lambda c: c.dialect.has_table(c, "bids"))
