@@ -171,8 +171,8 @@ async def main(seed: int) -> None:
             bids = rows(path, "SELECT amount FROM bid WHERE bidder = ? ORDER BY rowid", bidder)
             print(f"{bidder} bid {', '.join(str(bid) for (bid,) in bids)}")
     print(f"transmissions lost on the way: {lost}")
-    for bidder, sold in heard.items():
-        print(f"{bidder} heard: sold to {sold['to']} for {sold['for']}")
+    for bidder in BIDS:
+        print(f"{bidder} heard: sold to {heard[bidder]['to']} for {heard[bidder]['for']}")
 
 
 if __name__ == "__main__":
