@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -203,7 +204,8 @@ def forget_dead_session() -> None:
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001
     if gateway is not None:
-        gateway.shutdown()
+        with suppress(Exception):  # there is nobody to say goodbye to
+            gateway.shutdown()
     state: Any = SparkContext
     state._gateway = state._jvm = state._active_spark_context = None  # noqa: SLF001
     sessions: Any = SparkSession

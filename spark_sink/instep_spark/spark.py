@@ -36,7 +36,7 @@ _CONFLICT: Final = re.compile(
 _GONE: Final = re.compile(
     r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
     r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|stopped SparkContext"
-    r"|while (sending|receiving)|Broken pipe"
+    r"|while (sending|receiving)|Broken pipe|trying to connect to the Java server"
 )
 _NONE: Final = re.compile(
     r"DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|TABLE_OR_VIEW_NOT_FOUND"
