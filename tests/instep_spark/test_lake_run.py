@@ -59,7 +59,7 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
             raise Crash
 
     monkeypatch.setattr(Target, "commit", failing)
-    with pytest.raises(Exception, match="Crash"):
+    with pytest.raises(SinkError, match="Spark: "):
         Lake(tmp_path.as_uri(), spark, settings=UNGUARDED).run(once=True)
     monkeypatch.undo()
     lake = Lake(tmp_path.as_uri(), spark, settings=UNGUARDED)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.batch import Part, Sweep
+from instep_spark.lake.batch import Part
 from instep_spark.lake.intervals import SAME, Intervals
 from instep_spark.lake.json_fields import field, truth, word
+from instep_spark.lake.survey import Sweep
 from instep_spark.lake.tables import ALARMS
 
 if TYPE_CHECKING:

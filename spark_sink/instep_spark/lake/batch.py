@@ -8,32 +8,20 @@ read from `changes` itself. So what a table holds depends on `changes` alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from instep.errors import SinkError
-from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
+from instep_spark.lake.literals import text
 from instep_spark.lake.stamp import Progress
+from instep_spark.lake.survey import StreamKey, Survey, survey_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "Batch",
-    "Part",
-    "Segment",
-    "StreamKey",
-    "Survey",
-    "Sweep",
-    "fixed",
-    "of_streams",
-    "text",
-]
-
-StreamKey = tuple[str, str]
-"""Consumer and stream."""
+__all__ = ["SMALL_RECORDS", "Batch", "Part", "Segment", "fixed"]
 
 SMALL_RECORDS: Final = 5_000
 """Up to here, rows are better held by the driver than read again from files for each statement."""
@@ -48,36 +36,6 @@ _COLUMNS: Final = (
 def fixed(rows: DataFrame) -> DataFrame:
     """The same rows as a local relation: what is asked of them next plans and runs at once."""
     return rows.sparkSession.createDataFrame(rows.toArrow(), rows.schema)
-
-
-class Sweep(msgspec.Struct, frozen=True):
-    """A row SWEEP of `changes`."""
-
-    stream: StreamKey
-    ordinal: int
-    attempt: int
-    readable: tuple[str, ...] | None = None
-    """Classes that a baseline can prove absent; None: all."""
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """What the rows of one stream are like."""
-
-    first: int
-    last: int
-    rows: int
-    repeated: int
-    """Statements about an entity that an earlier one in the batch is about."""
-    backwards: int
-    """Statements that are older than the one before them about the same entity."""
-    classes: frozenset[str]
-    keyed: int
-    """Statements that name a uuid beside the key."""
-    partial: int
-    """CHANGE_ONLY statements."""
-    earliest_us: int | None
-    """Smallest append time, in microseconds since 1970; None without records."""
-    sweeps: tuple[Sweep, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -153,7 +111,7 @@ class Batch:
         if name not in self._parts:
             part = self._part(self._rows, progress)
             if not _dense(part, progress):
-                bounds = _survey(self._with_id(self._rows))
+                bounds = survey_of(self._with_id(self._rows))
                 part = self._part(_bounded(self._changes, bounds), progress)
                 self._refuse_holes(part, progress)
             self._parts[name] = part
@@ -161,8 +119,8 @@ class Batch:
 
     def _part(self, rows: DataFrame, progress: Progress) -> Part:
         rows = self._with_id(_behind(rows, progress))
-        surveys = _survey(rows)
-        if sum(survey.rows for survey in surveys.values()) <= SMALL_RECORDS:
+        surveys = survey_of(rows)
+        if sum(one.rows for one in surveys.values()) <= SMALL_RECORDS:
             rows = fixed(rows)
         return Part(rows, surveys)
 
@@ -222,71 +180,3 @@ def _bounded(changes: DataFrame, surveys: dict[StreamKey, Survey]) -> DataFrame:
     known = spark.createDataFrame(ends, "consumer STRING, stream STRING, upto BIGINT")
     joined = changes.join(known.hint("broadcast"), ["consumer", "stream"])
     return joined.where("ordinal <= upto").drop("upto")
-
-
-def _survey(rows: DataFrame) -> dict[StreamKey, Survey]:
-    spark = rows.sparkSession
-    rows.createOrReplaceTempView("instep_survey")
-    found = spark.sql(f"""
-        WITH placed AS (
-            SELECT consumer, stream, ordinal, kind, attempt, class, uuid, whole, lineage,
-                   `partition`, record_offset, appended_at,
-                   CASE WHEN kind = 'SWEEP' THEN named_struct(
-                       'ordinal', ordinal, 'attempt', attempt, 'body', body) END AS sweep,
-                   CASE WHEN {ENTITY} THEN lag(named_struct(
-                       'lineage', lineage, 'partition', `partition`,
-                       'record_offset', record_offset, 'appended_at', appended_at)) OVER (
-                     PARTITION BY {", ".join(IDENTITY)}, {ENTITY} ORDER BY ordinal) END AS earlier
-            FROM instep_survey
-        )
-        SELECT consumer, stream, min(ordinal) AS first, max(ordinal) AS last, count(*) AS rows,
-               count_if(earlier IS NOT NULL) AS repeated,
-               count_if({ignored("earlier", "placed")}) AS backwards,
-               collect_set(class) AS classes,
-               count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
-               unix_micros(min(appended_at)) AS earliest_us,
-               array_sort(collect_list(sweep)) AS sweeps
-        FROM placed GROUP BY consumer, stream
-    """)  # noqa: S608 — constants only
-    surveys: dict[StreamKey, Survey] = {}
-    for row in found.orderBy("consumer", "stream").collect():
-        key = (row.consumer, row.stream)
-        surveys[key] = Survey(
-            row["first"],
-            row["last"],
-            row["rows"],
-            row.repeated,
-            row.backwards,
-            frozenset(row.classes),
-            row.keyed,
-            row.partial,
-            row.earliest_us,
-            tuple(Sweep(key, s.ordinal, s.attempt, _readable(s.body)) for s in row.sweeps),
-        )
-    return surveys
-
-
-def _readable(body: str | None) -> tuple[str, ...] | None:
-    if not body:
-        return None
-    stated = msgspec.json.decode(body).get("readable")
-    return None if stated is None else tuple(stated)
-
-
-def text(value: str) -> str:
-    """A string as a literal of Spark SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def of_streams(keys: Iterable[StreamKey]) -> str:
-    """SQL for data skipping: the row `t` may belong to one of these streams."""
-    keys = list(keys)
-    consumers = sorted({consumer for consumer, _ in keys})
-    streams = sorted({stream for _, stream in keys})
-    if len(streams) > 50:
-        return "true"
-    return (
-        f"t.consumer IN ({', '.join(map(text, consumers))}) "
-        f"AND t.stream IN ({', '.join(map(text, streams))})"
-    )

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from instep.ports import Census
-from instep_spark.lake.batch import Part, Segment, StreamKey, Sweep, fixed, of_streams, text
+from instep_spark.lake.batch import Part, Segment, fixed
 from instep_spark.lake.decide import ENTITY, counting, ignored, latest, resolved
+from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
+from instep_spark.lake.survey import StreamKey, Sweep
 from instep_spark.lake.tables import ENTITIES, Table
 from instep_spark.lake.target import Target
 

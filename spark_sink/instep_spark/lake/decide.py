@@ -59,16 +59,16 @@ def counting(rows: DataFrame, stored: DataFrame) -> DataFrame:
     headers = ", ".join(f"`{name}`" for name in (*IDENTITY, *HEADER))
     rows.selectExpr(
         *(f"`{name}`" for name in (*IDENTITY, *HEADER, "ends"))
-    ).createOrReplaceTempView("instep_rows")
+    ).createOrReplaceTempView("instep_fold_rows")
     stored.selectExpr(*(f"`{name}`" for name in (*IDENTITY, *HEADER))).createOrReplaceTempView(
-        "instep_stored"
+        "instep_fold_stored"
     )
     chosen = spark.sql(f"""
         WITH entries AS (
-            SELECT {headers}, ends, false AS known FROM instep_rows
+            SELECT {headers}, ends, false AS known FROM instep_fold_rows
             UNION ALL
-            SELECT {headers}, false AS ends, true AS known FROM instep_stored
-            LEFT SEMI JOIN instep_rows USING (consumer, stream, id)
+            SELECT {headers}, false AS ends, true AS known FROM instep_fold_stored
+            LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)
         ), folded AS (
             SELECT consumer, stream, aggregate(
                 array_sort(collect_list(named_struct(

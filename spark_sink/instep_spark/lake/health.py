@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from instep.fidelity import AT_RISK_SHARE, Zone
-from instep_spark.lake.batch import Part, Segment, of_streams, text
+from instep_spark.lake.batch import Part, Segment
 from instep_spark.lake.decide import ENTITY
+from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.tables import HEALTH
 from instep_spark.lake.target import Target

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from instep_spark.lake.batch import Part, Sweep
+from instep_spark.lake.batch import Part
 from instep_spark.lake.intervals import SAME, Intervals
+from instep_spark.lake.survey import Sweep
 from instep_spark.lake.tables import HISTORY
 
 __all__ = ["History"]

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.batch import SMALL_RECORDS, Part, Segment, Sweep, fixed, of_streams, text
+from instep_spark.lake.batch import SMALL_RECORDS, Part, Segment, fixed
 from instep_spark.lake.decide import ENTITY, IDENTITY, counting, ignored, resolved
+from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
+from instep_spark.lake.survey import Sweep
 from instep_spark.lake.tables import Table
 from instep_spark.lake.target import Target
 

@@ -112,6 +112,8 @@ class Lake:
         reader = self.spark.readStream.format("delta").option("maxBytesPerTrigger", _BATCH_BYTES)
         # Rows that maintenance takes away are behind every table.
         reader = reader.option("skipChangeCommits", "true")
+        # What the log no longer tells is read from the table; what the table lacks is noticed.
+        reader = reader.option("failOnDataLoss", "false")
         failure: list[InstepError] = []
 
         def apply(rows: DataFrame, _number: int) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from instep.errors import SinkError, StoreVersionError
-from instep_spark.lake.batch import Segment, StreamKey
+from instep_spark.lake.batch import Segment
 from instep_spark.lake.stamp import Progress, Stand, configured, read_progress
+from instep_spark.lake.survey import StreamKey
 from instep_spark.lake.tables import LAKE_VERSION, VERSION_PROPERTY, Table
 
 if TYPE_CHECKING:

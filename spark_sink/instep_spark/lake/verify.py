@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from instep_spark.lake.batch import StreamKey, text
 from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
+from instep_spark.lake.literals import text
 from instep_spark.lake.stamp import Progress, read_progress
+from instep_spark.lake.survey import StreamKey
 from instep_spark.lake.target import place
 
 if TYPE_CHECKING:
@@ -120,15 +121,15 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
         SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body
         FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
              AND c.ordinal = l.stored.ordinal
-        WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER), "l.")}
+        WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
     """)  # noqa: S608 — constants, literals escaped
 
 
 def _swept(stored: str, before: str, of: str = "") -> str:
     """SQL: a sweep between the last mark of `stored` and ordinal `before` has removed it."""
-    return f"""exists({of}sweeps, s -> s.at > {stored}.marked AND s.at <= {before}
+    return f"""coalesce(exists({of}sweeps, s -> s.at > {stored}.marked AND s.at <= {before}
         AND s.attempt > {stored}.attempt
-        AND (s.readable IS NULL OR array_contains(s.readable, {of}known_class)))"""
+        AND (s.readable IS NULL OR array_contains(s.readable, {of}known_class))), false)"""
 
 
 def _late_values(progress: Progress | None) -> str:

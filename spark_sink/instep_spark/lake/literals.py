@@ -1,0 +1,28 @@
+"""Literals of Spark SQL, and what is told to data skipping with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep_spark.lake.survey import StreamKey
+
+__all__ = ["of_streams", "text"]
+
+
+def text(value: str) -> str:
+    """A string as a literal of Spark SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def of_streams(keys: Iterable[StreamKey]) -> str:
+    """SQL for data skipping: the row `t` may belong to one of these streams."""
+    keys = list(keys)
+    consumers = sorted({consumer for consumer, _ in keys})
+    streams = sorted({stream for _, stream in keys})
+    if len(streams) > 50:
+        return "true"
+    return (
+        f"t.consumer IN ({', '.join(map(text, consumers))}) "
+        f"AND t.stream IN ({', '.join(map(text, streams))})"
+    )
