@@ -7,6 +7,7 @@ import sys
 import time
 
 from tests.simulation.seeds import outcomes
+from tests.simulation.sequences import SequencesFailedError, simulate_sequences
 from tests.simulation.simulation import Outcome, SeedFailedError, simulate
 
 _TOLD_EVERY_S = 10.0
@@ -31,6 +32,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: one line an event")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--sequences", type=int, default=100, help="seeds of the numbered sequences, beside these"
+    )
     given = parser.parse_args()
     if given.seed is not None:
         try:
@@ -52,7 +56,22 @@ def main() -> int:
             told_s = time.perf_counter()
             print(report(done, failures, told_s - began_s), flush=True)
     print(report(done, failures, time.perf_counter() - began_s))
+    failures += sequences(range(given.first, given.first + given.sequences))
     return 1 if failures else 0
+
+
+def sequences(seeds: range) -> int:
+    """Run seeds of the numbered sequences; how many failed."""
+    failures, began_s = 0, time.perf_counter()
+    for seed in seeds:
+        try:
+            simulate_sequences(seed)
+        except SequencesFailedError as error:
+            failures += 1
+            print(f"sequences: {error}", file=sys.stderr, flush=True)
+    real_s = time.perf_counter() - began_s
+    print(f"{len(seeds):,} seeds of sequences, {failures} failed, in {real_s:,.1f} s")
+    return failures
 
 
 if __name__ == "__main__":
