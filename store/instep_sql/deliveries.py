@@ -118,25 +118,37 @@ class _Steps:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._later: list[Callable[[Connection], object]] = []
-
-    @property
-    def broken(self) -> SinkError | None:
-        return self._transaction.broken
+        self.broken: SinkError | None = None
+        """Why the transaction as a whole cannot come to its end, whatever a handler makes of it."""
 
     def later(self, work: Callable[[Connection], object]) -> None:
         """Do this before whatever comes next."""
         self._later.append(work)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
+        """Do it now. Raises `SinkError`."""
+        if self.broken is not None:
+            raise self.broken
         before, self._later = self._later, []
+        settled = False
 
         def all_of_it(connection: Connection) -> T:
+            nonlocal settled
             for one in before:
                 one(connection)
+            settled = True
             return work(connection)
 
+        def look(done: asyncio.Future[T]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, SinkError) and (error.retriable or not settled):
+                self.broken = error
+
+        done = self._transaction.run(all_of_it)
+        # Also when its handler does not wait for it any more.
+        done.add_done_callback(look)
         # A step that a handler no longer waits for is done all the same, or `before` would be lost.
-        return await asyncio.shield(self._transaction.run(all_of_it))
+        return await asyncio.shield(done)
 
 
 class _Delivery:
