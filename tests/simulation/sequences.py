@@ -214,9 +214,9 @@ async def _story(world: World) -> None:
     for _ in range(rng.randint(0, 6)):
         turned = asyncio.Event()
         world.loop.after_turns(rng.randint(1, 1_500), turned.set)
-        waiting = asyncio.ensure_future(turned.wait())
-        await asyncio.wait({waiting, sending}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                await turned.wait()
         await world.process.crash()
         world.crashes += 1
         await asyncio.sleep(rng.uniform(0, 20))
