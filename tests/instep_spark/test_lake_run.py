@@ -77,20 +77,24 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     lake.run(once=True)
     assert {name: read(tmp_path, name) for name in before} == before
 
-    # Maintenance keeps the progress, and what is wrong is found.
-    progress = read_progress(spark, place(tmp_path.as_uri(), "entities")).encode()
-    assert lake.optimize().keys() == set(lake.vacuum())
-    assert read_progress(spark, place(tmp_path.as_uri(), "entities")).encode() == progress
-    assert {one["table"] for one in lake.history(3)} >= {"changes", "entities", "topology"}
-    table = DeltaTable(tmp_path / "entities")
-    table.update(new_values={"body": "wrong"}, predicate=f"key = '{log_key(model)}'")
+
+@pytest.mark.timeout(300)
+def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    land(tmp_path, [row(number) for number in range(1, 5)])
+    pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
+    entities = place(tmp_path.as_uri(), "entities")
+    lake = Lake(tmp_path.as_uri(), spark, tables=[])
+    progress = read_progress(spark, entities).encode()
+    assert lake.optimize().keys() == {"entities"} == set(lake.vacuum())
+    assert read_progress(spark, entities).encode() == progress
+    assert {one["table"] for one in lake.history(3)} == {"changes", "entities"}
+    assert lake.verify().clean
+    DeltaTable(tmp_path / "entities").update(new_values={"body": "wrong"}, predicate="key = 'n2'")
     found = lake.verify()
-    assert (found.stale, found.bogus, found.missing) == (1, 0, 0)
-    assert found.examples[0]["verdict"] == "stale"
-
-
-def log_key(model: Model) -> str:
-    return next(iter(model.entities))[2]
+    assert (found.right, found.stale, found.bogus, found.missing) == (3, 1, 0, 0)
+    assert (found.examples[0]["key"], found.examples[0]["verdict"]) == ("n2", "stale")
 
 
 def test_a_sweep_that_would_remove_too_much_is_held_and_released(
