@@ -134,9 +134,8 @@ class Alignment:
         self._progress = Progress(self.stream, self.settings)
         self._progress.opened(self.position, now_us)
         self.lateness.opened(now_us)
-        self._arrivals.opened(
-            self.position, resumed=resumed, gapless=self.stream.mode is Mode.BASELINE
-        )
+        baseline = self.stream.mode is Mode.BASELINE
+        self._arrivals.opened(self.position, resumed=resumed, gapless=baseline)
         if resumed:
             if self.asked:
                 self._effects.append(Reopen(self.asked))
@@ -145,7 +144,7 @@ class Alignment:
                 self._effects.append(TakeCensus(self.position.attempt))
             return
         self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._opening.reason}")
-        if self.stream.mode is Mode.BASELINE:
+        if baseline:
             self._effects.append(ReadBaseline())
 
     def closed(self) -> None:
@@ -175,9 +174,7 @@ class Alignment:
             self._effects.append(Reopen(reason))
 
     def listened(self, since_us: int, until_us: int) -> None:
-        """A silence says something of the log since we do not hold it back, until the last sign of
-        life.
-        """
+        """Silence says something of the log since we do not hold it back, until a sign of life."""
         self._progress.listened(since_us, until_us)
 
     # -- records ---------------------------------------------------------------------------------
@@ -271,10 +268,7 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
-        elif (
-            self.position.phase is not Phase.ALIGNING
-            and self._progress.silent_s(now_us) >= self.settings.quiet_s
-        ):
+        elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
             self.lateness.silent(self.settings.quiet_s, self._progress.heard_until(now_us))
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")

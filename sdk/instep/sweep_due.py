@@ -77,6 +77,10 @@ class Progress:
         """How long nothing at all came."""
         return self._silence_s(self._last_heard_us, now_us)
 
+    def quiet(self, now_us: int) -> bool:
+        """Whether that is long enough to stand for the head of the log."""
+        return self.silent_s(now_us) >= self._settings.quiet_s
+
     def _silence_s(self, heard_us: int, now_us: int) -> float:
         return (self.heard_until(now_us) - max(heard_us, self._listened_us[0])) / _US
 
@@ -173,7 +177,7 @@ class Progress:
         """Whether all that was in the log when the stream was opened has come by."""
         quiet_s = self._settings.quiet_s
         if not self._heard_us:
-            return self.silent_s(now_us) >= quiet_s
+            return self.quiet(now_us)
         return all(
             self.appended_us.get(partition, 0) > self._opened_us
             or self._silence_s(heard_us, now_us) >= quiet_s
@@ -197,7 +201,7 @@ class Progress:
 
     def _in_snapshot(self, now_us: int) -> bool:
         snapshot, settings = self._snapshot, self._settings
-        if snapshot is None or snapshot.ended or self.silent_s(now_us) >= settings.quiet_s:
+        if snapshot is None or snapshot.ended or self.quiet(now_us):
             return False
         return self._silence_s(snapshot.old_us, now_us) < settings.unreached_quiet_s
 
