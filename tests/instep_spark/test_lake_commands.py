@@ -20,6 +20,9 @@ from tests.instep_spark.lake_logs import Provider, land
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A JVM starts, and may share the machine.
+pytestmark = pytest.mark.timeout(900)
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = """
 [[consumers]]
@@ -52,7 +55,6 @@ def example(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.timeout(300)
 def test_a_lake_is_run_verified_drawn_and_queried(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

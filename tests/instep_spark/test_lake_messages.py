@@ -6,12 +6,17 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from instep_spark.lake.lake import Lake
 from tests.instep.reception_kit import SCOPE, spoken
 from tests.instep_spark.lake_kit import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = pytest.mark.timeout(900)
 
 
 async def deliver(store: str, *numbers: int) -> None:

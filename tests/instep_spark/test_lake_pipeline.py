@@ -22,8 +22,10 @@ from tests.instep_spark.lake_model import Model
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A JVM starts, and may share the machine.
+pytestmark = pytest.mark.timeout(900)
 
-@pytest.mark.timeout(300)
+
 @pytest.mark.parametrize("seed", range(2))
 def test_random_logs_in_random_micro_batches(
     spark: SparkSession, tmp_path: Path, seed: int

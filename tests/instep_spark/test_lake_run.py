@@ -30,6 +30,9 @@ from tests.instep_spark.lake_model import Model
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A JVM starts, and may share the machine.
+pytestmark = pytest.mark.timeout(900)
+
 
 class Crash(Exception):
     """Ends a micro-batch half way."""
@@ -41,7 +44,6 @@ def row(ordinal: int, kind: str = "CREATE_UPDATE", **facts: Any) -> Row:
     return Row("c", "s", ordinal, kind, **{**usual, **facts})
 
 
-@pytest.mark.timeout(300)
 def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +80,6 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     assert {name: read(tmp_path, name) for name in before} == before
 
 
-@pytest.mark.timeout(300)
 def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
     spark: SparkSession, tmp_path: Path
 ) -> None:
