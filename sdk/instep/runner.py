@@ -162,7 +162,8 @@ class Runner:
             if found != self.stream:
                 # Another log or other retentions, perhaps: the alignment begins from what is
                 # durable.
-                if self._core is not None and found.origin == self.stream.origin:
+                # What was asked for stays asked for: we may be back there before it is begun.
+                if self._core is not None:
                     self._asked = self._core.asked
                 self.stream = found
                 self._clock_offset_us = found.clock_offset_us

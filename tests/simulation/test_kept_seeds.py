@@ -15,6 +15,7 @@ KEPT = {
     599: "the simulation forgot what was dropped before it was read again",
     657: "the pages of a snapshot came more slowly than a silence lasts",
     2193: "the simulation asked for what a snapshot had left out, once the process was restarted",
+    3239: "a realignment was forgotten when the provider failed over and back before it was begun",
     6865: "a sweep was released while its census was taken again",
 }
 
