@@ -23,9 +23,8 @@ operator) only asks for the stream to be opened again, from the start. So a mist
 costs a reading of the log, and can never sweep what exists.
 
 The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
-batch that it returns, `committed`; `tick` from time to time; before both, where not all silence is
-the provider's, say when you `listened`; after each call carry out `effects`; `closed`. `now_us` is
-always the provider's clock: ours plus the feed's offset.
+batch that it returns, `committed`; `tick` from time to time; before both say when you `listened`,
+if not always; after each call carry out `effects`; `closed`. `now_us` is the provider's clock.
 """
 
 from __future__ import annotations

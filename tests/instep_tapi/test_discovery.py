@@ -59,19 +59,15 @@ STREAM_TYPE = StreamType(
     compaction_delay_s=600,
     protocols=("websockets",),
 )
-EXPECTED = StreamContext(
-    (
-        AvailableStream(
-            uuid="stream-1",
-            stream_id="alarms",
-            state=StreamState.ACTIVE,
-            address="wss://h/x",
-            protocol="websockets",
-            type=STREAM_TYPE,
-        ),
-    ),
-    (STREAM_TYPE,),
+_EXPECTED_STREAM = AvailableStream(
+    uuid="stream-1",
+    stream_id="alarms",
+    state=StreamState.ACTIVE,
+    address="wss://h/x",
+    protocol="websockets",
+    type=STREAM_TYPE,
 )
+EXPECTED = StreamContext((_EXPECTED_STREAM,), (STREAM_TYPE,))
 
 
 def container(stream: dict[str, Any] = STREAM, type_: dict[str, Any] = TYPE) -> dict[str, Any]:
@@ -308,10 +304,10 @@ async def test_a_redirect_within_the_server_is_followed() -> None:
     "location", ["http://127.0.0.2:9/x", "https://127.0.0.1/x", "//other/x", "mailto:x"]
 )
 async def test_a_redirect_to_another_origin_is_refused(location: str) -> None:
-    async with server_of({"/restconf" + CONTAINER: (302, location)}) as (rest, endpoint):
+    async with server_of({"/restconf" + CONTAINER: (302, location)}) as (rest, url):
         with pytest.raises(UnreachableError, match="our login is not taken there") as raised:
-            await find_context(rest, endpoint)
-        assert not raised.value.retriable
+            await find_context(rest, url)
+    assert not raised.value.retriable
 
 
 @pytest.mark.asyncio

@@ -69,7 +69,8 @@ def test_the_file_is_found_where_it_usually_is(
     [
         (("endpoints", "endpoint"), "unknown key 'endpoint'"),
         (('kind = "tapi"', 'kind = "tappi"'), "there is no source of kind 'tappi'"),
-        (('kind = "sql"', 'kind = "delta"'), 'pip install "instep[spark]"'),
+        (('kind = "tapi"', 'kind = "sdpi"'), 'pip install "instep[soap]"'),
+        (('kind = "sql"', 'kind = "delta"'), "it begins with none of file:"),
         (("url =", "uri ="), "unknown key 'uri'"),
         (("sqlite:///network.db", "oracle://u:pw@h/x"), "consumers[0].sink"),
         (("${TOKEN}", "${OTHER}"), "the environment variable OTHER is not set"),
