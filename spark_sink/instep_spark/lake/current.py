@@ -59,6 +59,8 @@ class Current(Target):
             rows, fresh = counting(rows, stored), "true"
         if part.repeated or by_uuid:
             rows = latest(rows)
+        if by_uuid:
+            rows = _marked(rows, segment)
         if by_uuid and "proven" in self._names:
             self._prove(spark, segment)
         rows = self.project(rows)
@@ -123,6 +125,16 @@ class Current(Target):
                     self.commit(spark, self.progress, update)
         gone = " OR ".join(_removed(sweep) for sweep in sweeps)
         self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}")  # noqa: S608
+
+
+def _marked(rows: DataFrame, segment: Segment) -> DataFrame:
+    """`rows` with the mark of a baseline row of the same segment that itself changes nothing."""
+    shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
+    shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
+    shown = shown.withColumnRenamed("max(attempt)", "shown")
+    others = [f"`{name}`" for name in rows.columns if name != "attempt"]
+    joined = rows.join(shown, ["consumer", "stream", "id"], "left")
+    return joined.selectExpr(*others, "greatest(attempt, shown) AS attempt")
 
 
 def _removed(sweep: Sweep) -> str:
