@@ -149,15 +149,23 @@ class Ranges(msgspec.Struct, array_like=True):
         if not numbers:
             return
         low = high = numbers[0]
+        _check(low, numbers[-1])
         if numbers[-1] - low == len(numbers) - 1:
             self.add_range(low, numbers[-1])
             return
-        for number in numbers:
-            if number > high + 1:
+        lows, highs = self.lows, self.highs
+        for number in (*numbers, numbers[-1] + 2):
+            if number <= high + 1:
+                high = number
+                continue
+            at = bisect_left(highs, low - 1)
+            if at == len(highs) or high + 1 < lows[at]:
+                # It touches no other, as is common: no more to look for.
+                lows.insert(at, low)
+                highs.insert(at, high)
+            else:
                 self.add_range(low, high)
-                low = number
-            high = number
-        self.add_range(low, high)
+            low = high = number
 
     def add_range(self, low: int, high: int) -> None:
         """Add `low`…`high`, both included. Raises `RangesError`, and then nothing is added."""

@@ -5,6 +5,7 @@ It keeps count and decides nothing; `instep.sequencer` does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -64,6 +65,58 @@ class Ledger:
                 self._index_expiries()
         return True
 
+    def take_new(
+        self, messages: Sequence[Numbered], numbers: list[int], deliver: list[int], now_us: int
+    ) -> list[Numbered] | None:
+        """Release or hold messages that came in any order with these `numbers`: the messages, by
+        number. Nothing is done, and it is None, unless all are new and there is room for all.
+
+        For as long as nothing is passed over, and nothing has expired.
+        """
+        held, first, settings = self.held, self.next_number, self._settings
+        by_number = dict(zip(numbers, messages, strict=True))
+        if (
+            len(by_number) < len(numbers)
+            or min(numbers, default=first) < first
+            or not held.keys().isdisjoint(by_number.keys())
+            or len(held) + len(numbers) > settings.limit_messages
+            or self.held_bytes + sum([m.size_bytes for m in messages]) > settings.limit_bytes
+        ):
+            return None
+        rising = sorted(numbers)
+        accepted = [by_number[number] for number in rising]
+        turn, start, stop = first, 0, 0
+        for number in rising:
+            if number != turn:
+                deliver += rising[start:stop]
+                start = stop
+                turn = self.advance(turn, deliver)
+                if number != turn:
+                    break
+            stop += 1
+            turn += 1
+        deliver += rising[start:stop]
+        self.advance(turn, deliver)
+        if self.next_number > first:
+            self.received.add_range(first, self.next_number - 1)
+        if stop < len(rising):
+            self.received.add_sorted(rising[stop:])
+            self._hold_all(accepted[stop:], rising[stop:], now_us)
+        self._remember(accepted, rising)
+        return accepted
+
+    def _hold_all(self, messages: list[Numbered], numbers: list[int], now_us: int) -> None:
+        waiting = [
+            Held(m.number, m.digest, m.size_bytes, m.expires_at_us, now_us) for m in messages
+        ]
+        self.held.update(zip(numbers, waiting, strict=True))
+        self.held_bytes += sum([one.size_bytes for one in waiting])
+        for one in waiting:
+            if one.expires_at_us:
+                heappush(self._expiries, (one.expires_at_us, one.number))
+        if len(self._expiries) > 2 * len(self.held) + 64:
+            self._index_expiries()
+
     def drop(self, number: int) -> bool:
         """Forget what is held under a number, as if it had never come; whether there was any."""
         held = self.held.pop(number, None)
@@ -119,11 +172,16 @@ class Ledger:
     def fold(self, accepted: list[Numbered], numbers: list[int]) -> None:
         """Add what was accepted, with rising numbers, and remember the last contents."""
         self.received.add_sorted(numbers)
+        self._remember(accepted, numbers)
+
+    def _remember(self, accepted: list[Numbered], numbers: list[int]) -> None:
         if self.faulted:
             # New content after a fault is the content that counts (rule 7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
         contents = [(message.number, message.digest) for message in accepted[-REMEMBERED_DIGESTS:]]
-        self.recent = (self.recent + contents)[-REMEMBERED_DIGESTS:]
+        if len(contents) < REMEMBERED_DIGESTS:
+            contents = (self.recent + contents)[-REMEMBERED_DIGESTS:]
+        self.recent = contents
 
     def settled_ahead(self, number: int) -> bool:
         """Whether no message is wanted under a number that is not held: filled or cancelled."""
@@ -176,18 +234,20 @@ class Ledger:
 
     def advance(self, number: int, deliver: list[int]) -> int:
         """Release what is held from `number` on, passing over what needs no message: our turn."""
-        held, passed = self.held, self.passed
+        passed, take = self.passed, self.held.pop
         while True:
-            if number in held:
-                self.held_bytes -= held.pop(number).size_bytes
-                deliver.append(number)
+            first, size_bytes = number, 0
+            while (one := take(number, None)) is not None:
+                size_bytes += one.size_bytes
                 number += 1
-            elif passed and number in passed:
-                number = passed.end_of(number)
-                passed.remove(0, number - 1)
-            else:
+            if number > first:
+                self.held_bytes -= size_bytes
+                deliver += range(first, number)
+            if not passed or number not in passed:
                 self.next_number = number
                 return number
+            number = passed.end_of(number)
+            passed.remove(0, number - 1)
 
     def skip(self, through: int, deliver: list[int]) -> list[tuple[int, int]]:
         """Pass over every missing number up to `through`, releasing what is held: the missing."""

@@ -56,21 +56,34 @@ class Sequencer(SequenceCore):
         Of two copies of a number the first counts.
         """
         outcome = self._begin(now_us)
-        ledger, stop = self._ledger, self._stop()
+        ledger, stop, turn = self._ledger, self._stop(), self._ledger.next_number
+        numbers = [message.number for message in messages]
+        expired = [m for m in messages if 0 < m.expires_at_us <= now_us]
+        if not (expired or ledger.passed or max(numbers, default=turn) >= stop):
+            after = turn + len(numbers)
+            if not ledger.held and numbers == list(range(turn, after)):
+                # All in order, the common case: this is all that it costs.
+                outcome.accepted, outcome.deliver = list(messages), numbers
+                ledger.next_number = after
+                ledger.fold(outcome.accepted, numbers)
+                return self._end(outcome, now_us)
+            taken = ledger.take_new(messages, numbers, outcome.deliver, now_us)
+            if taken is not None:
+                outcome.accepted = taken
+                return self._end(outcome, now_us)
+        # What arrived together need not wait for each other, so the lowest number goes first.
+        self._one_by_one(sorted(messages, key=_NUMBER), stop, outcome, now_us)
+        return self._end(outcome, now_us)
+
+    def _one_by_one(
+        self, ordered: Sequence[Numbered], stop: int, outcome: Outcome, now_us: int
+    ) -> None:
+        """The same for messages in the order of their numbers, whatever they are."""
+        ledger, deliver = self._ledger, outcome.deliver
         held, passed, turn = ledger.held, ledger.passed, ledger.next_number
-        after = turn + len(messages)
-        numbers = [m.number for m in messages if not m.expires_at_us or m.expires_at_us > now_us]
-        if not held and not passed and after <= stop and numbers == list(range(turn, after)):
-            # All in order, the common case: this is all that it costs.
-            outcome.accepted, outcome.deliver = list(messages), numbers
-            ledger.next_number = after
-            ledger.fold(outcome.accepted, numbers)
-            return self._end(outcome, now_us)
-        deliver = outcome.deliver
         accept, release = outcome.accepted.append, deliver.append
         settled: list[Numbered] = []
-        # What arrived together need not wait for each other, so the lowest number goes first.
-        for message in sorted(messages, key=_NUMBER):
+        for message in ordered:
             number = message.number
             if number == turn < stop and not 0 < message.expires_at_us <= now_us:
                 accept(message)
@@ -95,7 +108,6 @@ class Sequencer(SequenceCore):
         ledger.fold(outcome.accepted, [message.number for message in outcome.accepted])
         for message in settled:
             self._settled(message, outcome)
-        return self._end(outcome, now_us)
 
     def fault(self, number: int, reason: Refusal, now_us: int) -> Outcome:
         """We answer this number with a fault: it does not count as received, and other content may
