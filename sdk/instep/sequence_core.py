@@ -147,10 +147,11 @@ class SequenceCore:
     def _end(self, outcome: Outcome, now_us: int) -> Outcome:
         """Deliver what can be, act on gaps that are due, see whether the sequence is complete."""
         ledger = self._ledger
-        if ledger.held or ledger.passed:
+        if ledger.passed.lows or ledger.next_number in ledger.held:
             ledger.advance(ledger.next_number, outcome.deliver)
-        while self._act(now_us, outcome):
-            pass
+        if ledger.held or self._announced is not None:
+            while self._act(now_us, outcome):
+                pass
         if self.phase is SequencePhase.ENDING and self.next_number >= self._stop():
             self.phase = phase_after(self.phase, SequenceEvent.COMPLETED)
         return outcome

@@ -5,6 +5,7 @@ It keeps count and decides nothing; `instep.sequencer` does.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -67,55 +68,54 @@ class Ledger:
 
     def take_new(
         self, messages: Sequence[Numbered], numbers: list[int], deliver: list[int], now_us: int
-    ) -> list[Numbered] | None:
-        """Release or hold messages that came in any order with these `numbers`: the messages, by
-        number. Nothing is done, and it is None, unless all are new and there is room for all.
+    ) -> list[Numbered]:
+        """Release or hold messages that came in any order, with these `numbers`, and add them to
+        what was received: the messages, by number. None of them, and nothing is done, unless all
+        are new and there is room for all.
 
         For as long as nothing is passed over, and nothing has expired.
         """
         held, first, settings = self.held, self.next_number, self._settings
-        by_number = dict(zip(numbers, messages, strict=True))
+        rising, new = sorted(numbers), dict(zip(numbers, messages, strict=True))
         if (
-            len(by_number) < len(numbers)
-            or min(numbers, default=first) < first
-            or not held.keys().isdisjoint(by_number.keys())
-            or len(held) + len(numbers) > settings.limit_messages
+            len(new) < len(rising)
+            or rising[0] < first
+            or not held.keys().isdisjoint(new.keys())
+            or len(held) + len(new) > settings.limit_messages
             or self.held_bytes + sum([m.size_bytes for m in messages]) > settings.limit_bytes
         ):
-            return None
-        rising = sorted(numbers)
-        accepted = [by_number[number] for number in rising]
-        turn, start, stop = first, 0, 0
-        for number in rising:
-            if number != turn:
-                deliver += rising[start:stop]
-                start = stop
-                turn = self.advance(turn, deliver)
-                if number != turn:
-                    break
-            stop += 1
-            turn += 1
-        deliver += rising[start:stop]
-        self.advance(turn, deliver)
-        if self.next_number > first:
-            self.received.add_range(first, self.next_number - 1)
-        if stop < len(rising):
-            self.received.add_sorted(rising[stop:])
-            self._hold_all(accepted[stop:], rising[stop:], now_us)
+            return []
+        accepted = list(map(new.__getitem__, rising))
+        turn, size_bytes = first, self.held_bytes
+        while True:
+            if turn in new:
+                turn += 1
+            elif turn in held:
+                size_bytes -= held.pop(turn).size_bytes
+                turn += 1
+            else:
+                break
+        if turn > first:
+            self.next_number = turn
+            self.received.add_range(first, turn - 1)
+            deliver += range(first, turn)
+        count = bisect_left(rising, turn)
+        if count < len(rising):
+            ahead = rising[count:]
+            self.received.add_sorted(ahead)
+            waiting = [
+                Held(m.number, m.digest, m.size_bytes, m.expires_at_us, now_us)
+                for m in accepted[count:]
+            ]
+            held.update(zip(ahead, waiting, strict=True))
+            size_bytes += sum([one.size_bytes for one in waiting])
+            for expiry in [(h.expires_at_us, h.number) for h in waiting if h.expires_at_us]:
+                heappush(self._expiries, expiry)
+            if len(self._expiries) > 2 * len(held) + 64:
+                self._index_expiries()
+        self.held_bytes = size_bytes
         self._remember(accepted, rising)
         return accepted
-
-    def _hold_all(self, messages: list[Numbered], numbers: list[int], now_us: int) -> None:
-        waiting = [
-            Held(m.number, m.digest, m.size_bytes, m.expires_at_us, now_us) for m in messages
-        ]
-        self.held.update(zip(numbers, waiting, strict=True))
-        self.held_bytes += sum([one.size_bytes for one in waiting])
-        for one in waiting:
-            if one.expires_at_us:
-                heappush(self._expiries, (one.expires_at_us, one.number))
-        if len(self._expiries) > 2 * len(self.held) + 64:
-            self._index_expiries()
 
     def drop(self, number: int) -> bool:
         """Forget what is held under a number, as if it had never come; whether there was any."""
@@ -169,13 +169,13 @@ class Ledger:
 
     # -- what was received -----------------------------------------------------------------------
 
-    def fold(self, accepted: list[Numbered], numbers: list[int]) -> None:
+    def fold(self, accepted: Sequence[Numbered], numbers: list[int]) -> None:
         """Add what was accepted, with rising numbers, and remember the last contents."""
         self.received.add_sorted(numbers)
         self._remember(accepted, numbers)
 
-    def _remember(self, accepted: list[Numbered], numbers: list[int]) -> None:
-        if self.faulted:
+    def _remember(self, accepted: Sequence[Numbered], numbers: list[int]) -> None:
+        if self.faulted.lows:
             # New content after a fault is the content that counts (rule 7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
         contents = [(message.number, message.digest) for message in accepted[-REMEMBERED_DIGESTS:]]

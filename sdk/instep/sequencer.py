@@ -57,20 +57,19 @@ class Sequencer(SequenceCore):
         """
         outcome = self._begin(now_us)
         ledger, stop, turn = self._ledger, self._stop(), self._ledger.next_number
-        numbers = [message.number for message in messages]
-        expired = [m for m in messages if 0 < m.expires_at_us <= now_us]
-        if not (expired or ledger.passed or max(numbers, default=turn) >= stop):
-            after = turn + len(numbers)
-            if not ledger.held and numbers == list(range(turn, after)):
+        after, numbers = turn + len(messages), [message.number for message in messages]
+        deadlines = [message.expires_at_us for message in messages if message.expires_at_us]
+        if messages and not ledger.passed.lows and min(deadlines, default=now_us + 1) > now_us:
+            if not ledger.held and after <= stop and numbers == list(range(turn, after)):
                 # All in order, the common case: this is all that it costs.
                 outcome.accepted, outcome.deliver = list(messages), numbers
                 ledger.next_number = after
-                ledger.fold(outcome.accepted, numbers)
+                ledger.fold(messages, numbers)
                 return self._end(outcome, now_us)
-            taken = ledger.take_new(messages, numbers, outcome.deliver, now_us)
-            if taken is not None:
-                outcome.accepted = taken
-                return self._end(outcome, now_us)
+            if max(numbers) < stop:
+                outcome.accepted = ledger.take_new(messages, numbers, outcome.deliver, now_us)
+                if outcome.accepted:
+                    return self._end(outcome, now_us)
         # What arrived together need not wait for each other, so the lowest number goes first.
         self._one_by_one(sorted(messages, key=_NUMBER), stop, outcome, now_us)
         return self._end(outcome, now_us)
