@@ -11,7 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.rounds import Measured, Memory, measure, measure_memory
-from bench.scenarios import MEMORY, RATIO_TARGET, SCENARIOS
+from bench.scenarios import (
+    MEMORY,
+    RATIO_TARGET,
+    SCENARIOS,
+    SEQUENCE_RATIO_TARGET,
+    SEQUENCES,
+    Scenario,
+    SequenceScenario,
+)
+from bench.sequence_rounds import measure_sequence
 
 _MIB = 1 << 20
 
@@ -34,9 +43,10 @@ def main(
     strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
     """Measure records/s from socket to committed rows beside the floor: TR-548 alarms of
-    1.3 KB. Ratios can be compared between machines, records/s cannot.
+    1.3 KB; then messages/s of numbered sequences. Ratios can be compared between machines,
+    records/s cannot.
     """
-    known = [*SCENARIOS, MEMORY]
+    known: list[Scenario | SequenceScenario] = [*SCENARIOS, *SEQUENCES, MEMORY]
     names = [each.name for each in known]
     for name in scenario or ():
         if name not in names:
@@ -47,11 +57,7 @@ def main(
         if scenario and each.name not in scenario:
             continue
         with console.status(each.text):
-            result = (
-                measure_memory(each, memory_records)
-                if each is MEMORY
-                else measure(each, records, rounds)
-            )
+            result = _measured(each, records, rounds, memory_records)
         results.append(result)
         if format is Format.JSONL:
             print(msgspec.json.encode(result).decode(), flush=True)
@@ -61,25 +67,30 @@ def main(
         raise typer.Exit(1)
 
 
+def _measured(
+    scenario: Scenario | SequenceScenario, records: int, rounds: int, memory_records: int
+) -> Measured | Memory:
+    if isinstance(scenario, SequenceScenario):
+        return measure_sequence(scenario, records, rounds)
+    if scenario is MEMORY:
+        return measure_memory(scenario, memory_records)
+    return measure(scenario, records, rounds)
+
+
 def _print(results: list[Measured | Memory]) -> None:
     console = Console()
-    speeds = Table(title=f"Records/s from socket to committed rows (target {RATIO_TARGET})")
-    for name in ("scenario", "load"):
-        speeds.add_column(name)
-    for name in ("floor", "product", "ratio", "met"):
-        speeds.add_column(name, justify="right")
-    for result in results:
-        if isinstance(result, Measured):
-            speeds.add_row(
-                result.scenario,
-                result.text,
-                f"{result.floor_records_per_s:,}",
-                f"{result.product_records_per_s:,}",
-                f"{result.ratio:.2f}",
-                "yes" if result.met else "[red]no",
-            )
-    if speeds.row_count:
-        console.print(speeds)
+    sequences = {each.name for each in SEQUENCES}
+    speeds = [result for result in results if isinstance(result, Measured)]
+    _print_speeds(
+        console,
+        f"Records/s from socket to committed rows (target {RATIO_TARGET})",
+        [result for result in speeds if result.scenario not in sequences],
+    )
+    _print_speeds(
+        console,
+        f"Messages/s of numbered sequences (target {SEQUENCE_RATIO_TARGET})",
+        [result for result in speeds if result.scenario in sequences],
+    )
     for result in results:
         if isinstance(result, Memory):
             first, last, peak = (
@@ -92,6 +103,25 @@ def _print(results: list[Measured | Memory]) -> None:
                 f"most: {'flat' if result.met else '[red]not flat'}",
                 soft_wrap=True,
             )
+
+
+def _print_speeds(console: Console, title: str, results: list[Measured]) -> None:
+    speeds = Table(title=title)
+    for name in ("scenario", "load"):
+        speeds.add_column(name)
+    for name in ("floor", "product", "ratio", "met"):
+        speeds.add_column(name, justify="right")
+    for result in results:
+        speeds.add_row(
+            result.scenario,
+            result.text,
+            f"{result.floor_records_per_s:,}",
+            f"{result.product_records_per_s:,}",
+            f"{result.ratio:.2f}",
+            "yes" if result.met else "[red]no",
+        )
+    if results:
+        console.print(speeds)
 
 
 if __name__ == "__main__":

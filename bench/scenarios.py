@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MEMORY", "RATIO_TARGET", "SCENARIOS", "Scenario"]
+__all__ = [
+    "MEMORY",
+    "RATIO_TARGET",
+    "SCENARIOS",
+    "SEQUENCES",
+    "SEQUENCE_RATIO_TARGET",
+    "Scenario",
+    "SequenceScenario",
+]
 
 RATIO_TARGET = 0.8
 """Least share of the floor's records a second."""
+SEQUENCE_RATIO_TARGET = 0.7
+"""The same of messages of numbered sequences."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -43,3 +53,22 @@ SCENARIOS = (
     Scenario("postgresql-update", "all updates in PostgreSQL", prefill=True, postgresql=True),
 )
 MEMORY = Scenario("memory", "all updates over 20,000 keys", keys=20_000, prefill=True)
+
+
+class SequenceScenario(msgspec.Struct, frozen=True):
+    """Numbered messages: of one sequence in memory, or of many senders over HTTP."""
+
+    name: str
+    text: str
+    load: str = ""
+    """In memory: how they arrive (`bench.sequence`)."""
+    senders: int = 0
+    """Over HTTP: so many connections, a thread each."""
+
+
+SEQUENCES = (
+    SequenceScenario("sequence-in-order", "one sequence in memory, in order", "in-order"),
+    SequenceScenario("sequence-shuffled", "the same, shuffled within 64 numbers", "shuffled"),
+    SequenceScenario("sequence-lost", "the same, 10 % lost and sent again", "lost"),
+    SequenceScenario("inbox-100", "100 senders over HTTP, durable", senders=100),
+)

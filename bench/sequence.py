@@ -22,7 +22,7 @@ from bench.report import Result
 from instep.sequence_effects import Numbered
 from instep.sequencer import Sequencer
 
-__all__ = ["LOADS", "floor", "main", "product"]
+__all__ = ["LOADS", "arriving", "floor", "main", "product"]
 
 GROUP_MESSAGES: Final = 250
 """What comes together."""

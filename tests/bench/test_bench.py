@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from bench.alarm import RECORD_BYTES, chunks, offset_of
-from bench.scenarios import MEMORY, SCENARIOS
+from bench.scenarios import MEMORY, SCENARIOS, SEQUENCES
+from bench.sequence import LOADS, arriving, floor, product
 from instep_tapi.reader import Reader
 from tests.postgres import Missing, programs
 
@@ -76,6 +77,26 @@ def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     assert told["ratio"] > 0
 
 
+@pytest.mark.parametrize("load", LOADS)
+def test_both_put_a_sequence_in_order(load: str) -> None:
+    groups = arriving(load, 3_000)
+    numbers = [message.number for group in groups for message in group]
+    assert sorted(numbers) == list(range(1, 3_001))
+    assert (numbers == sorted(numbers)) == (load == "in-order")
+    assert floor(groups) == product(groups) == 3_000
+
+
+@pytest.mark.parametrize("scenario", ["sequence-lost", "inbox-100"])
+def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
+    done = _bench("--records=500", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["scenario"] == scenario
+    assert told["records"] == 500
+    assert told["ratio"] > 0
+
+
 def test_memory_is_watched_and_printed() -> None:
     done = _bench("--memory-records=2000", "--scenario=memory")
     assert done.returncode == 0, done.stderr
@@ -89,5 +110,5 @@ def test_an_unknown_scenario_is_wrong_usage() -> None:
 
 
 def test_scenarios_are_named_once() -> None:
-    names = [scenario.name for scenario in (*SCENARIOS, MEMORY)]
+    names = [scenario.name for scenario in (*SCENARIOS, *SEQUENCES, MEMORY)]
     assert len(names) == len(set(names))
