@@ -186,8 +186,8 @@ def one_round(both: Pair, rng: random.Random, report: PairReport) -> None:
     report.take_overs_s.append(time.monotonic() - signalled_s)
     if way == "kill":
         report.kills += 1
-        active.wait()
-        del both.processes[holder]
+        with both.processes.pop(holder):
+            pass
         both.start()
     else:
         report.stops += 1
