@@ -112,8 +112,13 @@ class MessageServer:
             return _refusal(answer, {"Allow": "POST"})
         limit_bytes = self._options.max_body_bytes
         try:
-            async with asyncio.timeout(self._options.body_timeout_s):
-                body = await _body(request, limit_bytes)
+            stated_bytes = request.content_length or 0
+            if request.content.total_bytes == stated_bytes <= limit_bytes:
+                # It came with the head, as most do: there is nothing to wait for.
+                body = request.content.read_nowait()
+            else:
+                async with asyncio.timeout(self._options.body_timeout_s):
+                    body = await _body(request, limit_bytes)
         except TimeoutError:
             return _closing(Answer(408, "too-slow", "the body did not come in time"))
         except (web.HTTPException, ValueError):
@@ -173,7 +178,9 @@ class _Connection(web.RequestHandler):
         )
         self._gate = gate
         self._busy = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._head_due_s: float | None = None
+        """When the head that is awaited has to be there; None: none is."""
+        self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -185,33 +192,44 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._gate.open -= 1
-        self._stop_waiting()
+        self._head_due_s = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         # Between two requests the idle time counts; with the first byte of a head this one does.
-        if self._deadline is None and not self._busy:
+        if self._head_due_s is None and not self._busy:
             self._await_head()
         super().data_received(data)
 
     @contextmanager
     def handling(self) -> Iterator[None]:
         """The head of a request was read; it is being answered."""
-        self._stop_waiting()
+        self._head_due_s = None
         self._busy = True
         try:
             yield
         finally:
             self._busy = False
 
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
     def _await_head(self) -> None:
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._gate.options.head_timeout_s, self._abort)
+        self._head_due_s = loop.time() + self._gate.options.head_timeout_s
+        # One timer looks after many heads: most are there at once, and a timer each is dear.
+        if self._watch is None:
+            self._watch = loop.call_at(self._head_due_s, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._head_due_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._head_due_s <= loop.time():
+            self._abort()
+        else:
+            self._watch = loop.call_at(self._head_due_s, self._look)
 
     def _abort(self) -> None:
         if isinstance(self.transport, asyncio.WriteTransport):

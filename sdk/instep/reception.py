@@ -208,8 +208,7 @@ class DurableReception:
                 if group is not None:
                     self._follow(group)
         for call in calls:
-            if not call.answered.done():
-                call.answered.set_result(None)
+            call.answer(durable=True)
 
     async def _committed(self, calls: list[Call]) -> Group | None:
         calls = [call for call in calls if not call.answered.done()]

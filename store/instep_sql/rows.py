@@ -23,12 +23,10 @@ def insert_rows(
     """`INSERT INTO {into} VALUES … {then}`, in the order of the rows."""
     first = 0
     while first < len(rows):
-        # Powers of two, so that there are few different statements to prepare.
-        size = min(_MOST_ROWS, 1 << ((len(rows) - first).bit_length() - 1))
-        some = rows[first : first + size]
-        statement = _statement(connection.dialect.paramstyle, into, len(some[0]), size, then)
+        some = rows[first : first + _MOST_ROWS]
+        statement = _statement(connection.dialect.paramstyle, into, len(some[0]), len(some), then)
         connection.exec_driver_sql(statement, tuple(chain.from_iterable(some)))
-        first += size
+        first += len(some)
 
 
 def row_values(connection: Connection, columns: int, rows: int) -> str:
