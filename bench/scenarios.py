@@ -67,7 +67,9 @@ class SequenceScenario(msgspec.Struct, frozen=True):
 
 
 SEQUENCES = (
-    SequenceScenario("sequence-in-order", "one sequence in memory, in order", "in-order"),
+    SequenceScenario(
+        "sequence-in-order", "one sequence in memory, in order, 500 at a time", "in-order"
+    ),
     SequenceScenario("sequence-shuffled", "the same, shuffled within 64 numbers", "shuffled"),
     SequenceScenario("sequence-lost", "the same, 10 % lost and sent again", "lost"),
     SequenceScenario("inbox-100", "100 senders over HTTP, durable", senders=100),

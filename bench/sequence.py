@@ -24,7 +24,7 @@ from instep.sequencer import Sequencer
 
 __all__ = ["LOADS", "arriving", "floor", "main", "product"]
 
-GROUP_MESSAGES: Final = 250
+GROUP_MESSAGES: Final = 500
 """What comes together."""
 WINDOW: Final = 64
 """How far messages are shuffled."""

@@ -111,6 +111,7 @@ class MessageServer:
             answer = Answer(405, "method", "messages come by POST or WebSocket")
             return _refusal(answer, {"Allow": "POST"})
         limit_bytes = self._options.max_body_bytes
+        body: bytes | None
         try:
             stated_bytes = request.content_length or 0
             if request.content.total_bytes == stated_bytes <= limit_bytes:

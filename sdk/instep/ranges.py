@@ -52,7 +52,7 @@ class Ranges(msgspec.Struct, array_like=True):
     def of_numbers(cls, numbers: Iterable[int]) -> Ranges:
         """The set of these numbers, in any order."""
         ranges = cls()
-        ranges.add_sorted(sorted(numbers))
+        ranges.add_sorted(sorted(set(numbers)))
         return ranges
 
     @classmethod
@@ -148,12 +148,15 @@ class Ranges(msgspec.Struct, array_like=True):
         """Add rising numbers; the ones that follow each other cost one step together."""
         if not numbers:
             return
-        low = high = numbers[0]
-        _check(low, numbers[-1])
-        if numbers[-1] - low == len(numbers) - 1:
-            self.add_range(low, numbers[-1])
-            return
         lows, highs = self.lows, self.highs
+        low = high = numbers[0]
+        if numbers[-1] - low == len(numbers) - 1:
+            if highs and low == highs[-1] + 1:
+                highs[-1] = numbers[-1]
+            else:
+                self.add_range(low, numbers[-1])
+            return
+        _check(low, numbers[-1])
         for number in (*numbers, numbers[-1] + 2):
             if number <= high + 1:
                 high = number

@@ -87,30 +87,27 @@ class Ledger:
             return []
         accepted = list(map(new.__getitem__, rising))
         turn, size_bytes = first, self.held_bytes
-        while True:
-            if turn in new:
+        take = held.pop
+        # Our turn is not held, so it is among the new ones, or nothing is released.
+        while turn in new:
+            while turn in new:
                 turn += 1
-            elif turn in held:
-                size_bytes -= held.pop(turn).size_bytes
+            while (one := take(turn, None)) is not None:
+                size_bytes -= one.size_bytes
                 turn += 1
-            else:
-                break
         if turn > first:
             self.next_number = turn
             self.received.add_range(first, turn - 1)
             deliver += range(first, turn)
         count = bisect_left(rising, turn)
         if count < len(rising):
-            ahead = rising[count:]
-            self.received.add_sorted(ahead)
-            waiting = [
-                Held(m.number, m.digest, m.size_bytes, m.expires_at_us, now_us)
-                for m in accepted[count:]
-            ]
-            held.update(zip(ahead, waiting, strict=True))
-            size_bytes += sum([one.size_bytes for one in waiting])
-            for expiry in [(h.expires_at_us, h.number) for h in waiting if h.expires_at_us]:
-                heappush(self._expiries, expiry)
+            self.received.add_sorted(rising[count:])
+            for m in accepted[count:]:
+                number, size, deadline_us = m.number, m.size_bytes, m.expires_at_us
+                held[number] = Held(number, m.digest, size, deadline_us, now_us)
+                size_bytes += size
+                if deadline_us:
+                    heappush(self._expiries, (deadline_us, number))
             if len(self._expiries) > 2 * len(held) + 64:
                 self._index_expiries()
         self.held_bytes = size_bytes
