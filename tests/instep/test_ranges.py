@@ -161,3 +161,7 @@ def test_size_follows_the_gaps_and_not_the_numbers() -> None:
     gappy = Ranges.of_numbers(range(1, 2001, 2))
     assert len(gappy.lows) == 1000
     assert repr(gappy) == "<Ranges 1000 ranges>"
+
+
+def test_a_number_that_comes_twice_does_not_fill_the_gap_behind_it() -> None:
+    assert Ranges.of_numbers([3, 1, 1]) == Ranges.of((1, 1), (3, 3))

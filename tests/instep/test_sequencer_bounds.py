@@ -64,6 +64,23 @@ def test_a_million_messages_without_a_gap_leave_the_state_constant() -> None:
     assert state.received == Ranges.of((1, 1_000_000))
 
 
+def test_a_million_messages_with_gaps_leave_a_range_for_each() -> None:
+    sizes = []
+    for gaps in (100, 1000):
+        sequencer, stretch = Sequencer(), 1_000_000 // gaps
+        for start in range(1, 1_000_000, stretch):
+            sequencer.give_up(start, T0_US)
+            numbers = range(start + 1, start + stretch)
+            sequencer.receive([Numbered(number, b"digest", 1300) for number in numbers], T0_US)
+            committed(sequencer)
+        assert sequencer.next_number == 1_000_001
+        assert len(sequencer.durable.received.lows) == gaps
+        assert not sequencer.durable.held
+        sizes.append(size_bytes(sequencer))
+    few, many = sizes
+    assert 8 * few < many < 11 * few
+
+
 def test_state_grows_with_gaps_and_held_messages_only() -> None:
     sizes = []
     for gaps in (100, 1000):
