@@ -33,8 +33,7 @@ def test_an_answer_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -
 
         async def late(group: object) -> None:
             for call in calls:
-                if not call.answered.done():
-                    call.answered.set_result(None)
+                call.answer(durable=True)
             await asyncio.sleep(0.05)
             await commit(group)  # type: ignore[arg-type]
 
