@@ -57,9 +57,11 @@ class Sequencer(SequenceCore):
         """
         outcome = self._begin(now_us)
         ledger, stop, turn = self._ledger, self._stop(), self._ledger.next_number
-        after, numbers = turn + len(messages), [message.number for message in messages]
-        deadlines = [message.expires_at_us for message in messages if message.expires_at_us]
-        if messages and not ledger.passed.lows and min(deadlines, default=now_us + 1) > now_us:
+        after = turn + len(messages)
+        numbers = [message.number for message in messages if not message.expires_at_us]
+        if len(numbers) < len(messages):
+            numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+        if numbers and len(numbers) == len(messages) and not ledger.passed.lows:
             if not ledger.held and after <= stop and numbers == list(range(turn, after)):
                 # All in order, the common case: this is all that it costs.
                 outcome.accepted, outcome.deliver = list(messages), numbers
