@@ -25,7 +25,7 @@ from tests.instep.scripted import SILENT, ScriptedSource, info, records
 
 pytestmark = pytest.mark.asyncio
 
-LEASE_S = 0.6
+LEASE_S = 2.0
 
 
 def source() -> ScriptedSource:
