@@ -25,6 +25,14 @@ def test_a_seed_that_once_failed(seed: int) -> None:
     simulate(seed)
 
 
+@pytest.mark.xfail(strict=True, reason="an attempt that an outage interrupted sweeps too soon")
+def test_an_attempt_interrupted_by_an_outage_sweeps_what_was_stated_all_the_time() -> None:
+    """Three partitions in no order; the first record of the attempt is read, then 72 s of outage:
+    longer than the compaction delay, shorter than the tombstone retention.
+    """
+    simulate(4034)
+
+
 @pytest.mark.parametrize("seed", [59, 87])
 def test_records_after_a_provider_went_back_are_not_taken_for_known(seed: int) -> None:
     """In a log without offsets: a record was stated again, and what follows it then skipped."""
