@@ -26,7 +26,7 @@ def test_a_seed_that_once_failed(seed: int) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="an attempt that an outage interrupted sweeps too soon")
-def test_an_attempt_interrupted_by_an_outage_sweeps_what_was_stated_all_the_time() -> None:
+def test_an_attempt_interrupted_by_an_outage_keeps_what_was_stated_all_the_time() -> None:
     """Three partitions in no order; the first record of the attempt is read, then 72 s of outage:
     longer than the compaction delay, shorter than the tombstone retention.
     """
