@@ -124,9 +124,16 @@ async def test_connections_are_tuned_and_only_the_writer_may_write(tmp_path: Pat
         with engine.begin() as connection:
             return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
 
-    names = ("journal_mode", "synchronous", "cache_size", "wal_autocheckpoint", "query_only")
+    names = (
+        "journal_mode",
+        "synchronous",
+        "cache_size",
+        "page_size",
+        "wal_autocheckpoint",
+        "query_only",
+    )
     writer = Sqlite(options).writer()
-    assert ask(writer, *names) == ["wal", 2, -65536, 20_000, 0]
+    assert ask(writer, *names) == ["wal", 2, -65536, 8_192, 10_000, 0]
     reader = Sqlite(options).reader()
     assert ask(reader, "query_only", "cache_size") == [1, -16384]
     writer.dispose()
