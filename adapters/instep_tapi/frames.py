@@ -30,6 +30,7 @@ __all__ = [
     "split_exact",
     "split_fast",
     "split_liberal",
+    "utf8",
 ]
 
 Fields = dict[str, msgspec.Raw]
@@ -175,7 +176,7 @@ def split_exact(
     """
     try:
         if frames[0].startswith(b"["):
-            lists = [_exact_list.decode(_utf8(frame)) for frame in frames]
+            lists = [_exact_list.decode(utf8(frame)) for frame in frames]
             of = [one for items, one in zip(lists, frames, strict=True) for _ in items]
             return [item for items in lists for item in items], of
         if not frames[0].startswith(_BARE):
@@ -185,7 +186,7 @@ def split_exact(
         found: list[ExactLogRecord] = []
         for first in range(0, len(frames), step):
             run = frames[first : first + step]
-            found += _exact_list.decode(_utf8(b"".join((b"[", b",".join(run), b"]"))))
+            found += _exact_list.decode(utf8(b"".join((b"[", b",".join(run), b"]"))))
             if len(found) != first + len(run):
                 return None
     except (ValueError, RecursionError):
@@ -193,7 +194,7 @@ def split_exact(
     return found, frames
 
 
-def _utf8(text: bytes) -> bytes:
+def utf8(text: bytes) -> bytes:
     """Bodies stay bytes, and msgspec does not look into their texts. Raises `UnicodeError`."""
     if not text.isascii():
         text.decode()

@@ -27,6 +27,7 @@ from instep_tapi.frames import (
     split_exact,
     split_fast,
     split_liberal,
+    utf8,
 )
 from instep_tapi.headers import (
     check_text,
@@ -175,11 +176,9 @@ class Reader:
         return [times_us[stamp] for stamp in stamps]
 
     def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
-        if not frame.isascii():
-            frame.decode()  # bodies stay bytes, and msgspec does not look into their texts
         record = self._record
         records: list[Record] = []
-        for item in split_fast(frame):
+        for item in split_fast(utf8(frame)):
             header = item.log_record_header
             stamp = header.log_append_time_stamp
             if stamp != self._stamp:
