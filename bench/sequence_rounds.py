@@ -9,14 +9,13 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import msgspec
 
 from bench import inbox_floor, inbox_product
 from bench.report import Result
-from bench.rounds import Measured
+from bench.rounds import Measured, compared
 from bench.scenarios import SEQUENCE_RATIO_TARGET, SequenceScenario
 
 __all__ = ["measure_sequence"]
@@ -34,19 +33,7 @@ def measure_sequence(scenario: SequenceScenario, messages: int, rounds: int) -> 
         for side in sorted(_SIDES, reverse=bool(number % 2)):
             run = _over_http if scenario.senders else _in_memory
             rates[side].append(run(side, scenario, messages).records_per_s)
-    pairs = zip(rates["product"], rates["floor"], strict=True)
-    ratio = median(product / floor for product, floor in pairs)
-    return Measured(
-        scenario=scenario.name,
-        text=scenario.text,
-        records=messages,
-        rounds=rounds,
-        floor_records_per_s=round(median(rates["floor"])),
-        product_records_per_s=round(median(rates["product"])),
-        ratio=round(ratio, 3),
-        target=SEQUENCE_RATIO_TARGET,
-        met=ratio >= SEQUENCE_RATIO_TARGET,
-    )
+    return compared(scenario.name, scenario.text, messages, rates, SEQUENCE_RATIO_TARGET)
 
 
 def _in_memory(side: str, scenario: SequenceScenario, messages: int) -> Result:
