@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from instep.errors import ConfigurationError
+from instep.sink_options import read_sink_options
 from instep_spark.session import SparkOptions
 
 __all__ = ["SCHEMES", "DeltaOptions"]
@@ -80,31 +81,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
         what fits.
         """
-        known = cls.__struct_fields__
-        given = {key: value for key, value in options.items() if key != "kind"}
-        for key in given:
-            if key not in known:
-                raise ConfigurationError(
-                    f"unknown key {key!r}",
-                    where=where,
-                    hint=f"known keys: {', '.join(known)}",
-                    key=key,
-                    known=list(known),
-                )
-        if "url" not in given:
-            raise ConfigurationError(
-                "the key 'url' is missing",
-                where=where,
-                hint='for example url = "file:///var/lib/lake"',
-            )
-        try:
-            read = msgspec.convert(given, cls)
-        except msgspec.ValidationError as error:
-            text, _, at = str(error).partition(" - at `$.")
-            key = at.rstrip("`")
-            raise ConfigurationError(
-                f"the key {key!r} is not usable: {text}", where=where, key=key
-            ) from None
+        read = read_sink_options(options, cls, where, example="file:///var/lib/lake")
         _check(read, where)
         return read
 

@@ -12,6 +12,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from instep.errors import ConfigurationError
+from instep.sink_options import read_sink_options
 
 __all__ = ["Journal", "SqlOptions"]
 
@@ -88,31 +89,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
         what fits.
         """
-        known = cls.__struct_fields__
-        given = {key: value for key, value in options.items() if key != "kind"}
-        for key in given:
-            if key not in known:
-                raise ConfigurationError(
-                    f"unknown key {key!r}",
-                    where=where,
-                    hint=f"known keys: {', '.join(known)}",
-                    key=key,
-                    known=list(known),
-                )
-        if "url" not in given:
-            raise ConfigurationError(
-                "the key 'url' is missing",
-                where=where,
-                hint='for example url = "sqlite:///network.db"',
-            )
-        try:
-            read = msgspec.convert(given, cls)
-        except msgspec.ValidationError as error:
-            text, _, at = str(error).partition(" - at `$.")
-            key = at.rstrip("`")
-            raise ConfigurationError(
-                f"the key {key!r} is not usable: {text}", where=where, key=key
-            ) from None
+        read = read_sink_options(options, cls, where, example="sqlite:///network.db")
         check_url(read.url, where)
         place = read.place
         in_memory = place.get_backend_name() == "sqlite" and place.database in {
