@@ -56,8 +56,6 @@ from instep.transitions import Event, after
 
 __all__ = ["Alignment"]
 
-_US = 1_000_000
-
 
 class Alignment:
     """The alignment of one stream. The module says what it promises and how it is driven."""
@@ -192,6 +190,9 @@ class Alignment:
                 return None
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
+        if self._arrivals.hole(records, self.position, offsets):
+            self._arrived(Arrival.HOLE, records[0])
+            return None
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
         position = advanced(
@@ -273,8 +274,7 @@ class Alignment:
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
         self._consider(self.position, now_us)
-        unsaved_s = (self.lateness.known_to_us - self.position.known_to_us) / _US
-        if self.restless or unsaved_s > self.lateness.heartbeat_s:
+        if self.restless or self.lateness.heartbeat_due(self.position):
             return batch_of(self.stream, self.settings, self._advance())
         return None
 

@@ -12,7 +12,8 @@ it to the client to see it "in the first record received", ST-2.2 step 4):
 
 In a log that is cut off at its old end, and never compacted between, an offset that is left out is
 one that we missed (**hole**): each partition is looked at by itself, whenever its first record
-comes.
+comes. Where none of its records is known, only offset 0 shows that none is left out: no other
+partition can tell it, nor that this one has ended entities whose records are gone.
 
 Another is seen on the way: **another log**, where a record lies at or before the last committed
 offset of its partition and yet was appended after everything committed. No log can state that of
@@ -46,7 +47,7 @@ class Arrival(StrEnum):
     RESTARTED = "restarted"
     ANOTHER_LOG = "another log"
     HOLE = "records have left the log"
-    """It goes on behind records that a gapless log has lost before we came to them."""
+    """It goes on behind records that a gapless log may have lost before we came to them."""
     UNDECIDED = "undecided"
     """Rewound or restarted: it depends on whether an entity is stored from before this record."""
 
@@ -100,9 +101,11 @@ def watched(record: Statement) -> str:
 
 
 def is_hole(first: Statement, position: Position) -> bool:
-    """Whether a gapless log has lost something between our position and this record."""
-    committed = position.offsets.get(first.partition)
-    return committed is not None and first.offset > committed + 1
+    """Whether a gapless log may have lost something between what we know and this record."""
+    known = position.offsets.get(first.partition)
+    if known is None and position.reference.token is not None:
+        known = position.reference.offsets.get(first.partition)
+    return first.offset > (-1 if known is None else known) + 1
 
 
 class Arrivals:
@@ -139,6 +142,22 @@ class Arrivals:
     def settled(self) -> bool:
         """Whether every partition was heard and nothing is being delivered again."""
         return not self._unseen and not self._rewound
+
+    def hole(
+        self, records: Sequence[Statement], position: Position, offsets: dict[str, int]
+    ) -> bool:
+        """Whether a hole may lie before the first of these in a partition that was not heard in
+        this attempt. `offsets`: where the partitions stand after these records.
+        """
+        if not self._gapless or len(offsets) == len(position.offsets):
+            return False
+        first: dict[str, Statement] = {}
+        for record in records:
+            first.setdefault(record.partition, record)
+        return any(
+            is_hole(first[partition], position)
+            for partition in offsets.keys() - position.offsets.keys()
+        )
 
     def sift(
         self, records: Sequence[Statement], position: Position

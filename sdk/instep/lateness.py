@@ -32,11 +32,13 @@ class Lateness:
         stream = self._stream
         return zone(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
 
-    @property
-    def heartbeat_s(self) -> float:
-        """How old `known_to_us` may be in the store before it is worth a commit of its own."""
+    def heartbeat_due(self, position: Position) -> bool:
+        """Whether `known_to_us` is so old in the store that it is worth a commit of its own."""
         keeps_s = retention_s(self._stream)
-        return min(self._settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4)
+        longest_s = min(
+            self._settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4
+        )
+        return self.known_to_us - position.known_to_us > longest_s * _US
 
     def opened(self, now_us: int) -> None:
         """The stream is open: from now on it is attended to."""

@@ -128,8 +128,8 @@ def test_rule_11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token()
 def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
     stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
     position = Position(
-        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", origin=stream.origin,
-        attempt_started_at_us=T0_US, known_to_us=T0_US,
+        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets={"0": 0},
+        origin=stream.origin, attempt_started_at_us=T0_US, known_to_us=T0_US,
     )  # fmt: skip
     core = Alignment(stream, position)
     core.start(T0_US)
@@ -150,3 +150,22 @@ def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash(
     assert core.start(T0_US + 61 * US) is Start.LATEST
     core.opened(T0_US + 61 * US)
     assert not core.position.owes_baseline
+
+
+def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    position = Position(
+        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets={"1": 3},
+        origin=stream.origin, attempt_started_at_us=T0_US, known_to_us=T0_US,
+    )  # fmt: skip
+    core = Alignment(stream, position)
+    core.start(T0_US)
+    core.opened(T0_US)
+    # The partition that was heard has nothing new. Of this one, whatever was before 7 may be lost.
+    assert core.receive(Delivery([record(7)]), T0_US) is None
+    assert [type(effect) for effect in core.effects()] == [Reopen]
+    assert core.position == position
+    core.closed()
+    assert core.start(T0_US) is Start.LATEST
+    core.opened(T0_US)
+    assert core.receive(Delivery([record(8)]), T0_US) is not None

@@ -7,7 +7,7 @@ import pytest
 
 from instep import Position
 from instep.arrival import Arrival, Arrivals, classify
-from instep.position import Reference
+from instep.position import UNREACHABLE_OFFSET, Reference
 from tests.instep.scripted import record
 
 COMMITTED = [record(offset) for offset in range(3, 9)]
@@ -136,3 +136,29 @@ def test_each_partition_of_a_gapless_log_must_go_on_where_it_stood() -> None:
         assert arrivals.sift([first], position) == ([first], None)
         found = ([], (Arrival.HOLE, behind)) if gapless else ([behind], None)
         assert arrivals.sift([behind], position) == found
+
+
+@pytest.mark.parametrize(
+    ("known_before", "first", "hole"),
+    [
+        ({}, 0, False),  # The very first of its partition.
+        ({}, 1, True),
+        ({"1": 4}, 5, False),
+        ({"1": 4}, 6, True),  # Shown by the baseline, or lost since: who can say?
+        ({"1": UNREACHABLE_OFFSET}, 1, True),  # Known of another log.
+    ],
+)
+def test_a_partition_unheard_in_the_attempt_must_begin_where_nothing_can_be_missing(
+    known_before: dict[str, int], first: int, hole: bool
+) -> None:
+    another_log = UNREACHABLE_OFFSET in known_before.values()
+    reference = Reference(None if another_log else "t", offsets=known_before)
+    position = msgspec.structs.replace(after(), reference=reference)
+    new = msgspec.structs.replace(record(first, at_s=50), partition="1")
+    stand = position.offsets | {"1": first}
+    arrivals = Arrivals()
+    arrivals.opened(position, resumed=True, gapless=True)
+    assert arrivals.hole([record(9), new], position, stand) is hole
+    for resumed, gapless in ((False, True), (True, False)):
+        arrivals.opened(position, resumed=resumed, gapless=gapless)
+        assert not arrivals.hole([record(9), new], position, stand)
