@@ -7,6 +7,7 @@ content decides, since it is what is verified; a media type that says otherwise 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ _JSON = frozenset({"", "application/json", "application/octet-stream"})
 """Said by senders that do not know better: no statement about the form."""
 
 
+@lru_cache(maxsize=256)
 def media_form(content_type: str) -> Form | None:
     """The form that a Content-Type states; None where it states none.
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from instep.errors import ConfigurationError, InstepError, SourceError
-from instep.messages import ReceiptOutcome, Reception
+from instep.messages import Receipt, ReceiptOutcome, Reception
 from instep.received_orders import GapDetector, ReceivedOrdersError
 from instep.retry import Environment
 from instep.sequence_effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
 from instep.sequence_settings import SequencerSettings
 from instep.sequence_transitions import Refusal
+from instep_didcomm.answer import Answer
 from instep_didcomm.courier import Courier
 from instep_didcomm.directory import Directory
 from instep_didcomm.documents import Documents
@@ -29,7 +31,7 @@ from instep_didcomm.protocols import Protocols, sequence_scope
 from instep_didcomm.reading import Incoming, MessageReader
 from instep_didcomm.refusal import MessageRefusedError, status_of
 from instep_didcomm.sender import Sender
-from instep_didcomm.server import Answer, MessageServer
+from instep_didcomm.server import MessageServer
 from instep_didcomm.unpack import EnvelopeUnpacker
 
 __all__ = ["DidcommListener"]
@@ -90,6 +92,7 @@ class DidcommListener:
         self._ready: asyncio.Future[Sender] | None = None
         self._sender: Sender | None = None
         self._reception: Reception | None = None
+        self._taking: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
         """Messages not taken, by reason."""
 
@@ -173,30 +176,67 @@ class DidcommListener:
             self._ready = asyncio.get_running_loop().create_future()
         return self._ready
 
-    async def _take(self, raw: bytes, content_type: str) -> Answer:
+    def _take(self, raw: bytes, content_type: str, answer: Callable[[Answer], None]) -> None:
+        """Take a message: a plain one with a few calls and no task, any other with one."""
         assert self._reception is not None
+        incoming = None
         try:
-            incoming = await self._reader.read(raw, content_type)
-            return await self._receive(incoming, self._reception)
+            incoming = self._reader.read_plain(raw, content_type)
         except MessageRefusedError as error:
-            return self._refusal(error.status, error.reason, error.message)
-        except InstepError as error:
-            _log.debug("a message cannot be taken now: %s", error)
-            return self._refusal(503, error.code, "it cannot be kept now")
+            answer(self._refusal(error.status, error.reason, error.message))
+            return
+        if incoming is None or incoming.message is None or incoming.headers.received_orders:
+            task = asyncio.ensure_future(self._taken(raw, content_type, answer))
+            self._taking.add(task)
+            task.add_done_callback(self._taking.discard)
+            return
+        for kind in incoming.deviations:
+            self._reception.deviated(kind)
+        self._reception.submit(incoming.message, partial(self._receipt, incoming.headers, answer))
 
-    async def _receive(self, incoming: Incoming, reception: Reception) -> Answer:
+    def _receipt(
+        self, headers: Headers, answer: Callable[[Answer], None], receipt: Receipt | InstepError
+    ) -> None:
+        if isinstance(receipt, InstepError):
+            answer(self._unable(receipt))
+        elif receipt.outcome is ReceiptOutcome.REFUSED:
+            answer(self._not_received(receipt))
+        else:
+            self._remember(headers)
+            answer(_TAKEN)
+
+    async def _taken(self, raw: bytes, content_type: str, answer: Callable[[Answer], None]) -> None:
+        try:
+            said = await self._receive(await self._reader.read(raw, content_type))
+        except MessageRefusedError as error:
+            said = self._refusal(error.status, error.reason, error.message)
+        except InstepError as error:
+            said = self._unable(error)
+        except Exception:  # noqa: BLE001 - whoever waits is answered
+            _log.exception("a message could not be read for a reason of our own")
+            said = Answer(500, "internal", "it could not be read")
+        answer(said)
+
+    async def _receive(self, incoming: Incoming) -> Answer:
+        reception = self._reception
+        assert reception is not None
         for kind in incoming.deviations:
             reception.deviated(kind)
-        headers = incoming.headers
         if incoming.message is not None:
             receipt = await reception.receive(incoming.message)
             if receipt.outcome is ReceiptOutcome.REFUSED:
-                refusal = receipt.refusal or Refusal.UNPROCESSABLE
-                return self._refusal(status_of(refusal), refusal, f"the sequence: {refusal!s}")
-        if headers.sender:
-            self._remember(headers)
-            await self._heed(headers, reception)
+                return self._not_received(receipt)
+        self._remember(incoming.headers)
+        await self._heed(incoming.headers, reception)
         return _TAKEN
+
+    def _not_received(self, receipt: Receipt) -> Answer:
+        refusal = receipt.refusal or Refusal.UNPROCESSABLE
+        return self._refusal(status_of(refusal), refusal, f"the sequence: {refusal!s}")
+
+    def _unable(self, error: InstepError) -> Answer:
+        _log.debug("a message cannot be taken now: %s", error)
+        return self._refusal(503, error.code, "it cannot be kept now")
 
     def _refusal(self, status: int, code: str, detail: str) -> Answer:
         self.refused[code] += 1
@@ -206,29 +246,29 @@ class DidcommListener:
         return Answer(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _remember(self, headers: Headers) -> None:
-        if not headers.sender_order:
+        """Who takes part in a thread, and who asks what we have."""
+        if not headers.sender:
             return
-        parties = self._parties.setdefault(headers.thid, {})
-        self._parties.move_to_end(headers.thid)
-        if len(parties) < _MOST_PARTIES:
-            parties[headers.sender] = None
-        if len(self._parties) > _MOST_THREADS:
-            self._parties.popitem(last=False)
+        if headers.sender_order:
+            parties = self._parties.setdefault(headers.thid, {})
+            self._parties.move_to_end(headers.thid)
+            if len(parties) < _MOST_PARTIES:
+                parties[headers.sender] = None
+            if len(self._parties) > _MOST_THREADS:
+                self._parties.popitem(last=False)
+        if headers.please_ack and self._sender is not None and len(self._asked) < _MOST_ASKED:
+            self._asked.add((headers.thid, headers.sender))
+            self._wakes.set()
 
     async def _heed(self, headers: Headers, reception: Reception) -> None:
-        """What the sender says of our messages, and asks about its own."""
+        """What the sender says of our messages."""
         sender = self._sender
-        if sender is None:
-            return
-        if headers.received_orders:
+        if sender is not None and headers.sender and headers.received_orders:
             try:
                 await sender.reported(headers.thid, headers.sender, headers.received_orders)
             except ReceivedOrdersError as error:
                 reception.deviated("received-orders-wrong")
                 _log.info("received_orders of %.80s: %s", headers.sender, error)
-        if headers.please_ack and len(self._asked) < _MOST_ASKED:
-            self._asked.add((headers.thid, headers.sender))
-            self._wakes.set()
 
     async def _tell_who_asked(self, sender: Sender) -> None:
         while True:

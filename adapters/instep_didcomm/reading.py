@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from instep.messages import UNSEQUENCED, Message
-from instep_didcomm.envelope import Form, media_form
+from instep_didcomm.envelope import Form, form_of, media_form, parsed
 from instep_didcomm.headers import EMPTY, Headers, digest_of, read_headers
 from instep_didcomm.protocols import Protocols, message_scope, sequence_scope
 from instep_didcomm.refusal import MessageRefusedError, Reason
@@ -72,7 +72,16 @@ class MessageReader:
     async def read(self, raw: bytes, content_type: str = "") -> Incoming:
         """Read one transmission. Raises `MessageRefusedError` with the reason."""
         stated = media_form(content_type)
-        unpacked = await self._unpacker.unpack(raw)
+        return self._read(await self._unpacker.unpack(raw), stated)
+
+    def read_plain(self, raw: bytes, content_type: str = "") -> Incoming | None:
+        """The same where nothing has to be waited for: a plaintext; None for an envelope."""
+        stated, message = media_form(content_type), parsed(raw)
+        if form_of(message) is not Form.PLAIN:
+            return None
+        return self._read(Unpacked(raw=raw, message=message, form=Form.PLAIN), stated)
+
+    def _read(self, unpacked: Unpacked, stated: Form | None) -> Incoming:
         deviations: list[str] = []
         headers = read_headers(unpacked.message, deviations.append)
         if stated not in (None, unpacked.form):

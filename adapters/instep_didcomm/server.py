@@ -12,50 +12,36 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
-import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 from yarl import URL
 
 from instep.errors import SourceError
+from instep_didcomm.answer import Answer
 from instep_didcomm.options import Options
+from instep_didcomm.plain_post import Heads, PlainPosts, Post
 
-__all__ = ["Answer", "MessageServer"]
+__all__ = ["MessageServer"]
 
 _HEARTBEAT_S: Final = 30.0
 _SHUTDOWN_S: Final = 1.0
 _LINGER_S: Final = 1.0
-_PROBLEM: Final = "application/problem+json"
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What is answered to one message."""
-
-    status: int = 202
-    code: str = ""
-    """Why it is refused, for machines; empty where it is not."""
-    detail: str = ""
-    retry_after_s: int = 0
-
-
-Take = Callable[[bytes, str], Awaitable[Answer]]
-"""`take(body, content type)`: returns once what it answers is durable; does not raise."""
 
 
 class MessageServer:
     """One address that takes messages.
 
     Args:
-        take: Is given each message.
+        post: Is given each message.
         tls: The certificate to show; None for http.
     """
 
-    def __init__(self, options: Options, take: Take, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, options: Options, post: Post, tls: ssl.SSLContext | None) -> None:
         self._options = options
         self._url = URL(options.listen)
-        self._take = take
+        self._post = post
         self._tls = tls
         self._sockets: set[web.WebSocketResponse] = set()
         self._runner: web.ServerRunner | None = None
@@ -65,7 +51,7 @@ class MessageServer:
     async def start(self) -> None:
         """Listen. Raises `SourceError` where that is not possible."""
         options = self._options
-        gate = _Gate(self._handle, options)
+        gate = _Gate(self._handle, options, self._url.path, self._post)
         self._runner = web.ServerRunner(gate, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
         site = web.TCPSite(
@@ -104,12 +90,12 @@ class MessageServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != self._url.path:
-            return _refusal(Answer(404, "not-found", "no messages are taken at this path"))
+            return _response(Answer(404, "not-found", "no messages are taken at this path"))
         if request.method == "GET" and request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._converse(request)
         if request.method != "POST":
             answer = Answer(405, "method", "messages come by POST or WebSocket")
-            return _refusal(answer, {"Allow": "POST"})
+            return _response(answer, Allow="POST")
         limit_bytes = self._options.max_body_bytes
         body: bytes | None
         try:
@@ -128,9 +114,17 @@ class MessageServer:
             detail = f"me.res.storage.message_too_big: more than {limit_bytes:,} bytes"
             return _closing(Answer(413, "too-big", detail))
         answer = await self._take(body, request.headers.get("Content-Type", ""))
-        if answer.status == 202:
-            return web.Response(status=202)
-        return _refusal(answer)
+        return _response(answer)
+
+    async def _take(self, body: bytes, content_type: str) -> Answer:
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def tell(answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._post(body, content_type, tell)
+        return await answered
 
     async def _converse(self, request: web.BaseRequest) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(
@@ -153,17 +147,61 @@ class MessageServer:
 
 
 class _Gate(web.Server):
-    """Makes a guarded handler for each connection, and counts them."""
+    """Makes a protocol for each connection, and counts them: one for plain POSTs at first, and
+    aiohttp's handler, guarded, for what that hands over.
+    """
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], options: Options
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        options: Options,
+        path: str,
+        post: Post,
     ) -> None:
         super().__init__(handler)
         self.options = options
         self.open = 0
+        self._post = post
+        self._heads = Heads(path, options.max_body_bytes)
+        self._plain: set[PlainPosts] = set()
+        self._ending = False
+        self._none_left = asyncio.Event()
+        self._none_left.set()
 
-    def __call__(self) -> _Connection:
-        return _Connection(self)
+    def __call__(self) -> PlainPosts:  # type: ignore[override]
+        return PlainPosts(
+            self.options, self._heads, self._post, self._enter, self._leave, self._hand_over
+        )
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's
+        """Take nothing new; what was taken is answered in this time."""
+        self._ending = True
+        for connection in list(self._plain):
+            connection.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._none_left.wait()
+        for connection in list(self._plain):
+            connection.abort()
+        await super().shutdown(timeout)
+
+    def _enter(self, connection: PlainPosts) -> bool:
+        self.open += 1
+        self._plain.add(connection)
+        self._none_left.clear()
+        return not self._ending and self.open <= self.options.max_connections
+
+    def _leave(self, connection: PlainPosts) -> None:
+        self.open -= 1
+        self._plain.discard(connection)
+        if not self._plain:
+            self._none_left.set()
+
+    def _hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
+        handler = _Connection(self)
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+        handler.data_received(data)
 
 
 class _Connection(web.RequestHandler):
@@ -249,21 +287,14 @@ async def _body(request: web.BaseRequest, limit_bytes: int) -> bytes | None:
     return bytes(body)
 
 
-def _refusal(answer: Answer, headers: dict[str, str] | None = None) -> web.Response:
-    headers = dict(headers or {})
-    if answer.retry_after_s:
-        headers["Retry-After"] = str(answer.retry_after_s)
-    problem = {"title": answer.code, "status": answer.status, "detail": answer.detail}
+def _response(answer: Answer, **headers: str) -> web.Response:
     return web.Response(
-        status=answer.status,
-        body=msgspec.json.encode(problem),
-        content_type=_PROBLEM,
-        headers=headers,
+        status=answer.status, body=answer.body, headers={**answer.headers, **headers}
     )
 
 
 def _closing(answer: Answer) -> web.Response:
     """After this the connection ends: the rest of the body is not read."""
-    response = _refusal(answer)
+    response = _response(answer)
     response.force_close()
     return response

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from instep.errors import InstepError
 from instep.outbox import OutboxState
 from instep.ranges import Ranges
 from instep.received_orders import GapDetector
@@ -135,6 +136,12 @@ class Reception(Protocol):
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         """The same for messages that came together; one receipt each, in their order."""
+        ...
+
+    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+        """The same for one message, without a task that waits: `answer` is called once, maybe at
+        once, with the receipt, or with the error that ended the reception. It must not raise.
+        """
         ...
 
     async def cancel(self, scope: str, low: int, high: int) -> None:

@@ -105,7 +105,7 @@ class Receiver(Running):
                 address=self.address,
                 accepted=counts["accepted"],
                 duplicates=counts["duplicate"],
-                refused=counts["refused"],
+                refused=reception.refused,
                 commits=counts["commits"],
                 queued=reception.queued_messages,
                 delivered=deliverer.messages if deliverer else 0,

@@ -18,14 +18,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
-from instep.errors import SinkError
+from instep.errors import InstepError, SinkError
 from instep.message_store import MessageStore, StoredSequence
 from instep.messages import UNSEQUENCED, Listener, Message, OutboxStore, Receipt
 from instep.ranges import Ranges
 from instep.received_orders import GapDetector
 from instep.reception_effects import Effects
 from instep.reception_group import REFUSED, Entry, Group, Scope
-from instep.reception_queue import Act, Call, CallQueue, fail
+from instep.reception_queue import Act, Call, CallQueue, Submitted, fail
 from instep.retry import Environment, retrying
 from instep.sequence_state import SequencerState
 from instep.sequence_transitions import Refusal, SequenceRefusedError
@@ -73,7 +73,7 @@ class DurableReception:
         """When the store has to be asked which sequences are due; None: when told."""
         self._deviations: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        """Messages by the outcome of their receipt, and commits, since the start."""
+        """Messages by what became of them in a commit, and commits, since the start."""
         self.deviations: Counter[str] = Counter()
         """Departures of the peers since the start: kind → count."""
         self.last_error = ""
@@ -89,6 +89,11 @@ class DurableReception:
         return self._store
 
     @property
+    def refused(self) -> int:
+        """Messages refused since the start: by their sequence, for want of room, or as too late."""
+        return self.counts["refused"] + self._queue.refused
+
+    @property
     def queued_messages(self) -> int:
         """Messages that wait for their commit."""
         return self._queue.messages
@@ -102,10 +107,11 @@ class DurableReception:
         call = Call([Entry.of(message) for message in messages])
         durable = not messages or await self._queue.put(call)
         full = REFUSED[Refusal.FULL]
-        receipts = [(durable and entry.receipt) or full for entry in call.entries]
-        for receipt in receipts:
-            self.counts[receipt.outcome.value] += 1
-        return receipts
+        return [(durable and entry.receipt) or full for entry in call.entries]
+
+    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+        if not self._queue.offer(Submitted(Entry.of(message), answer)):
+            answer(REFUSED[Refusal.FULL])
 
     async def cancel(self, scope: str, low: int, high: int) -> None:
         await self._request(scope, lambda s, now_us: s.cancel(low, high, now_us))
@@ -207,11 +213,20 @@ class DurableReception:
                 self.last_error = ""
                 if group is not None:
                     self._follow(group)
+        self.counts.update(
+            [
+                entry.receipt.outcome
+                for call in calls
+                if not call.over
+                for entry in call.entries
+                if entry.receipt is not None
+            ]
+        )
         for call in calls:
             call.answer(durable=True)
 
     async def _committed(self, calls: list[Call]) -> Group | None:
-        calls = [call for call in calls if not call.answered.done()]
+        calls = [call for call in calls if not call.over]
         now_us = self._now_us()
         due: list[str] = []
         if self._due_us is not None and self._due_us <= now_us:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from instep.message_store import MessageGroup, SequenceChange
+from instep.message_store import MessageGroup
 from instep.messages import Message
 from instep_sql.dialect import Dialect
 from instep_sql.options import SqlOptions
 from instep_sql.rows import insert_rows, row_values
 from instep_sql.sequences import clean
 
-__all__ = ["FAILED", "HELD", "WAITING", "Trimmer", "change_inbox", "deliver_waiting", "seen"]
+__all__ = [
+    "FAILED",
+    "HELD",
+    "WAITING",
+    "Trimmer",
+    "change_inbox",
+    "deliver_waiting",
+    "messages_of",
+    "seen",
+]
 
 HELD: Final = 0
 """Behind a gap."""
@@ -65,36 +74,40 @@ def change_inbox(
     connection: Connection, dialect: Dialect, group: MessageGroup, numbers: dict[str, int]
 ) -> None:
     """Forget, keep, release, in this order, for all scopes of a group; `numbers`: scope → row."""
-    changes = [(numbers[change.scope], change) for change in group.changes]
-
-    def each(rows: Callable[[int, SequenceChange], Iterable[tuple[Any, ...]]]) -> list[Any]:
-        return list(chain.from_iterable(rows(no, change) for no, change in changes))
-
-    dialect.many(connection, _FORGET, each(lambda no, c: ((no, *told) for told in c.forget)))
     now_us, handled = group.now_us, group.handled
-    # What was held and what comes with it have to be put in order, and the store does that.
-    ordered = {no for no, change in changes if handled or change.release_held}
-    kept = each(lambda no, c: (_kept(no, e, HELD, m, now_us) for e, m in c.keep))
-    kept += each(
-        lambda no, c: (
-            (_kept(no, e, WAITING, m, now_us) for e, m in c.release) if no in ordered else ()
-        )
-    )
-    if handled:
-        kept += each(lambda no, c: (_kept(no, 0, WAITING, m, now_us) for m in c.passed))
+    forgotten, kept, released, delivered, passed = [], [], [], [], []
+    ordered: list[int] = []
+    for change in group.changes:
+        no = numbers[change.scope]
+        forgotten += [(no, *told) for told in change.forget]
+        kept += [_kept(no, epoch, HELD, message, now_us) for epoch, message in change.keep]
+        released += [(no, *told) for told in change.release_held]
+        if handled or change.release_held:
+            # What was held and what comes with it has to be put in order, and the store does that.
+            ordered.append(no)
+            kept += [
+                _kept(no, epoch, WAITING, message, now_us) for epoch, message in change.release
+            ]
+        else:
+            delivered += [_delivered(no, message, now_us) for _, message in change.release]
+        if change.passed:
+            passed += [(no, _digest(message), now_us) for message in change.passed]
+            if handled:
+                kept += [_kept(no, 0, WAITING, message, now_us) for message in change.passed]
+            else:
+                delivered += [_delivered(no, message, now_us) for message in change.passed]
+    dialect.many(connection, _FORGET, forgotten)
     insert_rows(connection, _INTO_INBOX, kept)
-    dialect.many(connection, _RELEASE, each(lambda no, c: ((no, *t) for t in c.release_held)))
+    dialect.many(connection, _RELEASE, released)
     if not handled:
-        _deliver(connection, dialect, sorted(ordered), now_us)
-        direct = each(
-            lambda no, c: (
-                _delivered(no, m, now_us)
-                for m in chain((m for _, m in c.release if no not in ordered), c.passed)
-            )
-        )
-        insert_rows(connection, _INTO_MESSAGE, direct)
-    passed = each(lambda no, c: ((no, _digest(m), now_us) for m in c.passed))
+        _deliver(connection, dialect, ordered, now_us)
+        insert_rows(connection, _INTO_MESSAGE, delivered)
     insert_rows(connection, _INTO_SEEN, passed, "ON CONFLICT (sequence_no, digest) DO NOTHING")
+
+
+def messages_of(group: MessageGroup) -> int:
+    """How many messages a group brings."""
+    return sum([len(c.keep) + len(c.release) + len(c.passed) for c in group.changes])
 
 
 def deliver_waiting(connection: Connection, dialect: Dialect, no: int, now_us: int) -> None:
@@ -127,34 +140,50 @@ class Trimmer:
     """Removes what is over the retention, a bounded piece a commit, yet faster than it grows."""
 
     def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
-        self._dialect = dialect
-        self._options = options
-
-    def trim(self, connection: Connection, messages: int, now_us: int) -> None:
-        options = self._options
-        tables = (
-            (
-                "instep_message",
-                "delivered_at_us",
-                options.messages_retention_records,
-                options.messages_retention_s,
-            ),
-            ("instep_seen", "seen_at_us", options.dedup_max_records, options.dedup_retention_s),
+        self._seen = _Retention(
+            dialect,
+            "instep_seen",
+            "seen_at_us",
+            options.dedup_max_records,
+            options.dedup_retention_s,
         )
-        for table, time, keep, age_s in tables:
-            limit = 2 * messages + _TRIM_RECORDS
-            if keep is not None:
-                over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608 — constants only
-                self._remove(connection, table, over, limit=limit, keep=keep)
-            if age_s is not None:
-                over = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
-                before_us = now_us - int(age_s * 1_000_000)
-                self._remove(connection, table, over, limit=limit, before_us=before_us)
+        self._messages = _Retention(
+            dialect,
+            "instep_message",
+            "delivered_at_us",
+            options.messages_retention_records,
+            options.messages_retention_s,
+        )
 
-    def _remove(self, connection: Connection, table: str, over: str, **values: int) -> None:
-        picked = f"SELECT id FROM {table} WHERE {over} ORDER BY id LIMIT :limit"  # noqa: S608
-        statement = f"DELETE FROM {table} WHERE id IN ({picked} {self._dialect.unlocked})"  # noqa: S608
-        connection.execute(text(statement), values)
+    def trim(self, connection: Connection, group: MessageGroup) -> None:
+        """After a group was written."""
+        passed = sum([len(change.passed) for change in group.changes])
+        if passed:
+            self._seen.trim(connection, passed, group.now_us)
+        self._messages.trim(connection, messages_of(group), group.now_us)
+
+
+class _Retention:
+    """How much of one table is kept."""
+
+    def __init__(
+        self, dialect: Dialect, table: str, time: str, keep: int | None, age_s: float | None
+    ) -> None:
+        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
+        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.unlocked})"  # noqa: S608
+        over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
+        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
+        self._over, self._old = text(delete.format(over)), text(delete.format(old))
+        self._keep = keep
+        self._age_us = None if age_s is None else int(age_s * 1_000_000)
+
+    def trim(self, connection: Connection, new: int, now_us: int) -> None:
+        """After so many rows were added."""
+        limit = 2 * new + _TRIM_RECORDS
+        if self._keep is not None:
+            connection.execute(self._over, {"limit": limit, "keep": self._keep})
+        if self._age_us is not None:
+            connection.execute(self._old, {"limit": limit, "before_us": now_us - self._age_us})
 
 
 def _deliver(connection: Connection, dialect: Dialect, numbers: Sequence[int], now_us: int) -> None:

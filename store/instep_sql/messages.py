@@ -92,7 +92,7 @@ class SqlMessages:
         """See `MessageStore`."""
         place, mark = self._place, self._marks.getrandbits(62)
         no, _ = place
-        messages = sum(len(c.keep) + len(c.release) + len(c.passed) for c in group.changes)
+        scopes = [change.scope for change in group.changes]
 
         def work(connection: Connection) -> dict[str, int]:
             sequences.fence(
@@ -100,15 +100,15 @@ class SqlMessages:
                 self._dialect,
                 place,
                 mark=mark,
-                messages=messages,
+                messages=inbox.messages_of(group),
                 now_us=group.now_us,
             )
             sequences.write(connection, no, group)
-            numbers = self._known_numbers(connection, {c.scope for c in group.changes})
+            numbers = self._known_numbers(connection, scopes)
             inbox.change_inbox(connection, self._dialect, group, numbers)
             if group.deviations:
                 streams.count_deviations(connection, no, group.deviations)
-            self._trimmer.trim(connection, messages, group.now_us)
+            self._trimmer.trim(connection, group)
             return numbers
 
         numbers = await self._database.run(

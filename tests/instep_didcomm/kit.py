@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from instep.errors import InstepError
 from instep.messages import Message, OutboxStore, Receipt, ReceiptOutcome
 from instep.outbox import OutboxState
 from instep.ranges import Ranges
@@ -98,6 +99,7 @@ class MemoryReception:
         self.effects: list[tuple[str, SequenceEffect]] = []
         self.seen: set[tuple[str, str]] = set()
         self.full = False
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def _sequencer(self, scope: str) -> Sequencer:
         return self.sequencers.setdefault(scope, Sequencer(self.settings))
@@ -131,6 +133,14 @@ class MemoryReception:
         if outcome.duplicates:
             return Receipt(ReceiptOutcome.DUPLICATE, deviation=bool(outcome.deviations))
         return Receipt(ReceiptOutcome.ACCEPTED)
+
+    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+        async def received() -> None:
+            answer(await self.receive(message))
+
+        task = asyncio.ensure_future(received())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         return [await self.receive(message) for message in messages]
