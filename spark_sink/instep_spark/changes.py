@@ -4,7 +4,7 @@ reference.
 `changes` is append-only. Its rows are the records of a stream in the order of commit, and control
 rows between them, which tell what no record says: that an attempt was opened, that its sweep is
 due, that the position moved alone. Whoever reads the rows of one consumer and stream by `ordinal`
-can decide all that the SQL store decides (DESIGN 3).
+can decide all that the SQL store decides.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FactKind(StrEnum):
     STREAM = "STREAM"
     """`body` is the stream as its provider declares it (`StreamInfo` as JSON); the newest holds."""
     DEVIATION = "DEVIATION"
-    """The provider did `name` `count` times more (DESIGN 3, rule 10)."""
+    """The provider did `name` `count` times more (rule 10)."""
     RELEASE = "RELEASE"
     """Somebody let the held sweep of attempt `count` go on (rule 6)."""
 
@@ -151,7 +151,7 @@ QUARANTINE: Final = (
     ),
     Column("raw", pa.binary(), "the bytes as received"),
 )
-"""The columns of `quarantine` (DESIGN 3, rule 11)."""
+"""The columns of `quarantine` (rule 11)."""
 
 FACTS: Final = (
     Column("consumer", pa.string(), "name of the consumer"),

@@ -1,7 +1,7 @@
 """What current state follows from `changes`, as SQL that DataFusion and Spark both read.
 
 The pipeline on Spark keeps `entities` for everybody; here are the few questions of the alignment
-that cannot wait for it (DESIGN 3, rules 2, 3 and 6).
+that cannot wait for it (rules 2, 3 and 6).
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long the table keeps the log of its versions: a reader may be away for that long."""
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
+    quarantine_max_bytes: _Positive = 256 << 20
+    """Their bytes as received, likewise."""
 
     def __repr__(self) -> str:
         return f"DeltaOptions({self.url!r}, writer={self.writer!r})"

@@ -1,11 +1,13 @@
-"""Records that could not be read, kept with their bytes in a table of their own (DESIGN 3,
-rule 11).
-"""
+"""Records that could not be read, kept with their bytes in a table of their own (rule 11)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.errors import StoreUnavailableError
 from instep.records import Unreadable
@@ -16,8 +18,17 @@ from instep_spark.writer import Writer
 __all__ = ["Quarantine"]
 
 _KEPT: Final = """
-    SELECT digest FROM {{quarantine}} WHERE consumer = {consumer} AND stream = {stream}
+    SELECT digest, raw FROM {{quarantine}}
+    WHERE consumer = {consumer} AND stream = {stream}
 """
+
+
+class _Kept(msgspec.Struct):
+    """What a stream has in quarantine."""
+
+    records: int
+    size_bytes: int
+    digests: set[str | None]
 
 
 class Quarantine:
@@ -27,34 +38,46 @@ class Quarantine:
         self._writer = writer
         self._options = options
         self._consumer = consumer
-        self._kept: dict[str, list[str | None]] = {}
+        self._kept: dict[str, _Kept] = {}
 
     def keep(self, stream: str, unreadable: Sequence[Unreadable], now_us: int) -> None:
         """Add records. Raises `StoreUnavailableError` where the quarantine is full."""
         if not unreadable:
             return
-        kept = self._digests(stream)
+        kept = self._of(stream)
         new = {digest(one) or index: one for index, one in enumerate(unreadable)}
-        new = {name: one for name, one in new.items() if name not in kept}
+        new = {name: one for name, one in new.items() if name not in kept.digests}
         if not new:
             return
-        limit = self._options.quarantine_max_records
-        if len(kept) + len(new) > limit:
-            raise StoreUnavailableError(
-                f"the quarantine of the stream is full ({limit:,} records)",
-                where=self._options.location("quarantine"),
-                hint="look at it with `instep quarantine list`, drop what is not needed, or raise "
-                "quarantine_max_records",
-                limit_records=limit,
-            )
+        records = kept.records + len(new)
+        size_bytes = kept.size_bytes + sum(len(one.raw) for one in new.values())
+        self._refuse_beyond_limits(records, size_bytes)
         rows = quarantine_rows(self._consumer, list(new.values()), now_us)
         self._writer.append("quarantine", rows)
-        kept += rows["digest"].to_pylist()
+        kept.records, kept.size_bytes = records, size_bytes
+        kept.digests.update(rows["digest"].to_pylist())
 
-    def _digests(self, stream: str) -> list[str | None]:
+    def _refuse_beyond_limits(self, records: int, size_bytes: int) -> None:
+        options = self._options
+        limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
+        if records > limit_records or size_bytes > limit_bytes:
+            raise StoreUnavailableError(
+                f"the quarantine of the stream is full ({limit_records:,} records or "
+                f"{limit_bytes:,} bytes)",
+                where=options.location("quarantine"),
+                hint="look at it with `instep quarantine list`, and raise quarantine_max_records "
+                "or quarantine_max_bytes",
+                limit_records=limit_records,
+                limit_bytes=limit_bytes,
+            )
+
+    def _of(self, stream: str) -> _Kept:
         found = self._kept.get(stream)
         if found is None:
             text = self._writer.text
             query = _KEPT.format(consumer=text(self._consumer), stream=text(stream))
-            found = self._kept[stream] = self._writer.query(query)["digest"].to_pylist()
+            rows = self._writer.query(query)
+            size_bytes = pc.sum(pc.binary_length(rows["raw"].cast(pa.binary()))).as_py() or 0
+            digests = set(rows["digest"].to_pylist())
+            found = self._kept[stream] = _Kept(len(rows), size_bytes, digests)
         return found

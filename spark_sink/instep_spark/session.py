@@ -24,12 +24,24 @@ from instep_spark.jar import installed_jar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkOptions", "forget_dead_session", "is_running", "java_version", "open_session"]
+__all__ = [
+    "SparkOptions",
+    "forget_dead_session",
+    "is_gone",
+    "is_running",
+    "java_version",
+    "open_session",
+]
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JAVA: Final = (17, 21)
 """What Spark 4.0 runs on (https://spark.apache.org/docs/4.0.0/)."""
+_GONE: Final = re.compile(
+    r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
+    r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|stopped SparkContext"
+    r"|while (sending|receiving)|Broken pipe|trying to connect to the Java server"
+)
 _WAYS_OUT: Final = (
     'name the jar: spark.jars = ["/path/delta-spark_2.13-4.0.1.jar", "…/delta-storage-4.0.1.jar"]; '
     'or install a provider of it: pip install "jsoniq==3.0.2"; or let Maven reach a repository: '
@@ -192,6 +204,14 @@ def is_running() -> bool:
     from pyspark import SparkContext  # noqa: PLC0415 — half a second to import
 
     return SparkContext._active_spark_context is not None  # noqa: SLF001
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether an error says that the JVM or the server of a session is no more.
+
+    Py4J, gRPC and Spark each have words of their own for it.
+    """
+    return isinstance(error, (ConnectionError, EOFError)) or bool(_GONE.search(str(error)))
 
 
 def forget_dead_session() -> None:

@@ -23,7 +23,7 @@ from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, ddl
 from instep_spark.options import DeltaOptions
 from instep_spark.rust import as_sink_error
-from instep_spark.session import forget_dead_session, is_running, open_session
+from instep_spark.session import forget_dead_session, is_gone, is_running, open_session
 from instep_spark.writer import Conflict, Transaction, check_table, properties
 
 __all__ = ["SparkWriter"]
@@ -32,11 +32,6 @@ _ARROW_RECORDS: Final = 10_000
 """Up to here rows go to Spark as Arrow; more are faster by way of a Parquet file."""
 _CONFLICT: Final = re.compile(
     r"Concurrent\w*Exception|DELTA_CONCURRENT|MetadataChangedException|ProtocolChangedException"
-)
-_GONE: Final = re.compile(
-    r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
-    r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|stopped SparkContext"
-    r"|while (sending|receiving)|Broken pipe|trying to connect to the Java server"
 )
 _NONE: Final = re.compile(
     r"DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|TABLE_OR_VIEW_NOT_FOUND"
@@ -193,7 +188,7 @@ class SparkWriter:
         if isinstance(error, (SinkError, ConfigurationError)):
             return error
         where, told = self._options.url, str(error)
-        if _GONE.search(told) or isinstance(error, (ConnectionError, EOFError)):
+        if is_gone(error):
             if self._given is None:
                 self._session = None
                 forget_dead_session()

@@ -1,215 +1,157 @@
-"""Kills `instep run` into a lake with SIGKILL, round after round, while the provider storms; with
-the Spark writer its JVM, too.
+"""Kills what makes a lake with SIGKILL, round after round, while the provider storms, loses changes
+and loses its log: `instep run`, `instep lake run`, their JVMs, and Spark's own servers.
 
-After each round, from what another engine reads of `changes`: rows are dense, none is there twice,
-and the position covers no record that is not a row. At the end what the rows say is what the
-provider states.
+After each round, from what another engine than Spark reads of `changes`: rows are dense, none is
+there twice, and the position covers no record that is not a row. At the end every record that the
+provider stated is a row once, `entities` is what it states, and `entity_history` replayed to many
+moments is what it stated then.
 
-Run by hand for many rounds: `python -m tests.crash.lake --rounds 50`.
+Run by hand for many rounds: `python -m tests.crash.lake --rounds 50 --mode rust --mode spark`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import msgspec
-from deltalake import DeltaTable
-from rich.progress import track
+from tests.crash.lake_checks import (
+    check_round,
+    compare_entities,
+    compare_history,
+    compare_rows,
+    table,
+)
+from tests.crash.lake_processes import LAKE, MODES, RETURN_S, Mode, Processes, processes
+from tests.crash.lake_witness import Witness, witness
+from tests.crash.site import Report, Site, site
 
-from instep import Position
-from tests.crash.site import INSTEP, Report, Site, site
-
-CONFIG = """
-[[consumers]]
-name = "crash"
-[consumers.source]
-kind = "tapi"
-endpoints = ["{url}"]
-[consumers.sink]
-kind = "delta"
-url = "{lake}"
-writer = "{writer}"
-commit_interval_s = {interval_s}
-compact_every_commits = 10
-{spark}
-[consumers.settings]
-reconnect_initial_s = 0.05
-reconnect_max_s = 1.0
-[consumers.settings.alignment]
-quiet_s = 0.5
-"""
-SPARK = """
-spark = { master = "local[1]", config = { "spark.sql.shuffle.partitions" = "1" } }
-"""
-RECORDS = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
+KEEP_ALL = ("--compaction-delay", "12h", "--tombstone-retention", "24h")
+"""What is compacted away while nobody looks, no history can tell."""
+ALARMS = 60
+REWIND_RECORDS = 20
 
 
-@contextmanager
-def running(here: Site, writer: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    config = here.folder / "instep.toml"
-    config.write_text(
-        CONFIG.format(
-            url=here.url,
-            lake=here.store,
-            writer=writer,
-            interval_s=0.05 if writer == "rust" else 0.5,
-            spark=SPARK if writer == "spark" else "",
-        )
-    )
-    with (here.folder / "stderr").open("ab") as stderr:
-        process = subprocess.Popen(
-            [*INSTEP, "run", str(config), "--format", "jsonl", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=os.environ | {"PYTHONASYNCIODEBUG": ""},
-        )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def landed(lake: str) -> list[dict[str, Any]]:
-    """All rows of `changes`, as delta-rs reads them, in order."""
-    if not DeltaTable.is_deltatable(f"{lake}/changes"):
-        return []
-    rows = DeltaTable(f"{lake}/changes").to_pyarrow_table().sort_by("ordinal")
-    found: list[dict[str, Any]] = rows.to_pylist()
-    return found
-
-
-def check(here: Site, report: Report) -> dict[tuple[str, str], dict[str, Any]]:
-    """Hold the rows against themselves and the truth; the newest row of each entity."""
-    rows = landed(here.store)
-    truth = here.truth()
-    last = {row["stream"]: row for row in rows}
-    at = f"round {report.rounds}"
-    for stream, row in last.items():
-        own = [one for one in rows if one["stream"] == stream]
-        if [one["ordinal"] for one in own] != list(range(1, len(own) + 1)):
-            report.ahead.append(f"{at}: {stream}: the ordinals are not dense")
-        if row["position"] is None:
-            report.ahead.append(f"{at}: {stream}: the last row has no position")
-    names = ("stream", "attempt", "partition", "record_offset", "key", "kind", "token", "body")
-    copies = Counter(tuple(row[name] for name in names) for row in rows if row["kind"] in RECORDS)
-    report.ahead += [f"{at}: {row[4]} {times} times" for row, times in copies.items() if times > 1]
-    positions = {
-        stream: msgspec.json.decode(row["position"], type=Position) for stream, row in last.items()
-    }
-    newest = {(row["stream"], row["key"]): row for row in rows if row["kind"] in RECORDS}
-    for (stream, key), stated in truth.items():
-        position = positions.get(stream)
-        if position is None or stated.appended_at_us >= position.appended_at_us:
-            continue
-        held = newest.get((stream, key))
-        if held is None or held["token"] != stated.token:
-            report.ahead.append(f"{at}: {stream} {key}: {held and held['token']} for {stated}")
-    for stream, position in positions.items():
-        count = sum(row["stream"] == stream and row["kind"] in RECORDS for row in rows)
-        # A record that came again is counted by the position and is no second row.
-        if not 0 <= position.records - count <= report.rounds + 1:
-            report.ahead.append(f"{at}: {stream}: {count} rows of {position.records} records")
-        if position.attempt > 1:
-            report.needless_attempts.append(f"{at}: {stream}: attempt {position.attempt}")
-    report.committed_records = sum(position.records for position in positions.values())
-    return newest
-
-
-def compare(here: Site, newest: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
-    """Entity by entity, with the storm over."""
-    truth = here.truth()
-    held = {place: row for place, row in newest.items() if not row["ends"]}
-    found = [f"phantom {place}" for place in held.keys() - truth.keys()]
-    found += [f"missing {place}" for place in truth.keys() - held.keys()]
-    found += [
-        f"stale {place}"
-        for place in truth.keys() & held.keys()
-        if json.loads(held[place]["body"]) != truth[place].body
-    ]
-    return found
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started, on Linux."""
-    with suppress(OSError):
-        return [
-            int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ] + [
-            int(one)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            if task.name != str(pid)
-            for one in (task / "children").read_text().split()
-        ]
-    return []
-
-
-def rounds(count: int, *, writer: str, seed: int, storm_per_s: float, show: bool = False) -> Report:
-    """Run and kill `count` times; then let it align and compare."""
+def rounds(count: int, *, mode: Mode, seed: int, storm_per_s: float, show: bool = False) -> Report:
+    """Kill `count` times; then let it align and compare."""
     rng = random.Random(seed)
     report = Report()
-    options = ("--seed", str(seed), "--storm", str(storm_per_s), "--alarms", "50")
+    killed: Counter[str] = Counter()
+    forgets = 0
+    options = ("--seed", str(seed), "--alarms", str(ALARMS), *KEEP_ALL)
     with tempfile.TemporaryDirectory(prefix="instep-lake-") as name:
         lake = (Path(name) / "lake").as_uri()
-        with site(lake, *options) as here:
-            for number in track(range(count), f"killing, {writer}", disable=not show):
+        with (
+            site(lake, *options) as here,
+            witness(here.url) as seen,
+            processes(here, mode) as those,
+        ):
+            here.command("faults", rewind_records=REWIND_RECORDS)
+            here.command("storm", changes_per_s=storm_per_s)
+            for number in range(count):
                 report.rounds = number + 1
-                with running(here, writer) as consumer:
-                    assert consumer.stdout is not None
-                    if rng.random() < 0.8 or writer == "spark":
-                        consumer.stdout.readline()
-                    time.sleep(rng.uniform(0.0, 0.8 if writer == "rust" else 8.0))
-                    if writer == "spark" and number % 2:
-                        # The consumer itself goes on, with a new JVM.
-                        for child in children(consumer.pid):
-                            with suppress(ProcessLookupError):
-                                os.kill(child, signal.SIGKILL)
-                        before = len(landed(lake))
-                        until_s = time.monotonic() + 90
-                        while len(landed(lake)) <= before and time.monotonic() < until_s:
-                            time.sleep(0.5)
-                        if len(landed(lake)) <= before:
-                            report.differences.append("no row came after the JVM was killed")
-                check(here, report)
+                those.ensure()
+                victim = rng.choice(sorted(those.victims))
+                if rng.random() < 0.8 and not those.moves(victim):
+                    report.differences.append(f"{victim} did not come back: {those.told()}")
+                time.sleep(rng.uniform(0.0, 1.0))
+                those.mark(victim)
+                those.victims[victim]()
+                killed[victim] += 1
+                if show:
+                    print(f"{time.strftime('%X')} {mode} {number + 1}: {victim}", flush=True)
+                check_round(here, report, 1 + forgets)
                 if report.faults:
                     break
+                trouble(here, rng)
+                if number % 10 == 5:
+                    forgets += 1
+                    report.differences += lose_log(here, seen, those, rng, forgets, storm_per_s)
+            for stream in seen.said:
+                here.command("recover", stream=stream)
             here.command("storm", changes_per_s=0)
-            with running(here, writer, "--until-aligned") as consumer:
-                consumer.communicate(timeout=180)
-            newest = check(here, report)
-            if consumer.returncode != 0:
-                told = (here.folder / "stderr").read_text()
-                report.differences.append(f"the last run failed: {told[-2_000:]}")
-            report.differences += compare(here, newest)
+            seen.settle()
+            those.ensure()
+            report.differences += those.stop()
+            report.differences += filter(
+                None,
+                [those.finish("run", "--until-aligned"), those.finish(*LAKE, "--once")],
+            )
+            check_round(here, report, 1 + forgets)
+            report.differences += compare_rows(here, seen)
+            report.differences += compare_entities(here)
+            report.differences += compare_history(here, seen, rng)
+    if show:
+        print(f"killed: {dict(killed)}; logs lost: {forgets}", flush=True)
     return report
+
+
+def trouble(here: Site, rng: random.Random) -> None:
+    """Connections are cut, or a stream does not hear of what happens for a while (ST-1.2)."""
+    here.command("drop")
+    if rng.random() < 0.3:
+        stream = rng.choice(("alarms", "network"))
+        here.command("lose", stream=stream)
+        time.sleep(0.3)
+        here.command("recover", stream=stream)
+
+
+def lose_log(
+    here: Site,
+    seen: Witness,
+    those: Processes,
+    rng: random.Random,
+    forgets: int,
+    storm_per_s: float,
+) -> list[str]:
+    """Let all be landed; then some alarms vanish together with the log, and nothing says so."""
+    here.command("storm", changes_per_s=0)
+    seen.settle()
+    deadline_s = time.monotonic() + RETURN_S
+    while any(line.startswith("no row") for line in compare_rows(here, seen)):
+        if time.monotonic() > deadline_s:
+            return [f"not all is landed: {those.told()}"]
+        those.ensure()
+        time.sleep(0.3)
+    here.command("lose", stream="alarms")
+    alarms = sorted(key for stream, key in here.truth() if stream == "alarms")
+    gone = rng.sample(alarms, min(3, len(alarms)))
+    begin_us = time.time_ns() // 1_000
+    for key in gone:
+        here.command("clear", key=key)
+    here.command("forget")
+    here.command("drop")
+    while (
+        len([1 for row in table(here.store, "changes", "attempt") if row["attempt"] > forgets]) < 1
+    ):
+        if time.monotonic() > deadline_s:
+            return [f"no attempt was opened: {those.told()}"]
+        those.ensure()
+        time.sleep(0.3)
+    time.sleep(0.5)
+    until_us = time.time_ns() // 1_000
+    seen.lost |= {("alarms", key): (begin_us, until_us) for key in gone}
+    here.command("storm", changes_per_s=storm_per_s)
+    return []
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--writer", action="append", choices=["rust", "spark"])
-    parser.add_argument("--storm", type=float, default=300.0, help="changes per second")
+    parser.add_argument("--mode", action="append", choices=MODES)
+    parser.add_argument("--storm", type=float, default=40.0, help="changes per second")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     chosen = parser.parse_args()
     good = True
-    for writer in chosen.writer or ["rust"]:
+    for mode in chosen.mode or MODES:
         report = rounds(
-            chosen.rounds, writer=writer, seed=chosen.seed, storm_per_s=chosen.storm, show=True
+            chosen.rounds, mode=mode, seed=chosen.seed, storm_per_s=chosen.storm, show=True
         )
-        print(f"{writer}, seed {chosen.seed}: {report}", flush=True)
+        print(f"{mode}, seed {chosen.seed}: {report}", flush=True)
         for line in report.faults[:20]:
             print(line)
         good = good and not report.faults

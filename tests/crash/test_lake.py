@@ -12,7 +12,7 @@ from tests.crash.lake import rounds
 @pytest.mark.timeout(600)
 def test_killed_at_any_moment_every_committed_record_is_a_row_once() -> None:
     seed = random.randrange(10_000)
-    report = rounds(10, writer="rust", seed=seed, storm_per_s=200)
+    report = rounds(10, mode="rust", seed=seed, storm_per_s=200)
     print(f"seed {seed}: {report}")
     assert report.faults == []
     assert report.committed_records > 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A JVM starts, and may share the machine.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("seed", range(2))

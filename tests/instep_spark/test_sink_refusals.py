@@ -32,9 +32,13 @@ async def test_what_cannot_be_read_is_kept_once(tmp_path: Path) -> None:
         await at.commit(said("b\ud800", 2), said("c", 3), unreadable=[bad])
         with pytest.raises(SinkError, match="quarantine of the stream is full"):
             await at.commit(said("d", 4), unreadable=[Unreadable("s1", b"y", "odd", "t4")])
-    assert [row["key"] for row in rows(url)[1:]] == ["a", "c"]
+    async with stage(url, quarantine_max_bytes=100) as at:
+        with pytest.raises(SinkError, match=r"is full \(10,000 records or 100 bytes\)"):
+            await at.commit(said("d", 4), unreadable=[Unreadable("s1", b"z" * 90, "odd", "t5")])
+        await at.commit(said("d", 4), unreadable=[Unreadable("s1", b"z" * 9, "odd", "t5")])
+    assert [row["key"] for row in rows(url)[1:]] == ["a", "c", "d"]
     kept = rows(url, "SELECT * FROM quarantine ORDER BY received_at, raw")
-    assert [row["token"] for row in kept] == [None, "t2", "t2"]
+    assert [row["token"] for row in kept] == [None, "t2", "t2", "t5"]
     assert b"\xff{" in [row["raw"] for row in kept]
 
 

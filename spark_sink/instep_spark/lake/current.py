@@ -21,7 +21,7 @@ __all__ = ["Current", "doomed"]
 
 
 def doomed(sweep: Sweep) -> str:
-    """SQL: the sweep removes the row (DESIGN 3, rule 5)."""
+    """SQL: the sweep removes the row (rule 5)."""
     whose = f"consumer = {text(sweep.stream[0])} AND stream = {text(sweep.stream[1])}"
     return f"({whose} AND attempt < {sweep.attempt})"
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from instep.errors import InstepError, SinkError
+from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.messages import Messages
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
 from instep_spark.lake.stamp import configured, read_progress
 from instep_spark.lake.tables import LAKE_TABLES
 from instep_spark.lake.target import place, table_exists
 from instep_spark.lake.verify import Comparison, audit, verify
+from instep_spark.session import is_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,17 @@ class Lake:
 
         try:
             yield
-        except PySparkException as error:
+        except InstepError:
+            raise
+        except Exception as error:
+            if is_gone(error):
+                raise StoreUnavailableError(
+                    "Spark has gone away",
+                    where=self.url,
+                    hint="run it again: nothing is torn, and it goes on where the tables stand",
+                ) from error
+            if not isinstance(error, PySparkException):
+                raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise SinkError(
                 f"Spark: {lines[0][:_MESSAGE_CHARS]}",
@@ -144,7 +155,8 @@ class Lake:
                 raise failure[0] from None
             raise
         finally:
-            query.stop()
+            with suppress(Exception):  # it may have gone away with its session
+                query.stop()
 
     def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""What becomes of sweeps (DESIGN 3, rules 5 to 7): made at their place, held by the guard, made
+"""What becomes of sweeps (rules 5 to 7): made at their place, held by the guard, made
 later, or overtaken; and the same in the tables that follow.
 """
 

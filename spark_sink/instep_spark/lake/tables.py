@@ -14,6 +14,7 @@ __all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "Table",
 LAKE_VERSION: Final = 1
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
+_RULES: Final = "../topics/alignment.md#the-rules"
 
 
 class Column(NamedTuple):
@@ -69,7 +70,7 @@ _CLASS: Final = Column("class", "STRING", "record-content, such as NODE")
 
 ENTITIES: Final = Table(
     "entities",
-    "What exists now: one row an entity, removed when the entity ends (DESIGN 3, rules 3 to 6).",
+    f"What exists now: one row an entity, removed when the entity ends ([rules 3 to 6]({_RULES})).",
     (
         *_WHOSE,
         _CLASS,
@@ -164,7 +165,7 @@ TOPOLOGY: Final = Table(
 )
 HEALTH: Final = Table(
     "stream_health",
-    "How each stream was followed, minute by minute of our time (DESIGN 3, rules 6, 8 and 10).",
+    f"How each stream was followed, minute by minute of our time ([rules 6, 8 and 10]({_RULES})).",
     (
         *_WHOSE[:2],
         Column("minute", "TIMESTAMP", "begin of the minute, by `committed_at`"),

@@ -1,7 +1,7 @@
 """Holds `entities` against what `changes` says, of the same lake or of a fresh reading of the log.
 
 Expected state is computed by the plain fold of rule 3 over all rows, sweeps included: another way
-than the one the pipeline goes. The comparison is one join (DESIGN 3, rule 12).
+than the one the pipeline goes. The comparison is one join (rule 12).
 """
 
 from __future__ import annotations

@@ -1,0 +1,220 @@
+"""The processes of a lake that may be killed: `instep run`, `instep lake run`, their JVMs, and
+Spark's own servers, where the mode has some.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from deltalake import DeltaTable
+
+from tests.crash.site import INSTEP, Site
+from tests.instep_spark.spark_servers import LOOPBACK, QUICK, Server, cluster, connect_server
+
+__all__ = ["LAKE", "MODES", "RETURN_S", "Mode", "Processes", "processes"]
+
+Mode = Literal["rust", "spark", "connect", "cluster"]
+MODES: Final[tuple[Mode, ...]] = ("rust", "spark", "connect", "cluster")
+CONFIG: Final = """
+[[consumers]]
+name = "crash"
+[consumers.source]
+kind = "tapi"
+endpoints = ["{url}"]
+[consumers.sink]
+kind = "delta"
+url = "{lake}"
+writer = "{writer}"
+commit_interval_s = {interval_s}
+compact_every_commits = 10
+spark = {spark}
+[consumers.settings]
+reconnect_initial_s = 0.05
+reconnect_max_s = 1.0
+[consumers.settings.alignment]
+quiet_s = 0.5
+sweep_guard_share = 1.0
+"""
+SMALL: Final = {
+    **QUICK,
+    **LOOPBACK,
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.executor.memory": "600m",
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+}
+"""Small rows, short lives: starting costs more than running."""
+LAKE: Final = ("lake", "run", "--tables", "entity_history,alarms")
+RETURN_S: Final = 240.0
+
+
+class Processes:
+    """`instep run` and `instep lake run` beside each other, started again when one is dead."""
+
+    def __init__(self, here: Site, mode: Mode, spark: Mapping[str, Any]) -> None:
+        self._here = here
+        self._writer = "rust" if mode == "rust" else "spark"
+        self._config = here.folder / "instep.toml"
+        self._config.write_text(
+            CONFIG.format(
+                url=here.url,
+                lake=here.store,
+                writer=self._writer,
+                interval_s=0.2 if mode == "rust" else 0.5,
+                spark=_inline(spark),
+            )
+        )
+        self.servers: list[Server] = []
+        self.commands: dict[str, subprocess.Popen[bytes]] = {}
+        self._since: dict[str, int] = {}
+
+    @property
+    def victims(self) -> dict[str, Callable[[], None]]:
+        """What can be killed, by name; the name says which table then has to move again."""
+        found: dict[str, Callable[[], None]] = {
+            "changes: its process": lambda: self._kill("changes"),
+            "entities: its process": lambda: self._kill("entities"),
+        }
+        if not self._config.read_text().count("remote ="):
+            found["entities: its JVM"] = lambda: self._kill_children("entities")
+            if self._writer == "spark":
+                found["changes: its JVM"] = lambda: self._kill_children("changes")
+        for number, server in enumerate(self.servers):
+            found[f"entities: server {number}"] = server.kill
+        return found
+
+    def ensure(self) -> None:
+        """Start what does not run."""
+        for server in self.servers:
+            if server.process.poll() is not None:
+                server.start_again()
+        for table, verb in (("changes", ("run",)), ("entities", LAKE)):
+            running = self.commands.get(table)
+            if running is None or running.poll() is not None:
+                self.commands[table] = self._start(*verb, str(self._config))
+                self._since[table] = self.version(table)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._here.folder / "stderr").open("ab") as stderr:
+            return subprocess.Popen(
+                [*INSTEP, *arguments, "--format", "jsonl"],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=os.environ | {"PYTHONASYNCIODEBUG": ""},
+            )
+
+    def version(self, table: str) -> int:
+        """Of a table, -1 where there is none."""
+        place = f"{self._here.store}/{table}"
+        return DeltaTable(place).version() if DeltaTable.is_deltatable(place) else -1
+
+    def moves(self, victim: str) -> bool:
+        """Wait until the table has moved since its process began, or its JVM was killed."""
+        table = victim.partition(":")[0]
+        deadline_s = time.monotonic() + RETURN_S
+        while self.version(table) <= self._since[table]:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.2)
+            self.ensure()
+        return True
+
+    def mark(self, victim: str) -> None:
+        """Count from here what `moves` waits for."""
+        table = victim.partition(":")[0]
+        self._since[table] = self.version(table)
+
+    def finish(self, *arguments: str) -> str:
+        """Run a command to its end; what it says where that is a failure."""
+        done = self._start(*arguments[:-1], str(self._config), arguments[-1])
+        try:
+            code = done.wait(timeout=RETURN_S)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            code = done.wait()
+        return f"{arguments} ended with {code}: {self.told()}" if code else ""
+
+    def stop(self) -> list[str]:
+        """End the commands as a service manager does; those that do not end well."""
+        found = []
+        for table, command in self.commands.items():
+            if command.poll() is not None:
+                continue
+            command.terminate()
+            try:
+                code = command.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                code = command.wait()
+            if code not in (0, -signal.SIGTERM):
+                found.append(f"{table} ended with {code}: {self.told()}")
+        self.commands.clear()
+        return found
+
+    def told(self) -> str:
+        """The end of what was said on stderr."""
+        return (self._here.folder / "stderr").read_text(errors="replace")[-2_000:]
+
+    def close(self) -> None:
+        """Kill what is left."""
+        for table in list(self.commands):
+            self._kill(table)
+
+    def _kill(self, table: str) -> None:
+        self.commands[table].kill()
+        self.commands[table].wait()
+
+    def _kill_children(self, table: str) -> None:
+        for child in _children(self.commands[table].pid):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def _inline(value: Any) -> str:
+    """As an inline table of TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f'"{k}" = {_inline(v)}' for k, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process started, on Linux."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+@contextmanager
+def processes(here: Site, mode: Mode) -> Iterator[Processes]:
+    """The processes of a mode, none of `instep` started yet."""
+    with ExitStack() as stack:
+        servers: list[Server] = []
+        match mode:
+            case "connect":
+                place = {name: SMALL[name] for name in SMALL if name.startswith("spark.sql")}
+                url, server = stack.enter_context(connect_server(place))
+                spark: dict[str, Any] = {"remote": url}
+                servers = [server]
+            case "cluster":
+                url, servers = stack.enter_context(cluster(here.folder, cores=2))
+                spark = {"master": url, "config": SMALL}
+            case _:
+                spark = {"master": "local[1]", "config": SMALL}
+        made = Processes(here, mode, spark)
+        made.servers = servers
+        try:
+            yield made
+        finally:
+            made.close()

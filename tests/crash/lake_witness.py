@@ -1,0 +1,136 @@
+"""What the provider stated and when: its logs, read by a plain WebSocket client from their oldest
+records, without instep.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+CONTEXT = "/restconf/data/tapi-common:context/tapi-streaming:stream-context"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A record of a log."""
+
+    stream: str
+    key: str
+    kind: str
+    token: str
+    appended_at_us: int
+    body: Any
+
+    @property
+    def ends(self) -> bool:
+        """Whether the entity is gone after it: DELETE, TOMBSTONE, or an alarm that is CLEAR."""
+        detail = (self.body or {}).get("alarm-condition-detector-detail", {})
+        return self.kind != "CREATE_UPDATE" or detail.get("alarm-detector-state", "").endswith(
+            "CLEAR"
+        )
+
+
+@dataclass
+class Witness:
+    """All that was stated, by stream in the order of the log."""
+
+    said: dict[str, list[Said]] = field(default_factory=dict)
+    lost: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Entities that vanished with a log, unsaid: when, and until when nobody could know."""
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _heard: dict[str, float] = field(default_factory=dict)
+
+    def listen(self, stream: str, address: str) -> None:
+        """Read a stream until the end, again from its oldest record where it is cut."""
+        known: set[tuple[str, str]] = set()
+        while not self._stop.is_set():
+            with (
+                suppress(WebSocketException, OSError),
+                connect(address, max_size=None, open_timeout=10) as socket,
+            ):
+                while not self._stop.is_set():
+                    with suppress(TimeoutError):
+                        said = _said(stream, json.loads(socket.recv(timeout=0.2)))
+                        self._heard[stream] = time.monotonic()
+                        if (said.token, said.kind) not in known:
+                            known.add((said.token, said.kind))
+                            self.said[stream].append(said)
+
+    def settle(self, quiet_s: float = 0.7) -> None:
+        """Wait until nothing is said any more."""
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() - max(self._heard.values(), default=0.0) < quiet_s:
+            assert time.monotonic() < deadline_s, "the provider does not become quiet"
+            time.sleep(0.1)
+
+    def states(self, moments_us: list[int]) -> Iterator[dict[tuple[str, str], Any]]:
+        """The bodies of what existed at each of these moments, in their order."""
+        everything = [one for said in self.said.values() for one in said]
+        everything.sort(key=lambda one: one.appended_at_us)
+        gone = sorted((begin, place) for place, (begin, _) in self.lost.items())
+        times = [one.appended_at_us for one in everything]
+        state: dict[tuple[str, str], Any] = {}
+        done = 0
+        for moment_us in sorted(moments_us):
+            upto = bisect_right(times, moment_us)
+            for one in everything[done:upto]:
+                while gone and gone[0][0] <= one.appended_at_us:
+                    state.pop(gone.pop(0)[1], None)
+                if one.ends:
+                    state.pop((one.stream, one.key), None)
+                else:
+                    state[one.stream, one.key] = one.body
+            while gone and gone[0][0] <= moment_us:
+                state.pop(gone.pop(0)[1], None)
+            done = upto
+            yield dict(state)
+
+
+def _said(stream: str, frame: dict[str, Any]) -> Said:
+    header, body = frame["log-record-header"], frame.get("log-record-body", {})
+    content = body.get("record-content", "").lower().replace("_", "-")
+    return Said(
+        stream,
+        header["entity-key"],
+        header["record-type"].removeprefix("RECORD_TYPE_"),
+        header["token"],
+        microseconds(header["log-append-time-stamp"]),
+        body.get(content),
+    )
+
+
+def microseconds(text: str) -> int:
+    """A moment as RFC 3339 spells it, since 1970."""
+    return round(datetime.fromisoformat(text).timestamp() * 1_000_000)
+
+
+@contextmanager
+def witness(url: str) -> Iterator[Witness]:
+    """Listens to all streams of a provider."""
+    with urllib.request.urlopen(url + CONTEXT, timeout=30) as response:
+        (context,) = json.load(response).values()
+    seen = Witness()
+    threads = []
+    for stream in context["available-stream"]:
+        seen.said[stream["stream-id"]] = []
+        place = (stream["stream-id"], stream["connection-address"])
+        threads.append(threading.Thread(target=seen.listen, args=place, daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        seen._stop.set()
+        for thread in threads:
+            thread.join(timeout=30)
