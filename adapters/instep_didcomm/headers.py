@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,8 +27,12 @@ _LONGEST_DID = 4096
 _MOST_DETECTORS = 1000
 _MOST_GAPS = 100_000
 _MOST_RECIPIENTS = 1000
-_VOLATILE = ("sent_count", "received_orders", "please_ack", "ack")
+_LONGEST_TYPE = 2048
+_DIGEST_BYTES = 16
+_VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
 """What may differ between two sendings of one message."""
+_RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
+_in_order = msgspec.json.Encoder(order="deterministic")
 
 
 class Headers(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +58,59 @@ class Headers(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sender asks to be told what was received."""
 
 
+class _Usual(msgspec.Struct, gc=False):
+    """The headers of nearly every message, as the specification has them; in one pass."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=_STATED_LONGEST)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_TYPE)]
+    thid: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST)]
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_DID)] = msgspec.field(
+        name="from"
+    )
+    sender_order: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)]
+    sent_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)] = 1
+    created_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
+    expires_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
+
+
 def read_headers(message: dict[str, Any], deviates: Callable[[str], object]) -> Headers:
     """Read a plaintext message's headers; `deviates` is told of each departure.
 
     Raises `MessageRefusedError`, which names the header.
     """
+    return _usual(message) or _any(message, deviates)
+
+
+def _usual(message: dict[str, Any]) -> Headers | None:
+    """None where a header is not quite as usual, or where there are others."""
+    if not _RARE.isdisjoint(message):
+        return None
+    try:
+        said = msgspec.convert(message, _Usual)
+    except msgspec.ValidationError:
+        return None
+    sender = said.sender
+    if not (
+        _printable(said.id)
+        and _printable(said.thid)
+        and _printable(sender)
+        and sender.startswith("did:")
+        and "#" not in sender
+    ):
+        return None
+    return Headers(
+        id=said.id,
+        type=said.type,
+        thid=said.thid,
+        sender=sender,
+        created_time_s=said.created_time,
+        expires_time_s=said.expires_time,
+        sender_order=said.sender_order,
+        sent_count=said.sent_count,
+    )
+
+
+def _any(message: dict[str, Any], deviates: Callable[[str], object]) -> Headers:
     nested = message.get("custom_headers")
     if isinstance(nested, dict) and nested:
         deviates("custom-headers-nested")
@@ -71,7 +123,7 @@ def read_headers(message: dict[str, Any], deviates: Callable[[str], object]) -> 
         raise _unreadable("from", "is no DID")
     return Headers(
         id=id,
-        type=_text(message, "type", 2048, required=True),
+        type=_text(message, "type", _LONGEST_TYPE, required=True),
         thid=_name(message, "thid") or id,
         pthid=_name(message, "pthid"),
         sender=sender,
@@ -89,11 +141,17 @@ def digest_of(message: dict[str, Any]) -> bytes:
     """Stands for what a second sending of the message must repeat: headers and body, however the
     JSON is written.
     """
-    lasting = {name: value for name, value in message.items() if name not in _VOLATILE}
-    if isinstance(lasting.get("custom_headers"), dict):
-        nested = lasting["custom_headers"]
-        lasting["custom_headers"] = {k: v for k, v in nested.items() if k not in _VOLATILE}
-    return sha256(msgspec.json.encode(lasting, order="deterministic")).digest()
+    lasting = _lasting(message)
+    nested = message.get("custom_headers")
+    if isinstance(nested, dict):
+        lasting = {**lasting, "custom_headers": _lasting(nested)}
+    return sha256(_in_order.encode(lasting)).digest()[:_DIGEST_BYTES]
+
+
+def _lasting(headers: dict[str, Any]) -> dict[str, Any]:
+    if _VOLATILE.isdisjoint(headers):
+        return headers
+    return {name: value for name, value in headers.items() if name not in _VOLATILE}
 
 
 def _unreadable(name: str, what: str) -> MessageRefusedError:

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 
 from instep.errors import InstepError, SinkError
 from instep.message_store import MessageStore, StoredSequence
@@ -213,16 +212,15 @@ class DurableReception:
                 self.last_error = ""
                 if group is not None:
                     self._follow(group)
-        self.counts.update(
-            [
-                entry.receipt.outcome
-                for call in calls
-                if not call.over
-                for entry in call.entries
-                if entry.receipt is not None
-            ]
-        )
-        for call in calls:
+        # Later, so that what gathered is on its way to the store while the senders are told.
+        asyncio.get_running_loop().call_soon(self._answer, calls)
+
+    def _answer(self, calls: list[Call]) -> None:
+        """Tell the senders of a group that is durable."""
+        waiting = [call for call in calls if not call.over]
+        receipts = [entry.receipt for call in waiting for entry in call.entries]
+        self.counts.update([receipt.outcome for receipt in receipts if receipt is not None])
+        for call in waiting:
             call.answer(durable=True)
 
     async def _committed(self, calls: list[Call]) -> Group | None:
@@ -234,12 +232,14 @@ class DurableReception:
             due, self._due_us = found.scopes, found.next_us
         names = {call.scope for call in calls if call.act} | set(due)
         unsequenced: list[Message] = []
-        for entry in chain.from_iterable(call.entries for call in calls):
-            entry.receipt = None
-            assert entry.message is not None
-            names.add(entry.message.scope)
-            if entry.number == UNSEQUENCED:
-                unsequenced.append(entry.message)
+        for call in calls:
+            for entry in call.entries:
+                entry.receipt = None
+                message = entry.message
+                assert message is not None
+                names.add(message.scope)
+                if entry.number == UNSEQUENCED:
+                    unsequenced.append(message)
         await self._load(names)
         seen = await self._store.seen(unsequenced) if unsequenced else ()
         group = Group(self._now_us(), seen, handled=self._handled)

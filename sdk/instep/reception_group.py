@@ -68,18 +68,22 @@ class Group:
 
     def receive(self, scope: Scope, entries: list[Entry]) -> None:
         """Messages of one scope that came without a request between them."""
-        part = self._part(scope)
+        part, sequencer = self._part(scope), scope.sequencer
+        room = scope.waiting < sequencer.settings.limit_messages
+        if room and sequencer.take_next(entries):
+            part.release(entries)
+            return
         sequenced = entries
         if any(entry.number == UNSEQUENCED for entry in entries):
             sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
             for entry in entries:
                 if entry.number == UNSEQUENCED:
                     entry.receipt = self._pass(part, entry)
-        if scope.waiting >= scope.sequencer.settings.limit_messages:
+        if not room:
             sequenced = _known(scope, sequenced)
         if not sequenced:
             return
-        outcome = scope.sequencer.receive(sequenced, self._now_us)
+        outcome = sequencer.receive(sequenced, self._now_us)
         for accepted in outcome.accepted:
             _answer(accepted, _ACCEPTED)
         for duplicate in outcome.duplicates:
@@ -89,7 +93,7 @@ class Group:
         for refused, refusal in outcome.refused:
             _answer(refused, REFUSED[refusal])
         self.changed += [entry for entry in outcome.deviations if isinstance(entry, Entry)]
-        self._add(part, outcome, scope.sequencer.epoch)
+        self._add(part, outcome, sequencer.epoch)
 
     def request(self, scope: Scope, act: Callable[[Sequencer, int], Outcome]) -> None:
         """Anything else that moves a sequence. Raises `SequenceRefusedError`."""
@@ -153,6 +157,15 @@ class _Part:
         self.released = 0
         self._kept: dict[tuple[int, int], Message] = {}
         """Accepted by this group and not released: (epoch, number) → message."""
+
+    def release(self, entries: list[Entry]) -> None:
+        """Accepted, and their turn has come."""
+        epoch, release = self.scope.sequencer.epoch, self.change.release
+        for entry in entries:
+            assert entry.message is not None
+            entry.receipt = _ACCEPTED
+            release.append((epoch, entry.message))
+        self.released += len(entries)
 
     def add(self, outcome: Outcome, epoch: int) -> None:
         """Follow an outcome: forget, keep, release."""

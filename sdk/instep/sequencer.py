@@ -56,25 +56,48 @@ class Sequencer(SequenceCore):
         Of two copies of a number the first counts.
         """
         outcome = self._begin(now_us)
-        ledger, stop, turn = self._ledger, self._stop(), self._ledger.next_number
-        after = turn + len(messages)
-        numbers = [message.number for message in messages if not message.expires_at_us]
-        if len(numbers) < len(messages):
-            numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
-        if numbers and len(numbers) == len(messages) and not ledger.passed.lows:
-            if not ledger.held and after <= stop and numbers == list(range(turn, after)):
-                # All in order, the common case: this is all that it costs.
-                outcome.accepted, outcome.deliver = list(messages), numbers
-                ledger.next_number = after
-                ledger.fold(messages, numbers)
+        numbers = self.take_next(messages)
+        if numbers:
+            outcome.accepted, outcome.deliver = list(messages), numbers
+            return self._end(outcome, now_us)
+        ledger, stop = self._ledger, self._stop()
+        numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+        if (
+            numbers
+            and len(numbers) == len(messages)
+            and not ledger.passed.lows
+            and max(numbers) < stop
+        ):
+            outcome.accepted = ledger.take_new(messages, numbers, outcome.deliver, now_us)
+            if outcome.accepted:
                 return self._end(outcome, now_us)
-            if max(numbers) < stop:
-                outcome.accepted = ledger.take_new(messages, numbers, outcome.deliver, now_us)
-                if outcome.accepted:
-                    return self._end(outcome, now_us)
         # What arrived together need not wait for each other, so the lowest number goes first.
         self._one_by_one(sorted(messages, key=_NUMBER), stop, outcome, now_us)
         return self._end(outcome, now_us)
+
+    def take_next(self, messages: Sequence[Numbered]) -> list[int]:
+        """Accept and release messages that are the next ones, as nearly all are: their numbers.
+
+        It is what `receive` begins with, and all that most messages need. None, and nothing is
+        done, where it is not as simple: then `receive` them.
+        """
+        ledger = self._ledger
+        first = ledger.next_number
+        after = first + len(messages)
+        if (
+            ledger.held
+            or ledger.passed.lows
+            or self._announced is not None
+            or self.phase is not SequencePhase.OPEN
+            or after > self.settings.max_number + 1
+        ):
+            return []
+        numbers = [message.number for message in messages if not message.expires_at_us]
+        if not numbers or numbers != list(range(first, after)):
+            return []
+        ledger.next_number = after
+        ledger.fold(messages, numbers)
+        return numbers
 
     def _one_by_one(
         self, ordered: Sequence[Numbered], stop: int, outcome: Outcome, now_us: int

@@ -105,7 +105,6 @@ def upgrade() -> None:
         Column("received_at_us", BigInteger, nullable=False),
         Column("delivered_at_us", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
-        Index("instep_message_sequence", "sequence_no", "id"),
         # The order of delivery is told even when all before was removed.
         sqlite_autoincrement=True,
     )
