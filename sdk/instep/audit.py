@@ -23,6 +23,18 @@ is proven wrong when its mark was not renewed and its row is as it was:
 - The row has not changed since, so it is still wrong. In a repair that is asked again, in the
   transaction that repairs.
 
+Where the log cannot give current state (`Mode.BASELINE`), a GET does, and the log tells what that
+may have missed: the second connection begins after the store's position M0, then current state is
+read and marked, and every record that comes overrules it. So a mark of the GET is of an entity of
+which no record came between M0 and the arrival: as it was at M0, where the main stream had
+committed all of it, it was when it was shown, and is. A change that the GET shows before the log
+states it must not be judged too early, so the moment to be passed lies a silence later than *s*.
+What ended by a name that nothing knows might be any entity: then none is called missing. Of a class
+that no GET shows, what no record came of is not judged.
+
+Where the log states changes, they are composed to whole entities as the store composes its own, and
+the mark has the place of the change that came last.
+
 What changed meanwhile is suspect anew in the next round; what is still open after the last round is
 reported as undecided, and left alone. A record that the audit cannot read might be about any
 entity: then none is called bogus. An attempt that begins meanwhile proves more than an audit can,
@@ -88,6 +100,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     repaired: int = 0
     undecided: int = 0
     """They changed whenever they were looked at, or the main stream has not come to them."""
+    unproven: int = 0
+    """No GET shows their class, and the log has not stated them since."""
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +112,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     """What the second connection read."""
     unreadable: int
-    """What of it could not be read; above 0, nothing was called bogus."""
+    """What of it could not be read, or told apart; above 0, nothing was called bogus."""
     rounds: int
 
     @property
@@ -111,8 +125,14 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 class AuditMarks(Protocol):
     """The marks of one audit in the store. Raises `SinkError`."""
 
+    async def position(self) -> Position:
+        """Where the main stream stands."""
+        ...
+
     async def mark(self, records: Sequence[Record]) -> None:
-        """Keep what the log states last of each entity; renewing a mark clears its suspicion."""
+        """Keep what the log states last of each entity, and what a GET shows (without token) of
+        those of which it states nothing; renewing a mark clears its suspicion.
+        """
         ...
 
     async def suspect(self) -> Position:
@@ -156,18 +176,22 @@ class Arriving:
     Times are the provider's, in microseconds.
     """
 
-    def __init__(self, quiet_s: float, unreached_quiet_s: float, now_us: int) -> None:
+    def __init__(
+        self, quiet_s: float, unreached_quiet_s: float, now_us: int, begin: Position | None = None
+    ) -> None:
+        """`begin`: the position after which the reading begins, where not at the oldest record."""
+        begin = begin or Position()
         self._quiet_us = int(quiet_s * _US)
         self._unreached_quiet_us = int(unreached_quiet_s * _US)
-        self._offsets: dict[str, int] = {}
-        self._appended_us: dict[str, int] = {}
+        self._offsets = dict(begin.offsets)
+        self._appended_us = dict(begin.appended_us)
         self._heard_us: dict[str, int] = {}
         self.aim(Position(), now_us)
 
-    def aim(self, position: Position, now_us: int) -> None:
+    def aim(self, position: Position, moment_us: int) -> None:
         """From now on it is asked for having passed this position, and this moment."""
         self._position = position
-        self._moment_us = self._silent_from_us = now_us
+        self._moment_us = self._silent_from_us = moment_us
 
     def heard(self, records: Sequence[Record], now_us: int) -> None:
         """These records came."""
@@ -179,7 +203,7 @@ class Arriving:
 
     def silence_from(self, now_us: int) -> None:
         """The provider says why it is silent: the silence until now says nothing."""
-        self._silent_from_us = now_us
+        self._silent_from_us = max(now_us, self._silent_from_us)
 
     def arrived(self, now_us: int) -> bool:
         """Whether nothing can come any more that the position or the moment covers, the feed having
@@ -201,17 +225,13 @@ class Arriving:
 
 
 def check_auditable(stream: StreamInfo) -> None:
-    """Raise `AuditError` for a stream whose log does not state each entity whole."""
-    why = ""
-    if stream.mode is Mode.BASELINE:
-        why = "its log alone does not give current state"
-    elif stream.record_strategy == "CHANGE_ONLY":
-        why = "its log states changes, not entities"
-    if why:
+    """Raise `AuditError` for a stream of which nothing shows what should be stored."""
+    if stream.mode is Mode.BASELINE and not stream.readable:
         raise AuditError(
-            f"the stream cannot be audited: {why}",
+            "the stream cannot be audited: its log alone does not give current state, and no GET"
+            " shows any of its classes",
             where=stream.id,
-            hint="a realignment proves and repairs the same",
+            hint="a realignment reads all of its log that is left",
         )
 
 

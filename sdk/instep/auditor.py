@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 from instep.audit import (
     Arriving,
@@ -15,7 +15,7 @@ from instep.audit import (
     check_standing,
 )
 from instep.errors import AuditError
-from instep.ports import Feed, ProvesLife, Sink, Source, Start, StreamInfo
+from instep.ports import Feed, Mode, ProvesLife, Sink, Source, Start, StreamInfo
 from instep.position import Position
 from instep.records import StreamState
 from instep.settings import AlignmentSettings
@@ -46,20 +46,28 @@ async def audit_stream(
         raise AuditError("this kind of store cannot be audited", where=stream.id)
     # The answer also tells the provider's clock.
     await source.state(stream)
-    async with sink.audit(stream) as marks, source.feed(stream, Start.OLDEST) as feed:
-        reading = _Reading(source, stream, feed, marks, settings, now)
-        await reading.until_arrived()
-        position: Position | None = None
-        rounds = open_ = 0
-        while rounds < _ROUNDS and (open_ or not rounds):
-            rounds += 1
-            stands = await marks.suspect()
-            check_standing(stream, stands, position)
-            position = stands
-            reading.aim(position)
+    async with sink.audit(stream) as marks:
+        position = await marks.position()
+        check_standing(stream, position, None)
+        # A baseline is read beside it, and needs of the log what the store has not come to.
+        begin = position if stream.mode is Mode.BASELINE and position.token else None
+        start = Start.OLDEST if begin is None or begin.token is None else begin.token
+        async with source.feed(stream, start) as feed:
+            reading = _Reading(source, stream, feed, marks, settings, now, begin)
+            if stream.mode is Mode.BASELINE:
+                await reading.until_shown()
             await reading.until_arrived()
-            open_ = await marks.judge(bogus=not reading.unreadable)
-        if repair and position is not None:
+            rounds = open_ = 0
+            while rounds < _ROUNDS and (open_ or not rounds):
+                rounds += 1
+                stands = await marks.suspect()
+                check_standing(stream, stands, position)
+                position = stands
+                reading.aim(position)
+                await reading.until_arrived()
+                open_ = await marks.judge(bogus=not reading.unreadable)
+        check_standing(stream, await marks.position(), position)
+        if repair:
             await marks.repair(position)
         if found is not None:
             async for finding in marks.findings():
@@ -74,7 +82,7 @@ async def audit_stream(
 
 
 class _Reading:
-    """The second connection."""
+    """The second connection, and beside it the reading of current state."""
 
     def __init__(
         self,
@@ -84,48 +92,78 @@ class _Reading:
         marks: AuditMarks,
         settings: AlignmentSettings,
         now: Callable[[], float],
+        begin: Position | None,
     ) -> None:
         self.records = 0
         self.unreadable = 0
         self._source, self._stream, self._feed, self._marks = source, stream, feed, marks
         self._tick_s = min(1.0, settings.quiet_s / 4)
+        # What a GET shows may be stated later; what the log states, it has stated.
+        self._grace_s = settings.quiet_s if stream.mode is Mode.BASELINE else 0.0
         self._now = now
-        self._arriving = Arriving(settings.quiet_s, settings.unreached_quiet_s, self._now_us())
+        self._heard_s = now()
+        quiet_s, unreached_quiet_s = settings.quiet_s, settings.unreached_quiet_s
+        self._arriving = Arriving(quiet_s, unreached_quiet_s, self._us(now()), begin)
 
     def aim(self, position: Position) -> None:
-        self._arriving.aim(position, self._now_us())
+        self._arriving.aim(position, self._us(self._now() + self._grace_s))
+
+    async def until_shown(self) -> None:
+        """Read current state and mark it, and what comes meanwhile, too."""
+        showing = asyncio.create_task(self._show())
+        try:
+            while not showing.done():
+                await self._read()
+            await showing
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+
+    async def _show(self) -> None:
+        pages = self._source.baseline(self._stream, self._us(self._now()))
+        try:
+            async for page in pages:
+                known = [record for record in page if record.uuid]
+                # Which of several with one uuid a log means, only its key could tell.
+                self.unreadable += len(page) - len(known)
+                self.records += len(page)
+                await self._marks.mark(known)
+        finally:
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
 
     async def until_arrived(self) -> None:
         """Read and mark until the aim is passed."""
-        heard_s = self._now()
-        while True:
-            try:
-                async with asyncio.timeout(self._tick_s):
-                    delivery = (await self._feed.receive()).opened()
-            except TimeoutError:
-                if isinstance(self._feed, ProvesLife):
-                    await self._feed.ping()
-                # A silence that the provider announces says nothing about the head of the log.
-                if await self._source.state(self._stream) in _SILENT:
-                    self._arriving.silence_from(self._now_us())
-                if self._now() - heard_s > _STALLED_S:
-                    raise AuditError(
-                        f"nothing to be read for {_STALLED_S:g} s, and the log is not at its end",
-                        where=self._stream.id,
-                        retriable=True,
-                    ) from None
-            else:
-                heard_s = self._now()
-                self.records += len(delivery.records)
-                self.unreadable += len(delivery.unreadable)
-                await self._marks.mark(delivery.records)
-                self._arriving.heard(delivery.records, self._now_us())
+        self._heard_s = self._now()
+        arrived = False
+        while not arrived:
+            if self._now() - self._heard_s > _STALLED_S:
+                raise AuditError(
+                    f"nothing to be read for {_STALLED_S:g} s, and the log is not at its end",
+                    where=self._stream.id,
+                    retriable=True,
+                )
+            await self._read()
             unheard_s = self._feed.unheard_s if isinstance(self._feed, ProvesLife) else 0.0
-            if self._arriving.arrived(self._us(self._now() - unheard_s)):
-                return
+            arrived = self._arriving.arrived(self._us(self._now() - unheard_s))
 
-    def _now_us(self) -> int:
-        return self._us(self._now())
+    async def _read(self) -> None:
+        """Mark what comes, or look why nothing does."""
+        try:
+            async with asyncio.timeout(self._tick_s):
+                delivery = (await self._feed.receive()).opened()
+        except TimeoutError:
+            if isinstance(self._feed, ProvesLife):
+                await self._feed.ping()
+            # A silence that the provider announces says nothing about the head of the log.
+            if await self._source.state(self._stream) in _SILENT:
+                self._arriving.silence_from(self._us(self._now()))
+        else:
+            self._heard_s = self._now()
+            self.records += len(delivery.records)
+            self.unreadable += len(delivery.unreadable)
+            await self._marks.mark(delivery.records)
+            self._arriving.heard(delivery.records, self._us(self._now()))
 
     def _us(self, at_s: float) -> int:
         return int(at_s * 1_000_000) + self._feed.clock_offset_us

@@ -1,4 +1,5 @@
-"""The marks of an audit, and their comparison with what is stored, set by set (TR-548 ST-2.3).
+"""The marks of an audit in the store, and their comparison with what is stored, set by set (TR-548
+ST-2.3).
 
 The marks stand in a table of their own, which is made when it is first needed and holds nothing
 when no audit goes on. `instep.audit` says why what is called proven here is proven.
@@ -10,24 +11,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    text,
-)
-from sqlalchemy import Text as Words
+from sqlalchemy import Connection
 
 from instep.audit import Counts, Finding, Verdict
-from instep.fold import fold
+from instep.ports import Mode, StreamInfo
 from instep.position import Position
 from instep.records import Kind, Record
-from instep_sql import streams, writer
+from instep_sql import audit_sql, parts, streams, writer
+from instep_sql.alike import alike
+from instep_sql.audit_reading import ByChange, ByKey, ByUuid
+from instep_sql.audit_sql import Statements
 from instep_sql.database import Database
 from instep_sql.dialect import Dialect
 from instep_sql.options import SqlOptions
@@ -37,97 +30,7 @@ __all__ = ["SqlAuditMarks"]
 
 _PAGE_RECORDS: Final = 1_000
 _ABANDONED_US: Final = 7 * 86_400 * 1_000_000
-
-_TABLE: Final = Table(
-    "instep_audit",
-    MetaData(),
-    Column("audit", BigInteger, primary_key=True),
-    Column("key", Words, primary_key=True),
-    Column("stream_no", Integer, nullable=False),
-    Column("class", Words, nullable=False),
-    Column("token", Words, nullable=False),
-    Column("partition", Words, nullable=False),
-    Column("offset", BigInteger, nullable=False),
-    Column("appended_at_us", BigInteger, nullable=False),
-    Column("uuid", Words, nullable=False),
-    Column("ends", Integer, nullable=False),
-    # 0 open, 1 as stored, 2 suspect, 3 proven wrong, 4 repaired
-    Column("state", Integer, nullable=False),
-    Column("verdict", Words, nullable=False),
-    Column("seen", Words, nullable=False),
-    Column("envelope", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Index("instep_audit_state", "audit", "state"),
-)
-
-_MARK: Final = """
-INSERT INTO instep_audit (audit, key, stream_no, class, token, partition, "offset", appended_at_us,
-                          uuid, ends, state, verdict, seen, envelope, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '', '', ?, ?)
-ON CONFLICT (audit, key) DO UPDATE SET
-  class = excluded.class, token = excluded.token, partition = excluded.partition,
-  "offset" = excluded."offset", appended_at_us = excluded.appended_at_us, uuid = excluded.uuid,
-  ends = excluded.ends, state = 0, verdict = '', seen = '',
-  envelope = excluded.envelope, body = excluded.body
-WHERE CASE
-  WHEN instep_audit."offset" >= 0 AND excluded."offset" >= 0
-       AND instep_audit.partition = excluded.partition
-  THEN instep_audit."offset" <= excluded."offset"
-  ELSE instep_audit.appended_at_us <= excluded.appended_at_us END
-"""
-_ENTITY: Final = "FROM instep_entity e WHERE e.stream_no = :no AND e.key = instep_audit.key"
-_SAME: Final = "e.class = instep_audit.class AND e.body = instep_audit.body"
-# The bodies of what is right are not needed any more: the table stays small.
-_AGREE: Final = f"""
-UPDATE instep_audit SET state = 1, envelope = :nothing, body = :nothing
-WHERE audit = :audit AND state = 0 AND (ends = 0 AND EXISTS (SELECT 1 {_ENTITY} AND {_SAME})
-                                        OR ends = 1 AND NOT EXISTS (SELECT 1 {_ENTITY}))
-"""  # noqa: S608 — constants only
-_SUSPECT: Final = text(f"""
-UPDATE instep_audit SET
-  state = 2, seen = coalesce((SELECT e.token {_ENTITY}), ''),
-  verdict = CASE WHEN ends = 1 THEN 'bogus'
-                 WHEN EXISTS (SELECT 1 {_ENTITY}) THEN 'stale' ELSE 'missing' END
-WHERE audit = :audit AND state = 0 AND partition = :partition
-  AND CASE WHEN "offset" >= 0 THEN "offset" <= :offset ELSE appended_at_us <= :appended_at_us END
-""")  # noqa: S608 — constants only
-_UNMARKED: Final = text("""
-INSERT INTO instep_audit (audit, key, stream_no, class, token, partition, "offset", appended_at_us,
-                          uuid, ends, state, verdict, seen, envelope, body)
-SELECT :audit, e.key, e.stream_no, e.class, e.token, '', -1, 0, e.uuid, 1, 2, 'bogus', e.token,
-       :nothing, :nothing
-FROM instep_entity e
-WHERE e.stream_no = :no
-  AND NOT EXISTS (SELECT 1 FROM instep_audit a WHERE a.audit = :audit AND a.key = e.key)
-""")
-_UNCHANGED: Final = f"""
-(verdict = 'missing' AND NOT EXISTS (SELECT 1 {_ENTITY})
- OR verdict = 'bogus' AND EXISTS (SELECT 1 {_ENTITY} AND e.token = instep_audit.seen)
- OR verdict = 'stale' AND EXISTS (SELECT 1 {_ENTITY} AND e.token = instep_audit.seen
-                                  AND NOT ({_SAME})))
-"""
-_PROVE: Final = text(f"""
-UPDATE instep_audit SET state = 3
-WHERE audit = :audit AND state = 2 AND (:bogus = 1 OR verdict <> 'bogus') AND {_UNCHANGED}
-""")  # noqa: S608 — constants only
-_FORGET: Final = text("""
-DELETE FROM instep_audit WHERE audit = :audit AND state = 2 AND appended_at_us = 0
-""")
-_REOPEN: Final = text("""
-UPDATE instep_audit SET state = 0, verdict = '', seen = '' WHERE audit = :audit AND state = 2
-""")
-_PROVEN: Final = text(f"""
-SELECT * FROM instep_audit
-WHERE audit = :audit AND state = 3 AND key > :after AND {_UNCHANGED} ORDER BY key LIMIT :size
-""")  # noqa: S608 — constants only
-_FINDINGS: Final = text("""
-SELECT key, class, verdict, token, state FROM instep_audit
-WHERE audit = :audit AND state >= 3 AND key > :after ORDER BY key LIMIT :size
-""")
-_COUNTS: Final = text("""
-SELECT state, verdict, ends, count(*) AS many FROM instep_audit
-WHERE audit = :audit GROUP BY state, verdict, ends
-""")
+_EVERY_CLASS: Final = "[]"
 
 
 class SqlAuditMarks:
@@ -139,53 +42,78 @@ class SqlAuditMarks:
         dialect: Dialect,
         options: SqlOptions,
         consumer: str,
-        stream: str,
+        stream: StreamInfo,
         clock_us: Callable[[], int],
     ) -> None:
         self._database, self._dialect, self._options = database, dialect, options
-        self._consumer, self._stream, self._clock_us = consumer, stream, clock_us
+        self._consumer, self._stream, self._clock_us = consumer, stream.id, clock_us
         self._audit = clock_us()
         self._no = 0
+        self._by_uuid = stream.mode is Mode.BASELINE
+        self._classes = as_json(stream.readable) if self._by_uuid else _EVERY_CLASS
+        self._reading = ByKey(dialect, 0, 0)
+        """How what is read becomes marks."""
+        self._sql = Statements.of(
+            dialect.members("keys"), dialect.members("classes"), by_uuid=self._by_uuid
+        )
 
     async def open(self) -> None:
         """Make ready. The marks of an audit that was killed long ago are removed."""
 
         def work(connection: Connection) -> None:
-            _TABLE.create(connection, checkfirst=True)
-            abandoned = text("DELETE FROM instep_audit WHERE audit < :before_us")
-            connection.execute(abandoned, {"before_us": self._audit - _ABANDONED_US})
-            self._no = self._row(connection).no
+            audit_sql.TABLE.create(connection, checkfirst=True)
+            before_us = self._audit - _ABANDONED_US
+            connection.execute(audit_sql.ABANDONED, {"before_us": before_us})
+            row = self._row(connection)
+            self._no = row.no
+            reading = ByUuid if self._by_uuid else ByChange if row.by_change else ByKey
+            self._reading = reading(self._dialect, self._no, self._audit)
+            self._reading.open(connection, self._consumer, self._stream, row.journal, before_us)
 
         await self._database.run(work)
 
+    async def position(self) -> Position:
+        """See `AuditMarks`."""
+        return await self._database.run(lambda connection: self._row(connection).position)
+
     async def mark(self, records: Sequence[Record]) -> None:
         """See `AuditMarks`."""
-        folded = fold(records)
-        rows = [
-            (
-                self._audit,
-                r.key,
-                self._no,
-                r.entity_class,
-                r.token,
-                r.partition,
-                r.offset,
-                r.appended_at_us,
-                r.uuid,
-                int(r.ends),
-                r.envelope,
-                b"" if r.ends else r.body,
-            )
-            for r in folded.values()
-        ]
 
         def work(connection: Connection) -> None:
-            self._dialect.many(connection, _MARK, rows)
-            agree = text(f"{_AGREE} AND key IN {self._dialect.members('keys')}")
-            connection.execute(agree, self._values(keys=as_json(folded)))
+            marks = self._reading.marks(connection, records)
+            rows = [
+                (
+                    self._audit,
+                    key,
+                    self._no,
+                    r.key,
+                    r.entity_class,
+                    r.token,
+                    r.partition,
+                    r.offset,
+                    r.appended_at_us,
+                    r.uuid,
+                    int(r.ends) if r.whole else -1,
+                    r.envelope,
+                    b"" if r.ends else r.body,
+                )
+                for key, r in marks
+            ]
+            self._dialect.many(connection, audit_sql.MARK, rows)
+            keys = as_json({row[1] for row in rows})
+            connection.execute(self._sql.agree, self._values(keys=keys))
+            self._agree_alike(connection, keys)
 
-        if rows:
+        if records:
             await self._database.run(work)
+
+    def _agree_alike(self, connection: Connection, keys: str) -> None:
+        """Find right what is stored in other words: of a GET, or composed in another order."""
+        if isinstance(self._reading, (ByUuid, ByChange)):
+            pairs = connection.execute(self._sql.pairs, self._values(keys=keys))
+            same = [one.key for one in pairs if alike(one.marked, one.stored)]
+            if same:
+                connection.execute(self._sql.right, self._values(keys=as_json(same)))
 
     async def suspect(self) -> Position:
         """See `AuditMarks`."""
@@ -193,27 +121,46 @@ class SqlAuditMarks:
         def work(connection: Connection) -> Position:
             streams.hold(connection, self._consumer, self._stream)
             position = self._row(connection).position
-            connection.execute(text(_AGREE), self._values())
-            for partition in position.offsets.keys() | position.appended_us.keys():
+            connection.execute(self._sql.agree_all, self._values())
+            self._agree_all_alike(connection)
+            # Always once: what a GET has shown is in no partition.
+            for partition in {"", *position.offsets, *position.appended_us}:
                 passed = {
                     "partition": partition,
                     "offset": position.offsets.get(partition, -1),
                     "appended_at_us": position.appended_us.get(partition, 0),
                 }
-                connection.execute(_SUSPECT, self._values(**passed))
-            connection.execute(_UNMARKED, self._values())
+                connection.execute(self._sql.suspect, self._values(**passed))
+            connection.execute(
+                self._sql.suspect_unmarked,
+                self._values(classes=self._classes, all_classes=int(not self._by_uuid)),
+            )
             return position
 
         return await self._database.run(work)
+
+    def _agree_all_alike(self, connection: Connection) -> None:
+        """Of what was right or is not yet stored, most was found so already: few are left."""
+        after = ""
+        while isinstance(self._reading, (ByUuid, ByChange)):
+            values = self._values(after=after, size=_PAGE_RECORDS)
+            keys = connection.execute(self._sql.open, values).scalars().all()
+            self._agree_alike(connection, as_json(keys))
+            if len(keys) < _PAGE_RECORDS:
+                return
+            after = keys[-1]
 
     async def judge(self, *, bogus: bool) -> int:
         """See `AuditMarks`."""
 
         def work(connection: Connection) -> int:
             streams.hold(connection, self._consumer, self._stream)
-            connection.execute(_PROVE, self._values(bogus=int(bogus)))
-            forgotten = connection.execute(_FORGET, self._values()).rowcount
-            reopened = connection.execute(_REOPEN, self._values()).rowcount
+            missing = not self._reading.unplaced_ends
+            connection.execute(
+                self._sql.prove, self._values(bogus=int(bogus), missing=int(missing))
+            )
+            forgotten = connection.execute(audit_sql.FORGET, self._values()).rowcount
+            reopened = connection.execute(audit_sql.REOPEN, self._values()).rowcount
             return forgotten + reopened
 
         return await self._database.run(work)
@@ -235,24 +182,27 @@ class SqlAuditMarks:
         row = self._row(connection)
         if row.position.attempt != position.attempt:
             return 0, ""
-        found = connection.execute(_PROVEN, self._values(after=after, size=_PAGE_RECORDS)).all()
-        values = self._values(keys=as_json([one.key for one in found]))
-        members = self._dialect.members("keys")
+        found = connection.execute(
+            self._sql.proven, self._values(after=after, size=_PAGE_RECORDS)
+        ).all()
+        keys = [one.key for one in found]
+        values = self._values(keys=as_json(keys))
         # What is proven wrong is of no log: rule 3 has nothing to compare with.
-        disown = f"UPDATE instep_entity SET lineage = 0 WHERE stream_no = :no AND key IN {members}"  # noqa: S608
-        connection.execute(text(disown), values)
+        connection.execute(self._sql.disown, values)
+        if row.by_change:
+            parts.forget(connection, self._dialect, row.no, [one.name for one in found])
         writer.write_records(
             connection,
             self._dialect,
             msgspec.structs.replace(self._options, journal=row.journal),
             row,
             row.position,
-            [_record(self._stream, one) for one in found],
-            by_uuid=False,
+            [_record(self._stream, one, row.position) for one in found],
+            by_uuid=self._by_uuid,
             now_us=self._clock_us(),
         )
-        done = f"UPDATE instep_audit SET state = 4 WHERE audit = :audit AND key IN {members}"  # noqa: S608
-        connection.execute(text(done), values)
+        self._reading.repaired(connection, row.position, keys)
+        connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""
 
     async def counts(self) -> Counts:
@@ -260,7 +210,7 @@ class SqlAuditMarks:
 
         def work(connection: Connection) -> Counts:
             counts = dict.fromkeys(Counts.__struct_fields__, 0)
-            for one in connection.execute(_COUNTS, self._values()):
+            for one in connection.execute(audit_sql.COUNTS, self._values()):
                 if one.state >= 3:
                     counts[one.verdict] += one.many
                     counts["repaired"] += one.many * (one.state == 4)
@@ -268,6 +218,9 @@ class SqlAuditMarks:
                     counts["right"] += one.many * (1 - one.ends)
                 else:
                     counts["undecided"] += one.many
+            if self._by_uuid:
+                found = connection.execute(self._sql.unproven, self._values(classes=self._classes))
+                counts["unproven"] = found.scalar_one()
             return Counts(**counts)
 
         return await self._database.run(work)
@@ -278,9 +231,11 @@ class SqlAuditMarks:
         while True:
             values = self._values(after=after, size=_PAGE_RECORDS)
             page = await self._database.run(
-                lambda connection, values=values: connection.execute(_FINDINGS, values).all()  # type: ignore[misc]
+                lambda connection, values=values: connection.execute(
+                    audit_sql.FINDINGS, values
+                ).all()  # type: ignore[misc]
             )
-            for key, class_, verdict, token, state in page:
+            for _, key, class_, verdict, token, state in page:
                 yield Finding(
                     stream=self._stream,
                     key=key,
@@ -295,8 +250,12 @@ class SqlAuditMarks:
 
     async def close(self) -> None:
         """Remove the marks."""
-        remove = text("DELETE FROM instep_audit WHERE audit = :audit")
-        await self._database.run(lambda connection: connection.execute(remove, self._values()))
+
+        def work(connection: Connection) -> None:
+            connection.execute(audit_sql.REMOVE, self._values())
+            self._reading.close(connection)
+
+        await self._database.run(work)
 
     def _values(self, **more: Any) -> dict[str, Any]:
         return {"audit": self._audit, "no": self._no, "nothing": b"", **more}
@@ -309,14 +268,16 @@ class SqlAuditMarks:
         return row
 
 
-def _record(stream: str, row: Any) -> Record:
+def _record(stream: str, row: Any, position: Position) -> Record:
     class_ = row._mapping["class"]  # noqa: SLF001 — SQLAlchemy's public name for it
+    # What a GET has shown is as of the position: whatever is stated next is newer.
+    at_us = row.appended_at_us if row.token else min(row.appended_at_us, position.appended_at_us)
     return Record(
         stream,
-        row.key,
+        row.name,
         Kind.DELETE if row.ends else Kind.CREATE_UPDATE,
         row.token,
-        row.appended_at_us,
+        at_us,
         row.partition,
         row.offset,
         class_,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-__all__ = ["SEPARATORS", "is_under", "merge", "prefixes", "without"]
+__all__ = ["SEPARATORS", "by_identity", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
 """What may stand between the segments of a part's key; TR-548 names none."""
@@ -33,7 +33,7 @@ def merge(base: Any, change: Any) -> Any:
 
 
 def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
-    known, stated = _by_identity(base), _by_identity(change)
+    known, stated = by_identity(base), by_identity(change)
     if known is None or not stated:
         # An empty list says that nothing is left in it: what has not changed is not mentioned.
         return change
@@ -43,7 +43,7 @@ def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
     ] + [element for identity, element in stated.items() if identity not in known]
 
 
-def _by_identity(elements: list[Any]) -> dict[str, Any] | None:
+def by_identity(elements: list[Any]) -> dict[str, Any] | None:
     """Elements by their key member; None where one has none or two share it."""
     found: dict[str, Any] = {}
     for element in elements:

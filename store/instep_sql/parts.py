@@ -6,10 +6,11 @@ by rule 3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
 from instep.position import Position
@@ -19,10 +20,10 @@ from instep_sql.composition import Composition, Part, UnresolvedError, decode_ob
 from instep_sql.dialect import Dialect
 from instep_sql.ended import Ended
 from instep_sql.merge import prefixes
-from instep_sql.stored import as_json, stored_places, stored_records
+from instep_sql.stored import Stored, as_json, stored_places, stored_records
 from instep_sql.unstorable import unreadable
 
-__all__ = ["Composed", "compose", "release", "sweep"]
+__all__ = ["Composed", "Places", "compose", "forget", "move", "release", "sweep"]
 
 _COLUMNS: Final = (
     'part_key, entity_key, token, partition, "offset", appended_at_us, lineage, attempt, body'
@@ -38,11 +39,17 @@ _STALE: Final = text("""
 """)
 
 
+Places = Callable[[Connection, Dialect, int, Collection[str]], list[Stored]]
+"""Finds the entities of these keys or uuids."""
+
+
 class Composed(msgspec.Struct, frozen=True):
     """Whole records, and the changes that could not be joined to anything."""
 
     records: list[Record]
     unresolved: list[Unreadable]
+    stated_by: list[Record]
+    """Of each whole record, the statement that it comes from."""
 
 
 def compose(
@@ -51,10 +58,12 @@ def compose(
     no: int,
     position: Position,
     records: Sequence[Record],
+    places: Places = stored_places,
 ) -> Composed:
     """The whole records that these amount to, in order; the parts are brought up to date."""
-    work = _Work(connection, dialect, no, position, records)
+    work = _Work(connection, dialect, no, position, records, places)
     composed: list[Record] = []
+    stated_by: list[Record] = []
     unresolved: list[Unreadable] = []
     for record in records:
         try:
@@ -64,8 +73,9 @@ def compose(
         else:
             if whole is not None:
                 composed.append(whole)
+                stated_by.append(record)
     work.save()
-    return Composed(composed, unresolved)
+    return Composed(composed, unresolved, stated_by)
 
 
 class _Work:
@@ -78,6 +88,7 @@ class _Work:
         no: int,
         position: Position,
         records: Sequence[Record],
+        places: Places,
     ) -> None:
         self._connection, self._dialect, self._no = connection, dialect, no
         self._position = position
@@ -87,8 +98,10 @@ class _Work:
         self._owner = self._find_owners(keys)
         self._entities: set[str] = set(self._owner.values())
         self._key_of: dict[str, str] = {}
-        for stored in stored_places(connection, dialect, no, names):
+        self._class_of: dict[str, str] = {}
+        for stored in places(connection, dialect, no, names):
             self._entities.add(stored.record.key)
+            self._class_of[stored.record.key] = stored.record.entity_class
             if stored.record.uuid:
                 self._key_of[stored.record.uuid] = stored.record.key
         self._ended = {one.key: one for one in ended.find(connection, dialect, no, keys)}
@@ -113,10 +126,18 @@ class _Work:
             return self._owner[key]
         uuid = _uuid(record)
         if uuid:
-            return self._key_of.get(uuid, uuid if uuid in self._entities else None)
+            known = self._key_of.get(uuid, uuid)
+            return known if known in self._entities else None
         return next((prefix for prefix in prefixes(key) if prefix in self._entities), None)
 
     def apply(self, record: Record) -> Record | None:
+        whole = self._applied(record)
+        if whole is not None and not whole.entity_class:
+            # The end of a part may be a header alone.
+            return replace(whole, entity_class=self._class_of.get(whole.key, ""))
+        return whole
+
+    def _applied(self, record: Record) -> Record | None:
         target = self._target(record)
         if record.ends:
             return self._end(record, target)
@@ -128,8 +149,8 @@ class _Work:
         whole = entity.state(record, self._position)
         self._entities.add(target)
         self._owner[record.key] = target
-        if uuid := _uuid(record):
-            self._key_of.setdefault(uuid, target)
+        if (uuid := _uuid(record)) and self._key_of.get(uuid) not in self._entities:
+            self._key_of[uuid] = target
         return whole
 
     def _end(self, record: Record, target: str | None) -> Record | None:
@@ -213,7 +234,7 @@ def load(
 def save(
     connection: Connection, dialect: Dialect, no: int, entities: dict[str, Composition]
 ) -> None:
-    _forget(connection, dialect, no, entities)
+    forget(connection, dialect, no, entities)
     rows = [
         (
             no,
@@ -233,7 +254,35 @@ def save(
     dialect.many(connection, _ADD, rows)
 
 
-def _forget(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> None:
+def move(
+    connection: Connection,
+    dialect: Dialect,
+    position: Position,
+    keys: Collection[str],
+    *,
+    source: int,
+    target: int,
+) -> None:
+    """Let the parts of these entities be those of another stream."""
+    values: dict[str, Any] = {"keys": as_json(keys), "source": source, "target": target}
+    members = dialect.members("keys")
+    # Also what another entity of the target holds under one of these names.
+    removal = text(f"""
+        DELETE FROM instep_part
+        WHERE stream_no = :target AND (entity_key IN {members} OR part_key IN (
+            SELECT part_key FROM instep_part WHERE stream_no = :source AND entity_key IN {members}))
+    """)  # noqa: S608 — constants only
+    connection.execute(removal, values)
+    moving = text(f"""
+        UPDATE instep_part SET stream_no = :target, lineage = :lineage, attempt = :attempt
+        WHERE stream_no = :source AND entity_key IN {members}
+    """)  # noqa: S608 — constants only
+    values |= {"lineage": position.lineage, "attempt": position.attempt}
+    connection.execute(moving, values)
+
+
+def forget(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> None:
+    """Remove the parts of these entities."""
     removal = text(
         "DELETE FROM instep_part "  # noqa: S608 — constants only
         f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')}"
@@ -253,7 +302,7 @@ def sweep(
     Returns the bodies these have then, by the ids of their rows.
     """
     if swept_keys:
-        _forget(connection, dialect, no, swept_keys)
+        forget(connection, dialect, no, swept_keys)
     stale = {row.key: row.id for row in connection.execute(_STALE, window)}
     entities = load(connection, dialect, no, stale)
     for entity in entities.values():

@@ -217,7 +217,7 @@ class SqlStore:
     async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
         """See `instep.audit.Auditable`."""
         marks = SqlAuditMarks(
-            self._database, self._dialect, self.options, self._name, stream.id, self._clock_us
+            self._database, self._dialect, self.options, self._name, stream, self._clock_us
         )
         await marks.open()
         try:

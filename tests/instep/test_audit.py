@@ -72,16 +72,33 @@ def test_every_partition_must_have_arrived() -> None:
     assert not one.arrived(T0_US + 59 * S)
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [({"mode": Mode.BASELINE}, "current state"), ({"record_strategy": "CHANGE_ONLY"}, "changes")],
-)
-def test_a_log_that_does_not_state_entities_whole_is_refused(
-    changes: dict[str, object], why: str
-) -> None:
-    check_auditable(info())
-    with pytest.raises(AuditError, match=why):
-        check_auditable(info(**changes))
+def test_a_reading_that_begins_after_a_position_has_passed_it() -> None:
+    one = Arriving(5.0, 60.0, T0_US, at(offset=9))
+    one.aim(at(offset=9), T0_US)
+    assert not one.arrived(T0_US + 4 * S)
+    assert one.arrived(T0_US + 5 * S)
+
+
+def test_a_moment_to_come_is_waited_for() -> None:
+    one = arriving()
+    one.aim(at(offset=9), T0_US + 5 * S)
+    one.heard([record(9, at_s=4)], T0_US + 4 * S)
+    one.silence_from(T0_US + 4 * S)
+    assert not one.arrived(T0_US + 9 * S)
+    assert one.arrived(T0_US + 10 * S)
+    one.heard([record(10, at_s=6)], T0_US + 6 * S)
+    assert one.arrived(T0_US + 6 * S)
+
+
+def test_a_stream_that_nothing_can_be_held_against_is_refused() -> None:
+    for good in (
+        info(),
+        info(record_strategy="CHANGE_ONLY"),
+        info(mode=Mode.BASELINE, readable=frozenset({"NODE"})),
+    ):
+        check_auditable(good)
+    with pytest.raises(AuditError, match="no GET shows any of its classes"):
+        check_auditable(info(mode=Mode.BASELINE))
 
 
 def test_an_alignment_voids_an_audit() -> None:

@@ -23,7 +23,7 @@ class Audited:
     def __init__(self, at: Stage, marks: SqlAuditMarks) -> None:
         self.at, self.marks = at, marks
 
-    async def commit(self, *records: Record) -> None:
+    async def commit(self, *records: Record, by_uuid: bool = False) -> None:
         """As the main stream does, with its place in the log."""
         newest = max(record.offset for record in records)
         position = Position(
@@ -35,7 +35,7 @@ class Audited:
             offsets={"": newest},
             appended_us={"": newest},
         )
-        await self.at.commit(*records, position=position)
+        await self.at.commit(*records, position=position, by_uuid=by_uuid)
 
     async def behind(self, statement: str, **values: object) -> None:
         """Somebody changes the store without instep."""
@@ -95,7 +95,7 @@ async def test_missing_stale_and_bogus_are_proven_and_repaired(stage: Stages) ->
                 ("k2", "updated"),
                 ("k3", "created"),
             ]
-        left = text("SELECT count(*) FROM instep_audit")
+        left = text("SELECT count(*) FROM instep_audit_mark")
         assert await at.store._database.run(lambda c: c.execute(left).scalar_one()) == 0
 
 

@@ -230,3 +230,18 @@ async def test_the_end_of_the_newest_change_is_written_across_batches(stage: Sta
         await at.commit(ended("u1/a", 6))
         assert await only(at) == NODE
         assert (await at.entities())["u1"].appended_at_us == 1
+
+
+async def test_the_end_of_a_part_that_is_a_header_alone_leaves_the_class(stage: Stages) -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("u1", 1, {"uuid": "u1"}), part("u1/x", 2, {"x": 1}))
+        await at.commit(ended("u1/x", 3, Kind.TOMBSTONE, whole=False))
+        (entity,) = (await at.entities()).values()
+        assert (entity.entity_class, entity.body) == ("NODE", b'{"uuid":"u1"}')
+
+
+async def test_an_entity_that_comes_again_under_another_key_is_a_new_one(stage: Stages) -> None:
+    async with stage(stream=BY_CHANGE) as at:
+        await at.commit(part("k1", 1, {"uuid": "u1", "a": 1}))
+        await at.commit(ended("k1", 2, whole=False), part("k2", 3, {"uuid": "u1", "b": 2}))
+        assert await at.bodies() == {"k2": b'{"uuid":"u1","b":2}'}

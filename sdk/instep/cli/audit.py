@@ -137,7 +137,12 @@ class _Table:
             f" {counts.undecided:,} undecided; {report.records:,} records read",
             markup=False,
         )
+        if counts.unproven:
+            self._console.print(
+                f"  {counts.unproven:,} of classes that no GET shows are not judged"
+            )
         if report.unreadable:
             self._console.print(
-                f"  {report.unreadable:,} of them could not be read: nothing was called bogus"
+                f"  {report.unreadable:,} of them could not be read or told apart: nothing was called"
+                " bogus"
             )

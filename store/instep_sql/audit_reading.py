@@ -1,0 +1,187 @@
+"""Makes an audit's marks of what is read: of whom a statement speaks, and what it amounts to.
+
+Where each statement is of a whole entity under its own key, there is nothing to do. Other streams:
+
+- joined with a baseline, an entity is known by its uuid, whatever key the log gives it;
+- stated change by change, entities are composed as the store composes its own, over parts that are
+  kept under a stream number of the audit's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, text
+
+from instep.fold import newer
+from instep.position import Position
+from instep.records import Kind, Record
+from instep_sql import ended, parts, streams
+from instep_sql.dialect import Dialect
+from instep_sql.merge import prefixes
+from instep_sql.options import Journal
+from instep_sql.stored import Stored, as_json, stored_places
+
+__all__ = ["ByChange", "ByKey", "ByUuid", "Mark"]
+
+Mark = tuple[str, Record]
+"""The key of the mark, and what it says; not `whole` where nothing can be held against it."""
+
+_ONE_READING: Final = Position(attempt=1, lineage=1)
+_SHADOW: Final = "{} audited at {}"
+_ABANDONED: Final = text("""
+    SELECT id FROM instep_stream
+    WHERE consumer = :consumer AND substr(stream, 1, length(:prefix)) = :prefix
+      AND updated_at_us < :before_us
+""")
+_AUDITING: Final = text("UPDATE instep_stream SET phase = 'receiving' WHERE id = :shadow")
+_REMOVALS: Final = [
+    text(f"DELETE FROM {table} WHERE {column} = :shadow")  # noqa: S608 — constants only
+    for table, column in (
+        ("instep_part", "stream_no"),
+        ("instep_ended", "stream_no"),
+        ("instep_stream", "id"),
+    )
+]
+
+
+class ByKey:
+    """Whole statements under their own keys."""
+
+    unplaced_ends = 0
+    """Ends that may be of any entity."""
+
+    def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
+        self._dialect, self._no, self._audit = dialect, no, audit
+
+    def open(
+        self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
+    ) -> None:
+        """Make ready, and remove what audits begun before then have left."""
+
+    def close(self, connection: Connection) -> None:
+        """Remove what was kept besides the marks."""
+
+    def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
+        """These entities were written as marked."""
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:  # noqa: ARG002 — of others
+        """What these amount to, one a key."""
+        return _last((record.key, record) for record in records)
+
+
+class ByUuid(ByKey):
+    """Statements and what a GET shows, joined by uuid."""
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        names = {record.key for record in records if not (record.whole and record.uuid)}
+        names.update(*(prefixes(record.key) for record in records if not record.whole))
+        uuid_of: dict[str, str] = {}
+        if names:
+            over = ended.find(connection, self._dialect, self._no, names)
+            uuid_of |= {one.key: one.uuid for one in over if one.uuid}
+            for stored in stored_places(connection, self._dialect, self._no, names):
+                uuid_of[stored.record.key] = stored.record.uuid or stored.record.key
+        marks: list[Mark] = []
+        for record in records:
+            if record.whole and record.uuid:
+                uuid_of[record.key] = record.uuid
+            marks.append(
+                self._mark(record, uuid_of) if record.whole else self._part(record, uuid_of)
+            )
+        return _last(marks)
+
+    def _mark(self, record: Record, uuid_of: dict[str, str]) -> Mark:
+        key = record.uuid or uuid_of.get(record.key)
+        self.unplaced_ends += key is None and record.ends
+        return key or record.key, record
+
+    def _part(self, record: Record, uuid_of: dict[str, str]) -> Mark:
+        """A change says of its entity only that it is not as it was, unless it ends it."""
+        if record.ends and record.key in uuid_of:
+            return uuid_of[record.key], replace(record, whole=True)
+        entity = next((uuid_of[name] for name in prefixes(record.key) if name in uuid_of), None)
+        key = record.uuid or uuid_of.get(record.key) or entity
+        self.unplaced_ends += key is None and record.ends
+        return key or record.key, replace(record, ends=False)
+
+
+class ByChange(ByKey):
+    """Changes (TR-548 3.8.2.2), composed to whole entities as they come."""
+
+    _shadow = 0
+
+    def open(
+        self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
+    ) -> None:
+        prefix = _SHADOW.format(stream, "")
+        abandoned = {"consumer": consumer, "prefix": prefix, "before_us": before_us}
+        for shadow in connection.execute(_ABANDONED, abandoned).scalars().all():
+            _remove(connection, shadow)
+        name = prefix + str(self._audit)
+        row = streams.insert(connection, consumer, name, "{}", journal, self._audit)
+        self._shadow = row.no
+        # So it is listed nowhere, as little as a row of received sequences.
+        connection.execute(_AUDITING, {"shadow": row.no})
+
+    def close(self, connection: Connection) -> None:
+        _remove(connection, self._shadow)
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        composed = parts.compose(
+            connection, self._dialect, self._shadow, _ONE_READING, records, self._places
+        )
+        marks: dict[str, Mark] = {}
+        for whole, by in zip(composed.records, composed.stated_by, strict=True):
+            # The place of what has told it: that of the whole goes back when its newest part ends.
+            marks[whole.key] = (
+                whole.key,
+                replace(
+                    whole,
+                    token=by.token,
+                    partition=by.partition,
+                    offset=by.offset,
+                    appended_at_us=by.appended_at_us,
+                    whole=True,
+                ),
+            )
+        return marks.values()
+
+    def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
+        # What comes next changes these parts.
+        source, target = self._shadow, self._no
+        parts.move(connection, self._dialect, position, keys, source=source, target=target)
+
+    def _places(
+        self, connection: Connection, dialect: Dialect, no: int, names: Collection[str]
+    ) -> list[Stored]:
+        assert no == self._shadow
+        members = dialect.members("names")
+        query = text(f"""
+            SELECT key, uuid, class FROM instep_audit_mark
+            WHERE audit = :audit AND ends = 0 AND key IN {members}
+            UNION SELECT key, uuid, class FROM instep_audit_mark
+            WHERE audit = :audit AND ends = 0 AND uuid <> '' AND uuid IN {members}
+        """)  # noqa: S608 — constants only
+        rows = connection.execute(query, {"audit": self._audit, "names": as_json(names)})
+        return [
+            Stored(Record("", key, Kind.CREATE_UPDATE, "", 0, entity_class=class_, uuid=uuid), 1)
+            for key, uuid, class_ in rows
+        ]
+
+
+def _remove(connection: Connection, shadow: int) -> None:
+    for removal in _REMOVALS:
+        connection.execute(removal, {"shadow": shadow})
+
+
+def _last(marks: Iterable[Mark]) -> Iterable[Mark]:
+    """One a key: the last, unless it is older than the one before it."""
+    last: dict[str, Mark] = {}
+    for mark in marks:
+        before = last.get(mark[0])
+        if before is None or not newer(before[1], mark[1]):
+            last[mark[0]] = mark
+    return last.values()
