@@ -134,7 +134,9 @@ class RustWriter:
                     table = self._table(name)
                     table.update_incremental()
                     builder = builder.register(name, table)
-            return pa.table(builder.execute(sql.format_map(names)).read_all())
+            # Its own `read_all` would hold the interpreter, and so the event loop, to its end.
+            stream = builder.execute(sql.format_map(names))
+            return pa.RecordBatchReader.from_stream(stream).read_all()
         except Exception as error:
             raise as_sink_error(error, self._options, self._options.url) from error
 
@@ -192,7 +194,7 @@ def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkEr
         )
     if any(word in told for word in _REFUSED):
         return SinkError(f"no access: {told}", hint="look at the rights and keys", **facts)
-    if isinstance(error, (DeltaError, OSError)):
+    if isinstance(error, (DeltaError, OSError, pa.ArrowException)):
         return StoreUnavailableError(
             f"the lake cannot be used now: {told}", hint="the batch is tried again", **facts
         )

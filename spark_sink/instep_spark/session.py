@@ -37,6 +37,11 @@ _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JAVA: Final = (17, 21)
 """What Spark 4.0 runs on (https://spark.apache.org/docs/4.0.0/)."""
+_ONE_MACHINE: Final = {
+    # 200 and 50 by default, for clusters: most of the tasks of a micro-batch would find nothing.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 _GONE: Final = re.compile(
     r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
     r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|stopped SparkContext"
@@ -113,7 +118,7 @@ def _configured(builder: Any, options: SparkOptions) -> Any:
     if options.remote:
         return builder.remote(options.remote)
     check_java()
-    if not options.master.startswith(("spark:", "yarn", "k8s:")):
+    if _is_local(options):
         # Spark's Python workers would be whatever `python3` is, without instep.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(options.master or "local[*]")
@@ -147,8 +152,13 @@ def _defaults(options: SparkOptions) -> Mapping[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(_ONE_MACHINE if _is_local(options) else {}),
         **options.config,
     }
+
+
+def _is_local(options: SparkOptions) -> bool:
+    return not options.master.startswith(("spark:", "yarn", "k8s:"))
 
 
 def _check_delta(session: SparkSession) -> None:

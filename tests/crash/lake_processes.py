@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -55,7 +56,7 @@ SMALL: Final = {
 }
 """Small rows, short lives: starting costs more than running."""
 LAKE: Final = ("lake", "run", "--tables", "entity_history,alarms")
-RETURN_S: Final = 240.0
+RETURN_S: Final = 900.0
 
 
 class Processes:
@@ -92,6 +93,11 @@ class Processes:
         for number, server in enumerate(self.servers):
             found[f"entities: server {number}"] = server.kill
         return found
+
+    def choose(self, rng: random.Random) -> str:
+        """A victim; what lands more often than what follows."""
+        names = sorted(self.victims)
+        return rng.choices(names, [3 if name.startswith("changes") else 1 for name in names])[0]
 
     def ensure(self) -> None:
         """Start what does not run."""

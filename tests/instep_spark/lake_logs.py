@@ -43,6 +43,7 @@ class Row:
     uuid: str = ""
     committed_at: int = START_US
     readable: tuple[str, ...] | None = None
+    whole: bool = True
 
     @property
     def body(self) -> str | None:
@@ -77,7 +78,7 @@ class Row:
         return (
             *(self.consumer, self.stream, self.ordinal, self.key, self.kind, self.token),
             *(self.partition, self.offset, moment, None if control else self.event_at, name, None),
-            *(self.attempt, self.lineage, True, self.ends, self.uuid, self.body, None, None),
+            *(self.attempt, self.lineage, self.whole, self.ends, self.uuid, self.body, None, None),
             self.committed_at,
         )
 

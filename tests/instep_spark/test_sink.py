@@ -238,6 +238,21 @@ async def test_the_event_loop_goes_on_while_a_commit_is_made(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
+async def test_the_event_loop_goes_on_while_the_lake_is_asked(tmp_path: Path) -> None:
+    async with stage(url_of(tmp_path)) as at:
+        for turn in range(4):
+            first = turn * 50_000 + 1
+            await at.commit(*[said(f"k{n}", n) for n in range(first, first + 50_000)])
+        turns = 0
+        task = asyncio.create_task(at.sink.census("s1", 2))
+        while not task.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert (await task).total == 200_000
+    assert turns > 10
+
+
+@pytest.mark.asyncio
 async def test_cancelling_a_commit_leaves_it_whole_or_not_there(tmp_path: Path) -> None:
     url = url_of(tmp_path)
     async with stage(url) as at:

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ENTITY", "HEADER", "IDENTITY", "counting", "ignored", "latest", "resolved"]
+__all__ = [
+    "ENTITY",
+    "HEADER",
+    "IDENTITY",
+    "RECORD",
+    "counting",
+    "ignored",
+    "latest",
+    "resolved",
+]
 
 IDENTITY: Final = ("consumer", "stream", "id")
 """What tells entities apart in a lake."""
 HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
 """What the comparison needs of a stored statement, and where it stands in `changes`."""
-ENTITY: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
+RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
 """Rows of `changes` that are records."""
+ENTITY: Final = f"({RECORD} AND whole)"
+"""Records that the tables are made of: a CHANGE_ONLY one does not say what its entity is."""
 
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "

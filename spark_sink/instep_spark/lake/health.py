@@ -6,7 +6,7 @@ from typing import Final
 
 from instep.fidelity import AT_RISK_SHARE, Zone
 from instep_spark.lake.batch import Part, Segment
-from instep_spark.lake.decide import ENTITY
+from instep_spark.lake.decide import RECORD
 from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.tables import HEALTH
@@ -60,11 +60,12 @@ class Health(Target):
                     SELECT * FROM VALUES {values} AS v(consumer, stream, ordinal, told)
                 ), minutes AS (
                     SELECT r.consumer, r.stream, date_trunc('MINUTE', committed_at) AS minute,
-                        max(r.ordinal) AS ordinal, count_if({ENTITY}) AS records,
+                        max(r.ordinal) AS ordinal, count_if({RECORD}) AS records,
                         avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
                         max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
-                        count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held
-                    FROM (SELECT *, CASE WHEN {ENTITY} AND token <> '' THEN
+                        count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
+                        count_if(NOT whole) AS left_out
+                    FROM (SELECT *, CASE WHEN {RECORD} AND token <> '' THEN
                               (unix_micros(committed_at) - unix_micros(appended_at)) / 1e6D END
                               AS delay_s FROM instep_rows) r
                     LEFT JOIN held h ON r.kind = 'SWEEP' AND r.consumer = h.consumer
@@ -86,7 +87,8 @@ class Health(Target):
                     SELECT m.*, e.read_delay_s AS known_mean, e.records AS known_records,
                         greatest(m.worst, e.worst_read_delay_s) AS worst_read_delay_s,
                         e.realignments AS known_realignments, e.sweeps AS known_sweeps,
-                        e.sweep_held AS known_held, compaction, retention,
+                        e.sweep_held AS known_held, e.left_out AS known_left_out,
+                        compaction, retention,
                         coalesce(d.deviations, 0) AS deviations
                     FROM minutes m
                     LEFT JOIN {self.sql} e USING (consumer, stream, minute)
@@ -102,7 +104,8 @@ class Health(Target):
                     worst_read_delay_s, {_ZONE.replace("worst", "worst_read_delay_s")} AS zone,
                     attempt, realignments + coalesce(known_realignments, 0) AS realignments,
                     sweeps + coalesce(known_sweeps, 0) AS sweeps,
-                    coalesce(sweep_held, known_held) AS sweep_held, deviations
+                    coalesce(sweep_held, known_held) AS sweep_held, deviations,
+                    left_out + coalesce(known_left_out, 0) AS left_out
                 FROM joined
             ) s
             ON t.consumer = s.consumer AND t.stream = s.stream AND t.minute = s.minute

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from instep.errors import ConfigurationError, SinkError
+from instep.errors import ConfigurationError
 from instep_spark.lake.alarms import Alarms
-from instep_spark.lake.batch import Batch, Part
+from instep_spark.lake.batch import Batch
 from instep_spark.lake.current import Current
 from instep_spark.lake.health import Health
 from instep_spark.lake.history import History
@@ -51,6 +51,8 @@ class Step(msgspec.Struct, frozen=True):
     rows: int
     swept: tuple[StreamKey, ...] = ()
     held: tuple[StreamKey, ...] = ()
+    left_out: tuple[StreamKey, ...] = ()
+    """Streams with CHANGE_ONLY statements, which no table but `stream_health` takes."""
 
 
 class Pipeline:
@@ -95,7 +97,7 @@ class Pipeline:
         """Bring all tables as far as these rows of `changes` lead.
 
         Where another writer came between (an OPTIMIZE of the platform), the whole micro-batch is
-        run again from what the tables then say. Raises `SinkError`.
+        run again from what the tables then say. Raises `SinkError` where `changes` lacks rows.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
@@ -150,7 +152,7 @@ class Pipeline:
 
     def _advance_entities(self, spark: SparkSession, batch: Batch) -> None:
         part = batch.after(self.entities.progress)
-        self._refuse_partial(part)
+        left_out = tuple(key for key, survey in part.surveys.items() if survey.partial)
         cuts = {key: [s.ordinal - 1 for s in found.sweeps] for key, found in part.surveys.items()}
         for segment in part.cut(cuts):
             if segment.last:
@@ -165,17 +167,7 @@ class Pipeline:
             if due:
                 swept, held = decide(spark, self.entities, due, self.settings)
             rows = sum(survey.rows for survey in part.surveys.values())
-            self._told(Step("entities", rows, swept, held))
-
-    def _refuse_partial(self, part: Part) -> None:
-        for (consumer, stream), survey in part.surveys.items():
-            if survey.partial:
-                raise SinkError(
-                    f"{consumer} / {stream} states changes only (TR-548 3.8.2.2), which the tables "
-                    "of a lake cannot be made of",
-                    where=self.url,
-                    hint="keep this stream in a SQL store, or land it in a lake of its own",
-                )
+            self._told(Step("entities", rows, swept, held, left_out))
 
     # -- the tables that follow ------------------------------------------------------------------
 

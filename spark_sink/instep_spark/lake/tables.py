@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "Table", "reference"]
 
-LAKE_VERSION: Final = 1
+LAKE_VERSION: Final = 2
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
 _RULES: Final = "../topics/alignment.md#the-rules"
@@ -183,6 +183,12 @@ HEALTH: Final = Table(
         Column("sweeps", "BIGINT", "sweeps that came due in it"),
         Column("sweep_held", "STRING", "`unmarked of total` where a sweep was held in it, or null"),
         Column("deviations", "BIGINT", "deviations of the provider counted in it"),
+        Column(
+            "left_out",
+            "BIGINT",
+            "CHANGE_ONLY records in it (TR-548 3.8.2.2), which no other table takes: they say what "
+            "changed, not what an entity is",
+        ),
     ),
 )
 MESSAGES: Final = Table(
