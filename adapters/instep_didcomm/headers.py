@@ -35,7 +35,7 @@ _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_a
 _in_order = msgspec.json.Encoder(order="deterministic")
 
 
-class Headers(msgspec.Struct, frozen=True, kw_only=True):
+class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the headers of one message say."""
 
     id: str

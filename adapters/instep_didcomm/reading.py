@@ -22,7 +22,7 @@ __all__ = ["Attributes", "Incoming", "MessageReader"]
 _US = 1_000_000
 
 
-class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What is kept with a message (`Message.attributes`)."""
 
     type: str
@@ -36,7 +36,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_time_s: int = 0
 
 
-class Incoming(msgspec.Struct, frozen=True):
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """One transmission, read."""
 
     headers: Headers

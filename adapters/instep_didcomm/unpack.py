@@ -37,7 +37,7 @@ class Crypto(AskarCryptoService):  # type: ignore[misc]
         return key
 
 
-class Unpacked(msgspec.Struct, kw_only=True):
+class Unpacked(msgspec.Struct, kw_only=True, gc=False):
     """A plaintext, and what its envelopes prove."""
 
     raw: bytes = b""

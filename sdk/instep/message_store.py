@@ -36,7 +36,7 @@ class StoredSequence(msgspec.Struct, frozen=True):
     """Messages released and not yet delivered, because the handler has to be called, or failed."""
 
 
-class SequenceChange(msgspec.Struct):
+class SequenceChange(msgspec.Struct, gc=False):
     """What one group does to one scope. Done in the order of the fields (DESIGN 4).
 
     Numbers are given with their epoch, for one group may hold a reset.

@@ -40,7 +40,7 @@ UNSEQUENCED = -1
 """The number of a message that belongs to no sequence: it passes through, once by its id."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One message as received; never edited."""
 
     scope: str

@@ -30,7 +30,7 @@ class RangesError(InstepError, ValueError):
     code = "ranges"
 
 
-class Ranges(msgspec.Struct, array_like=True):
+class Ranges(msgspec.Struct, array_like=True, gc=False):
     """A mutable set of integers ≥ 0. Equal when they hold the same numbers; never hashable.
 
     It is its own serialised form (two lists), and `copy` costs two list copies. `lows` and `highs`

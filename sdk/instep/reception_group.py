@@ -28,7 +28,7 @@ _CHANGED: Final = Receipt(ReceiptOutcome.DUPLICATE, deviation=True)
 REFUSED: Final = {why: Receipt(ReceiptOutcome.REFUSED, refusal=why) for why in Refusal}
 
 
-class Entry(Numbered):
+class Entry(Numbered, gc=False):
     """A message on its way through the sequencer, with the answer to it."""
 
     # The fields of `Numbered` have defaults, so these must.

@@ -4,6 +4,8 @@ claimed, and what follows from a change. The events themselves are in `instep.se
 
 from __future__ import annotations
 
+from typing import Final
+
 from instep.gap_clock import GapClock
 from instep.ranges import Ranges
 from instep.received_orders import GapDetector, detect
@@ -30,6 +32,9 @@ from instep.sequence_transitions import (
 )
 
 __all__ = ["SequenceCore"]
+
+_NONE: Final = Ranges()
+"""For a state, which nobody edits."""
 
 
 class SequenceCore:
@@ -70,8 +75,8 @@ class SequenceCore:
             next_number=ledger.next_number,
             phase=self.phase,
             received=ledger.received.copy(),
-            cancelled=ledger.cancelled.copy(),
-            faulted=ledger.faulted.copy(),
+            cancelled=ledger.cancelled.copy() if ledger.cancelled else _NONE,
+            faulted=ledger.faulted.copy() if ledger.faulted else _NONE,
             held=list(ledger.held.values()),
             last_number=self.last_number,
             announced=self._announced,

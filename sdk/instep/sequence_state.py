@@ -23,7 +23,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     held_at_us: int
 
 
-class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A sequence as committed. Constant in size without gaps, O(g) with g gaps, plus what is held.
 
     It is replaced whole, never edited.

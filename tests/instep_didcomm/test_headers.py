@@ -123,3 +123,30 @@ def test_nothing_but_a_refusal_comes_of_any_json(message: dict[str, Any]) -> Non
     assert headers.thid
     assert headers.sent_count >= 1
     assert digest_of(message)
+
+
+SAID = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2**64),
+    st.sampled_from([1.0, 1.5, "", "m1", "a b", "t#1", "did:ex:a", "did:ex:a#k", "did:ex:ä", "é"]),
+    st.sampled_from(["x" * 32, "x" * 33, "x" * 255, "x" * 256, "did:" + "x" * 4096]),
+    st.just(["m1"]),
+)
+NAMED = ("id", "type", "thid", "from", "sender_order", "sent_count", "created_time", "expires_time")
+
+
+@pytest.mark.hypothesis
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(NAMED, SAID)))
+def test_what_is_usual_is_read_as_everything_is(changes: dict[str, Any]) -> None:
+    """The short way for nearly every message says what the long one does."""
+
+    def outcome(message: dict[str, Any]) -> Any:
+        try:
+            return read(message)
+        except MessageRefusedError as error:
+            return str(error)
+
+    message = {**plain(), **changes}
+    # A header that says nothing, and that the short way does not know.
+    assert outcome(message) == outcome({**message, "pthid": None})
