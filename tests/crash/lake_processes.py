@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,8 +23,9 @@ from tests.instep_spark.spark_servers import LOOPBACK, QUICK, Server, cluster, c
 
 __all__ = ["LAKE", "MODES", "RETURN_S", "Mode", "Processes", "processes"]
 
-Mode = Literal["rust", "spark", "connect", "cluster"]
-MODES: Final[tuple[Mode, ...]] = ("rust", "spark", "connect", "cluster")
+Mode = Literal["landing", "rust", "spark", "connect", "cluster"]
+MODES: Final[tuple[Mode, ...]] = ("landing", "rust", "spark", "connect", "cluster")
+"""`landing` and `rust` land with delta-rs, the others with Spark; `landing` has no pipeline."""
 CONFIG: Final = """
 [[consumers]]
 name = "crash"
@@ -64,17 +66,21 @@ class Processes:
 
     def __init__(self, here: Site, mode: Mode, spark: Mapping[str, Any]) -> None:
         self._here = here
-        self._writer = "rust" if mode == "rust" else "spark"
+        self._writer = "rust" if mode in ("landing", "rust") else "spark"
+        self._verbs = {"changes": ("run",), "entities": LAKE}
+        if mode == "landing":
+            del self._verbs["entities"]
         self._config = here.folder / "instep.toml"
         self._config.write_text(
             CONFIG.format(
                 url=here.url,
                 lake=here.store,
                 writer=self._writer,
-                interval_s=0.2 if mode == "rust" else 0.5,
+                interval_s=0.2 if self._writer == "rust" else 0.5,
                 spark=_inline(spark),
             )
         )
+        self._remote = "remote" in spark
         self.servers: list[Server] = []
         self.commands: dict[str, subprocess.Popen[bytes]] = {}
         self._since: dict[str, int] = {}
@@ -82,14 +88,11 @@ class Processes:
     @property
     def victims(self) -> dict[str, Callable[[], None]]:
         """What can be killed, by name; the name says which table then has to move again."""
-        found: dict[str, Callable[[], None]] = {
-            "changes: its process": lambda: self._kill("changes"),
-            "entities: its process": lambda: self._kill("entities"),
-        }
-        if not self._config.read_text().count("remote ="):
-            found["entities: its JVM"] = lambda: self._kill_children("entities")
-            if self._writer == "spark":
-                found["changes: its JVM"] = lambda: self._kill_children("changes")
+        found: dict[str, Callable[[], None]] = {}
+        for table in self._verbs:
+            found[f"{table}: its process"] = partial(self._kill, table)
+            if not self._remote and (table == "entities" or self._writer == "spark"):
+                found[f"{table}: its JVM"] = partial(self._kill_children, table)
         for number, server in enumerate(self.servers):
             found[f"entities: server {number}"] = server.kill
         return found
@@ -104,7 +107,7 @@ class Processes:
         for server in self.servers:
             if server.process.poll() is not None:
                 server.start_again()
-        for table, verb in (("changes", ("run",)), ("entities", LAKE)):
+        for table, verb in self._verbs.items():
             running = self.commands.get(table)
             if running is None or running.poll() is not None:
                 self.commands[table] = self._start(*verb, str(self._config))
@@ -140,7 +143,7 @@ class Processes:
         table = victim.partition(":")[0]
         self._since[table] = self.version(table)
 
-    def finish(self, *arguments: str) -> str:
+    def finish(self, *arguments: str) -> list[str]:
         """Run a command to its end; what it says where that is a failure."""
         done = self._start(*arguments[:-1], str(self._config), arguments[-1])
         try:
@@ -148,7 +151,7 @@ class Processes:
         except subprocess.TimeoutExpired:
             done.kill()
             code = done.wait()
-        return f"{arguments} ended with {code}: {self.told()}" if code else ""
+        return [f"{arguments} ended with {code}: {self.told()}"] if code else []
 
     def stop(self) -> list[str]:
         """End the commands as a service manager does; those that do not end well."""

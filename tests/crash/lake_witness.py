@@ -57,7 +57,7 @@ class Witness:
         while not self._stop.is_set():
             with (
                 suppress(WebSocketException, OSError),
-                connect(address, max_size=None, open_timeout=10) as socket,
+                connect(address, max_size=None, ping_interval=None) as socket,
             ):
                 while not self._stop.is_set():
                     with suppress(TimeoutError):

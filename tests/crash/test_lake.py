@@ -1,4 +1,4 @@
-"""`instep run` into a lake, killed under a storm: a few rounds; many by hand, see `lake`."""
+"""A lake that is killed under a storm: a few rounds; many by hand, see `lake`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import random
 
 import pytest
 
+from instep_spark.session import java_version
 from tests.crash.lake import rounds
+from tests.crash.lake_processes import Mode
+
+_SPARK = [
+    pytest.mark.spark,
+    pytest.mark.skipif(java_version() not in (17, 21), reason="no Java 17 or 21"),
+]
 
 
-@pytest.mark.timeout(600)
-def test_killed_at_any_moment_every_committed_record_is_a_row_once() -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("mode", "count"), [("landing", 10), pytest.param("rust", 3, marks=_SPARK)]
+)
+def test_killed_at_any_moment_a_lake_is_what_the_provider_states(mode: Mode, count: int) -> None:
     seed = random.randrange(10_000)
-    report = rounds(10, mode="rust", seed=seed, storm_per_s=200)
+    report = rounds(count, mode=mode, seed=seed, storm_per_s=40)
     print(f"seed {seed}: {report}")
     assert report.faults == []
     assert report.committed_records > 0
