@@ -24,7 +24,7 @@ from instep.ranges import Ranges
 from instep.received_orders import GapDetector
 from instep.reception_effects import Effects
 from instep.reception_group import REFUSED, Entry, Group, Scope
-from instep.reception_queue import Act, Call, CallQueue, Submitted, fail
+from instep.reception_queue import Act, Call, CallQueue, Submitted, apply, fail
 from instep.retry import Environment, retrying
 from instep.sequence_state import SequencerState
 from instep.sequence_transitions import Refusal, SequenceRefusedError
@@ -243,7 +243,7 @@ class DurableReception:
         await self._load(names)
         seen = await self._store.seen(unsequenced) if unsequenced else ()
         group = Group(self._now_us(), seen, handled=self._handled)
-        self._apply(group, calls)
+        apply(calls, group, self._scopes)
         for name in due:
             group.request(self._scopes[name], lambda sequencer, now_us: sequencer.tick(now_us))
         deviations, self._deviations = self._deviations, Counter()
@@ -261,25 +261,6 @@ class DurableReception:
         times_us = [self._due_us, *(change.due_us for change in said.changes)]
         self._due_us = min((at_us for at_us in times_us if at_us is not None), default=None)
         return group
-
-    def _apply(self, group: Group, calls: list[Call]) -> None:
-        """Give each scope what came for it: messages that no request parts, together."""
-        waiting: dict[str, list[Entry]] = {}
-        for call in calls:
-            for entry in call.entries:
-                assert entry.message is not None
-                waiting.setdefault(entry.message.scope, []).append(entry)
-            if call.act is not None:
-                scope = self._scopes[call.scope]
-                if entries := waiting.pop(call.scope, None):
-                    group.receive(scope, entries)
-                call.error = None
-                try:
-                    group.request(scope, call.act)
-                except SequenceRefusedError as error:
-                    call.error = error
-        for name, entries in waiting.items():
-            group.receive(self._scopes[name], entries)
 
     def _follow(self, group: Group) -> None:
         """What is due once a group is durable."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from instep.errors import InstepError, SinkError
 from instep.messages import Receipt
-from instep.reception_group import REFUSED, Entry
+from instep.reception_group import REFUSED, Entry, Group, Scope
 from instep.sequence_effects import Outcome
 from instep.sequence_transitions import Refusal, SequenceRefusedError
 from instep.sequencer import Sequencer
 from instep.settings import ReceptionSettings
 
-__all__ = ["Act", "Call", "CallQueue", "Submitted", "fail"]
+__all__ = ["Act", "Call", "CallQueue", "Submitted", "apply", "fail"]
 
 Act = Callable[[Sequencer, int], Outcome]
 """A request to a sequencer, at a time in microseconds."""
@@ -159,6 +159,26 @@ class CallQueue:
                 call.answer(durable=False)
         if waiting:
             self._watch = loop.call_at(waiting[0].late_s, self._look)
+
+
+def apply(calls: Iterable[Call], group: Group, scopes: Mapping[str, Scope]) -> None:
+    """Give each scope what came for it: messages that no request parts, together."""
+    waiting: dict[str, list[Entry]] = {}
+    for call in calls:
+        for entry in call.entries:
+            assert entry.message is not None
+            waiting.setdefault(entry.message.scope, []).append(entry)
+        if call.act is not None:
+            scope = scopes[call.scope]
+            if entries := waiting.pop(call.scope, None):
+                group.receive(scope, entries)
+            call.error = None
+            try:
+                group.request(scope, call.act)
+            except SequenceRefusedError as error:
+                call.error = error
+    for name, entries in waiting.items():
+        group.receive(scopes[name], entries)
 
 
 def fail(calls: Iterable[Call], error: BaseException) -> None:
