@@ -35,13 +35,13 @@ class Endpoint:
             options.request_timeout_s * _LONGEST_ANSWER_TIMEOUTS,
         )
         self._options = options
-        self._tls = tls
+        self.tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
         """The connections of this instance."""
         if self._session is None:
-            self._session = make_session(self._options, self._tls)
+            self._session = make_session(self._options, self.tls)
         return self._session
 
     def serves(self, address: URL) -> bool:

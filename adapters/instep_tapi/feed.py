@@ -1,56 +1,49 @@
 """One open WebSocket to one stream (TR-548 ST-0.3, ST-0.4, 5.10).
 
-Two tasks serve it: one moves messages from the socket into a bounded buffer and stops reading when
-that is full, which stops the provider and loses nothing; the other keeps the connection alive
-whatever the first one does. Decoding waits for `receive()`, where it is done for all that arrived.
+Messages are moved from the socket into a bounded buffer; a full one stops the reading, which stops
+the provider and loses nothing. A task keeps the connection alive whatever comes. Decoding waits for
+`receive()`, where it is done for all that arrived.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from urllib.parse import quote
+from typing import Final, cast
 
 import aiohttp
-from aiohttp import WSMsgType
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.picows import WSCloseHandshake
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
 from instep.ports import Start
 from instep.records import Delivery
 from instep_tapi.auth import Authenticator
-from instep_tapi.endings import CLOSE_TOO_BIG, closed_error, frame_too_big, handshake_error
+from instep_tapi.endings import closed_error, frame_too_big
+from instep_tapi.handshake import connect, start_url
 from instep_tapi.liveness import Due, Liveness
+from instep_tapi.messages import BrokenMessage, Messages, MessageTooBig
 from instep_tapi.options import Options
 from instep_tapi.reader import Reader
-from instep_tapi.transport import FOREIGN_ERRORS, source_error
 
-__all__ = ["WebSocketFeed", "open_feed", "start_url"]
+__all__ = ["WebSocketFeed", "open_feed"]
 
-_WebSocket = aiohttp.ClientWebSocketResponse[bool]
 _CLOSE_S = 2.0
-_SEND_S = 15.0
 _MAX_CONTROL_FRAMES = 10_000
 """Pings and Pongs taken between two Pongs of ours: who sends more keeps us from our work."""
-_YIELD_CONTROL_FRAMES = 256
 _RECORD_BYTES = 400
 """Of a small record; a header alone has 300."""
-_DEFLATE_WINDOW_BITS = 15
-
-
-def start_url(address: URL, start: str | Start) -> URL:
-    """The connection-address with `start_from` (5.10.1); none for the oldest record."""
-    if start is Start.OLDEST:
-        return address
-    value = "latest" if start is Start.LATEST else quote(start, safe="")
-    joint = "&" if address.raw_query_string else "?"
-    return URL(f"{address.with_fragment(None)}{joint}start_from={value}", encoded=True)
+_CONTROL_BYTES: Final = 125
+"""Most that a control frame holds (RFC 6455 5.5): what is longer is data."""
 
 
 @asynccontextmanager
 async def open_feed(
     session: aiohttp.ClientSession,
+    tls: ssl.SSLContext,
     auth: Authenticator,
     options: Options,
     address: URL,
@@ -65,88 +58,66 @@ async def open_feed(
     """
     with_token = not isinstance(start, Start)
     url = start_url(address, start)
-    websocket = await _connect(session, auth, options, url, with_token=with_token)
-    feed = WebSocketFeed(websocket, options, address, reader, clock_offset_us, with_token)
-    tasks = [asyncio.create_task(feed.read_socket()), asyncio.create_task(feed.keep_alive())]
-    for task in tasks:
-        task.add_done_callback(feed.task_ended)
+    feed = WebSocketFeed(options, address, reader, clock_offset_us, with_token)
+    transport = await connect(feed, session, tls, auth, options, url, with_token=with_token)
+    keeping = asyncio.create_task(feed.keep_alive())
+    keeping.add_done_callback(feed.task_ended)
     try:
         yield feed
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(TimeoutError, *FOREIGN_ERRORS):
-            async with asyncio.timeout(_CLOSE_S):
-                await websocket.close()
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await _close(transport)
 
 
-async def _connect(
-    session: aiohttp.ClientSession,
-    auth: Authenticator,
-    options: Options,
-    url: URL,
-    *,
-    with_token: bool,
-) -> _WebSocket:
-    where = str(url.with_query(None))
-    headers = await auth.headers()
-    for last_try in (False, True):
-        try:
-            # The session's timeouts are for silence: a handshake that drips would never end.
-            async with asyncio.timeout(options.request_timeout_s):
-                return await session.ws_connect(
-                    url,
-                    headers=headers,
-                    autoping=False,
-                    autoclose=True,
-                    compress=_DEFLATE_WINDOW_BITS if options.compression else 0,
-                    max_msg_size=options.max_frame_bytes,
-                    decode_text=False,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status != 401:
-                raise handshake_error(error.status, where, with_token=with_token) from error
-            if last_try:
-                raise auth.refusal(where) from error
-            headers = await auth.renew(headers, where)
-        except (*FOREIGN_ERRORS, SourceError) as error:
-            raise source_error(error, url) from error
-    raise AssertionError("unreachable")
+async def _close(transport: WSTransport) -> None:
+    """Say that we go, and do not wait long for those who do not listen."""
+    with suppress(Exception):
+        if not transport.is_disconnected:
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+        async with asyncio.timeout(_CLOSE_S):
+            await transport.wait_disconnected()
+    if not transport.is_disconnected:
+        transport.disconnect(graceful=False)
 
 
-class WebSocketFeed:
-    """Implements `Feed`. Made by `open_feed`, which runs its two tasks."""
+class WebSocketFeed(WSListener):
+    """Implements `Feed`. Made by `open_feed`, which lets it listen and runs its task."""
 
     def __init__(
         self,
-        websocket: _WebSocket,
         options: Options,
         address: URL,
         reader: Reader,
         clock_offset_us: int,
         with_token: bool,  # noqa: FBT001 - internal
     ) -> None:
+        super().__init__()
         self.clock_offset_us = clock_offset_us
-        self._websocket = websocket
         self._options = options
         self._where = str(address.with_query(None))
         self._reader = reader
         self._with_token = with_token
         self._clock = asyncio.get_running_loop().time
+        self._transport: WSTransport | None = None
+        self._messages = Messages(options.max_frame_bytes)
+        self._writable = True
         self._liveness = Liveness(options.pong_interval_s, options.dead_peer_s, self._clock())
         self._heard_s = self._clock()
         self._control_frames = 0
         self._unanswered: bytes | None = None
         self._pinged = asyncio.Event()
+        self._in_parts = False
+        self._read: list[bytes] = []
+        """Of what is being read from the socket right now."""
         self._frames: list[bytes] = []
         self._held_bytes = 0
         # To count what is in a list would cost as much as to read it.
         self._take_bytes = options.batch_records * _RECORD_BYTES
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
+        self._full = False
         self._arrived = asyncio.Event()
-        self._drained = asyncio.Event()
         self._ending: SourceError | None = None
 
     def __repr__(self) -> str:
@@ -168,7 +139,8 @@ class WebSocketFeed:
                 count += 1
             taken, self._frames = taken[:count], taken[count:]
         self._held_bytes -= sum(map(len, taken))
-        self._drained.set()
+        if self._full:
+            self._hold_back()
         return self._reader.peek(taken)
 
     @property
@@ -178,74 +150,149 @@ class WebSocketFeed:
 
     async def ping(self) -> None:
         """See `ProvesLife`. A Pong comes after all that the provider had sent before it."""
-        try:
-            await self._send(self._websocket.ping())
-        except FOREIGN_ERRORS as error:
-            self._end(source_error(error, self._where))
+        if self._transport is not None and self._writable:
+            self._transport.send_ping()
 
-    async def read_socket(self) -> None:
-        """Move messages into the buffer until the connection ends; wait while it is full."""
-        receive = self._websocket.receive
+    def leave(self, why: SourceError) -> None:
+        """Let `receive` raise this, once all that has arrived is taken."""
+        self._end(why)
+
+    # -- what the socket tells -------------------------------------------------------------------
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        """The handshake is done."""
+        self._transport = transport
+        extensions = transport.response.headers.getall("Sec-WebSocket-Extensions", ())
         try:
-            while self._ending is None:
-                message = await receive()
-                kind = message.type
-                if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
-                    frame = message.data
-                    self._frames.append(frame)
-                    self._held_bytes += len(frame)
-                    if not self._arrived.is_set():
-                        self._heard_s = self._clock()
-                        self._arrived.set()
-                    if self._full():
-                        await self._wait_for_room()
-                    continue
+            self._messages = Messages(self._options.max_frame_bytes, ", ".join(extensions))
+        except BrokenMessage as error:
+            self._break(WSCloseCode.MANDATORY_EXTENSION, self._broken(error))
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """A frame came; called for one after the other of what was read at once."""
+        if (
+            frame.payload_size > _CONTROL_BYTES
+            and frame.fin
+            and not frame.rsv1
+            and not self._in_parts
+        ):
+            self._read.append(frame.get_payload_as_bytes())
+        elif (message := self._unusual(transport, frame)) is not None:
+            self._read.append(message)
+        if frame.last_in_buffer:
+            self._heard_s = self._clock()
+            if self._read:
+                self._held_bytes += sum(map(len, self._read))
+                self._frames += self._read
+                self._read.clear()
+                self._arrived.set()
+                self._hold_back()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        """The connection is over, by whomever."""
+        handshake = cast("WSCloseHandshake | None", transport.close_handshake)
+        if handshake is None:
+            self._end(closed_error(None, "", self._where, with_token=self._with_token))
+        elif handshake.recv is not None:
+            code, reason = cast("int", handshake.recv.code), handshake.recv.reason or ""
+            self._end(closed_error(code, reason, self._where, with_token=self._with_token))
+        elif handshake.sent is not None and handshake.sent.code == WSCloseCode.MESSAGE_TOO_BIG:
+            self._end(frame_too_big(self._options.max_frame_bytes, self._where))
+        else:
+            self._end(self._broken(handshake.sent.reason if handshake.sent else ""))
+
+    def pause_writing(self) -> None:
+        """The peer does not read: what we have to say waits."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._writable = True
+
+    def _unusual(self, transport: WSTransport, frame: WSFrame) -> bytes | None:
+        """A control frame, a part of a message, a compressed one, or a short one."""
+        if self._ending is not None:
+            return None
+        payload = frame.get_payload_as_bytes()
+        match frame.msg_type:
+            case WSMsgType.PING:
+                # Answered by the task, the latest only (RFC 6455 5.5.3).
+                self._unanswered = payload
+                self._pinged.set()
+                self._count_control_frame()
+            case WSMsgType.PONG:
+                self._count_control_frame()
+            case WSMsgType.CLOSE:
+                transport.send_close(frame.get_close_code())
+                transport.disconnect()
+            case kind:
+                first = kind is not WSMsgType.CONTINUATION
+                self._in_parts = not frame.fin
+                try:
+                    return self._messages.add(
+                        payload, first=first, last=frame.fin, deflated=frame.rsv1
+                    )
+                except MessageTooBig:
+                    error = frame_too_big(self._options.max_frame_bytes, self._where)
+                    self._break(WSCloseCode.MESSAGE_TOO_BIG, error)
+                except BrokenMessage as broken:
+                    self._break(WSCloseCode.PROTOCOL_ERROR, self._broken(broken))
+        return None
+
+    def _count_control_frame(self) -> None:
+        self._control_frames += 1
+        if self._control_frames > _MAX_CONTROL_FRAMES:
+            error = UnreachableError(
+                f"the peer floods us: more than {_MAX_CONTROL_FRAMES:,} Pings and Pongs"
+                f" within {self._options.pong_interval_s:g} s",
+                where=self._where,
+            )
+            self._break(WSCloseCode.POLICY_VIOLATION, error)
+
+    def _hold_back(self) -> None:
+        """Read the socket only while there is room."""
+        full = (
+            self._held_bytes >= self._hold_bytes or len(self._frames) >= self._options.hold_records
+        )
+        if full != self._full and self._transport is not None:
+            self._full = full
+            if not full:
+                # While the buffer was full we did not listen: then silence says nothing.
                 self._heard_s = self._clock()
-                match kind:
-                    case WSMsgType.PING:
-                        # Answered by the other task, the latest only (RFC 6455 5.5.3).
-                        self._unanswered = message.data
-                        self._pinged.set()
-                        await self._count_control_frame()
-                    case WSMsgType.PONG:
-                        await self._count_control_frame()
-                    case WSMsgType.CLOSE:
-                        self._end(self._closed(message.data, message.extra or ""))
-                    case WSMsgType.ERROR:
-                        self._end(self._broken(message.data))
-                    case _:
-                        self._end(self._closed(self._websocket.close_code, ""))
-        except FOREIGN_ERRORS as error:
-            self._end(source_error(error, self._where))
+                self._transport.underlying_transport.resume_reading()
+            else:
+                self._transport.underlying_transport.pause_reading()
+
+    # -- beside it -------------------------------------------------------------------------------
 
     async def keep_alive(self) -> None:
         """Send Pongs, and Pings into silence, until the peer is dead or the connection ends."""
-        try:
-            while self._ending is None:
-                # While the buffer is full we do not listen: then silence says nothing.
-                self._liveness.heard(self._clock() if self._full() else self._heard_s)
-                for action in self._liveness.due(self._clock()):
-                    match action:
-                        case Due.PONG:
-                            self._control_frames = 0
-                            await self._send(self._websocket.pong())
-                        case Due.PING:
-                            await self._send(self._websocket.ping())
-                        case Due.DEAD:
-                            silence_s = self._options.dead_peer_s
-                            self._end(
-                                UnreachableError(
-                                    f"the peer is dead: {silence_s:g} s of silence, then no answer"
-                                    " to a Ping",
-                                    where=self._where,
-                                )
+        transport = self._transport
+        assert transport is not None
+        while self._ending is None:
+            self._liveness.heard(self._clock() if self._full else self._heard_s)
+            for action in self._liveness.due(self._clock()):
+                match action:
+                    case Due.PONG:
+                        self._control_frames = 0
+                        if self._writable:
+                            transport.send_pong()
+                    case Due.PING:
+                        if self._writable:
+                            transport.send_ping()
+                    case Due.DEAD:
+                        silence_s = self._options.dead_peer_s
+                        self._end(
+                            UnreachableError(
+                                f"the peer is dead: {silence_s:g} s of silence, then no answer"
+                                " to a Ping",
+                                where=self._where,
                             )
-                await self._wait_for_ping(max(self._liveness.next_s() - self._clock(), 0.01))
-                if self._unanswered is not None:
-                    asked, self._unanswered = self._unanswered, None
-                    await self._send(self._websocket.pong(asked))
-        except FOREIGN_ERRORS as error:
-            self._end(source_error(error, self._where))
+                        )
+            await self._wait_for_ping(max(self._liveness.next_s() - self._clock(), 0.01))
+            if self._unanswered is not None and self._writable:
+                asked, self._unanswered = self._unanswered, None
+                transport.send_pong(asked)
 
     async def _wait_for_ping(self, timeout_s: float) -> None:
         with suppress(TimeoutError):
@@ -253,52 +300,23 @@ class WebSocketFeed:
                 await self._pinged.wait()
         self._pinged.clear()
 
-    async def _send(self, frame: Awaitable[None]) -> None:
-        """A peer that does not read must not keep us from noticing that it is dead."""
-        async with asyncio.timeout(_SEND_S):
-            await frame
-
-    async def _count_control_frame(self) -> None:
-        self._control_frames += 1
-        if self._control_frames > _MAX_CONTROL_FRAMES:
-            self._end(
-                UnreachableError(
-                    f"the peer floods us: more than {_MAX_CONTROL_FRAMES:,} Pings and Pongs"
-                    f" within {self._options.pong_interval_s:g} s",
-                    where=self._where,
-                )
-            )
-        elif self._control_frames % _YIELD_CONTROL_FRAMES == 0:
-            await asyncio.sleep(0)
-
     def task_ended(self, task: asyncio.Task[None]) -> None:
         """A task that ends by a fault of ours ends the feed too: nobody must wait for ever."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
 
-    def _full(self) -> bool:
-        return (
-            self._held_bytes >= self._hold_bytes or len(self._frames) >= self._options.hold_records
-        )
-
-    async def _wait_for_room(self) -> None:
-        while self._full():
-            self._drained.clear()
-            await self._drained.wait()
-
-    def _closed(self, code: int | None, reason: str) -> SourceError:
-        return closed_error(code, reason, self._where, with_token=self._with_token)
-
     def _broken(self, error: object) -> SourceError:
-        if isinstance(error, aiohttp.WebSocketError) and error.code == CLOSE_TOO_BIG:
-            return frame_too_big(self._options.max_frame_bytes, self._where)
         return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
 
-    def leave(self, why: SourceError) -> None:
-        """Let `receive` raise this, once all that has arrived is taken."""
-        self._end(why)
+    def _break(self, code: WSCloseCode, error: SourceError) -> None:
+        """End a connection whose peer breaks the rules; what it sends further is not taken."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.send_close(code)
+            self._transport.disconnect(graceful=False)
 
     def _end(self, ending: SourceError) -> None:
         if self._ending is None:
             self._ending = ending
         self._arrived.set()
+        self._pinged.set()

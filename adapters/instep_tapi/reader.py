@@ -103,7 +103,7 @@ class Reader:
         """The same, with bodies still to be opened where the frames have the usual spelling."""
         size_bytes = sum(map(len, frames))
         if self._inexact.tries() and self._verifier is None:
-            stretch = self._stretch(frames, size_bytes)
+            stretch = self._stretch(frames)
             self._inexact.tried(worked=stretch is not None)
             if stretch is not None:
                 return Delivery(stretch, (), {}, size_bytes, self.open, self._all_whole)
@@ -158,8 +158,8 @@ class Reader:
             return statements.opened(odd, with_uuid=with_uuid, whole=whole)
         return [unsealed(one, odd, with_uuid=with_uuid, whole=whole) for one in statements]
 
-    def _stretch(self, frames: Sequence[bytes], size_bytes: int) -> SealedStretch | None:
-        split = split_exact(frames, size_bytes)
+    def _stretch(self, frames: Sequence[bytes]) -> SealedStretch | None:
+        split = split_exact(frames)
         if split is None or not split[0]:
             return None
         try:
@@ -173,7 +173,7 @@ class Reader:
     def _times_us(self, stamps: Sequence[str]) -> list[int]:
         """Under load many records were appended in one millisecond: a time is read once."""
         times_us = {stamp: _time_us(stamp) for stamp in set(stamps)}
-        return [times_us[stamp] for stamp in stamps]
+        return list(map(times_us.__getitem__, stamps))
 
     def _fast(self, frame: bytes, odd: list[str]) -> list[Record]:
         record = self._record

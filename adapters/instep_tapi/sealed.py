@@ -11,9 +11,10 @@ from instep.records import Kind, Record, Statement
 from instep.stretch import Stretch, in_order
 from instep_tapi.alarms import states_clear
 from instep_tapi.bodies import open_body, open_exact_body
-from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields
+from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields, utf8
 from instep_tapi.headers import MAX_OFFSET, check_text
 from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
+from instep_tapi.places import read_places
 
 __all__ = [
     "Sealed",
@@ -44,7 +45,7 @@ class Sealed(Statement, frozen=True, gc=False):
 class SealedStretch(Stretch):
     """Log-records spelled to the letter, as a stretch; made by `sealed_stretch`."""
 
-    __slots__ = ("_frames", "_items", "_stream")
+    __slots__ = ("_frames", "_items")
 
     def __init__(
         self,
@@ -53,44 +54,49 @@ class SealedStretch(Stretch):
         frames: Sequence[bytes],
         partition: str,
         keys: list[str],
+        tokens: list[str],
         offsets: list[int],
         appended_at_us: list[int],
     ) -> None:
-        super().__init__(partition, keys, offsets, appended_at_us)
-        self._stream = stream
+        kinds = [EXACT_KINDS[item.log_record_header.record_type] for item in items]
+        super().__init__(stream, partition, keys, kinds, tokens, offsets, appended_at_us)
         self._items = items
         self._frames = frames
 
     def at(self, index: int) -> Sealed:
-        item = self._items[index]
-        header = item.log_record_header
         return Sealed(
-            self._stream,
-            header.entity_key,
-            EXACT_KINDS[header.record_type],
-            header.token,
+            self.stream,
+            self.keys[index],
+            self.kinds[index],
+            self.tokens[index],
             self.appended_at_us[index],
             self.partition,
             self.offsets[index],
-            item.log_record_body,
+            self._items[index].log_record_body,
             self._frames[index],
         )
 
     def opened(self, odd: list[str], *, with_uuid: bool, whole: bool) -> list[Record]:
         """All of them, their bodies looked into. Raises what bad input raises."""
-        stream, partition = self._stream, self.partition
+        stream, partition = self.stream, self.partition
         records = []
-        for item, offset, at_us in zip(self._items, self.offsets, self.appended_at_us, strict=True):
-            header = item.log_record_header
-            kind = EXACT_KINDS[header.record_type]
+        for item, key, kind, token, offset, at_us in zip(
+            self._items,
+            self.keys,
+            self.kinds,
+            self.tokens,
+            self.offsets,
+            self.appended_at_us,
+            strict=True,
+        ):
             entity_class, content, envelope, ends = exact_entity(kind, item.log_record_body, odd)
             uuid = uuid_of(content) if with_uuid and content else ""
             records.append(
                 Record(
                     stream,
-                    header.entity_key,
+                    key,
                     kind,
-                    header.token,
+                    token,
                     at_us,
                     partition,
                     offset,
@@ -116,24 +122,25 @@ def sealed_stretch(
     Raises what `times_us` raises, and `ValueError` for an offset that is no number.
     """
     headers = [item.log_record_header for item in items]
-    places = [header.full_log_record_offset_id for header in headers]
-    partitions = {place[0].value for place in places}
-    if len(partitions) != 1:
+    place = read_places([header.full_log_record_offset_id for header in headers])
+    if place is None:
         return None
-    offsets = [int(place[1].value) for place in places]
+    partition, offsets = place
     appended_at_us = times_us([header.log_append_time_stamp for header in headers])
     if not in_order(offsets, appended_at_us) or offsets[-1] > MAX_OFFSET:
         return None
-    for item in items:
-        body = item.log_record_body
-        if (
-            body is None or body.entity is NO_BODY
-        ) and item.log_record_header.record_type == "RECORD_TYPE_CREATE_UPDATE":
-            return None
-    keys = [header.entity_key for header in headers]
-    if "\0" in "".join(keys) or "\0" in "".join([header.token for header in headers]):
+    lacking = [
+        item.log_record_header.record_type
+        for item in items
+        if (body := item.log_record_body) is None or body.entity is NO_BODY
+    ]
+    if "RECORD_TYPE_CREATE_UPDATE" in lacking:
         return None
-    return SealedStretch(stream, items, frames, partitions.pop(), keys, offsets, appended_at_us)
+    keys = [header.entity_key for header in headers]
+    tokens = [header.token for header in headers]
+    if "\0" in "".join(keys) or "\0" in "".join(tokens):
+        return None
+    return SealedStretch(stream, items, frames, partition, keys, tokens, offsets, appended_at_us)
 
 
 class _Uuid(msgspec.Struct, gc=False):
@@ -173,6 +180,8 @@ def exact_entity(
     if body is None:
         return "", b"", b"", True
     entity_class, content, envelope = open_exact_body(body, odd)
+    utf8(content)
+    utf8(envelope)
     ends = kind is not Kind.CREATE_UPDATE or (
         entity_class == CONDITION_DETECTOR and states_clear(content)
     )

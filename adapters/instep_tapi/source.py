@@ -273,7 +273,7 @@ class TapiSource:
         door = next((one for one in self._endpoints.values() if one.serves(address)), home)
         offset_us = home.rest.clock_offset_us
         return open_feed(
-            door.session(), door.auth, self._options, address, start, reader, offset_us
+            door.session(), door.tls, door.auth, self._options, address, start, reader, offset_us
         )
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from contextlib import suppress
 from types import SimpleNamespace
 
 import aiohttp
 from aiohttp.typedefs import LooseCookies
+from python_socks import ProxyError
 from yarl import URL
 
 from instep.errors import ConfigurationError, SourceError, TlsError, UnreachableError
@@ -18,11 +21,12 @@ __all__ = [
     "BodyTooBig",
     "make_session",
     "read_body",
+    "redirect_target",
     "source_error",
     "tls_context",
 ]
 
-FOREIGN_ERRORS = (aiohttp.ClientError, OSError, asyncio.TimeoutError, ssl.SSLError)
+FOREIGN_ERRORS = (aiohttp.ClientError, ProxyError, OSError, asyncio.TimeoutError, ssl.SSLError)
 """What the library raises; `source_error` says it in our terms."""
 
 
@@ -89,18 +93,25 @@ async def _refuse_to_leave(
     _context: SimpleNamespace,
     params: aiohttp.TraceRequestRedirectParams,
 ) -> None:
-    """A redirect must not carry our login to another origin."""
-    try:
-        target = params.url.join(URL(params.response.headers.get("Location", ""))).origin()
-    except ValueError:
-        target = None
-    if target != params.url.origin():
+    redirect_target(params.url, params.response.headers.get("Location", ""))
+
+
+def redirect_target(url: URL, location: str) -> URL:
+    """Where a redirect leads. It must not carry our login to another origin: then it raises
+    `UnreachableError`.
+    """
+    origin = None
+    with suppress(ValueError):
+        target = url.join(URL(location))
+        origin = target.origin()
+    if origin != url.origin():
         raise UnreachableError(
-            f"redirects to {target or 'no URL'}: our login is not taken there",
-            where=str(params.url.with_query(None)),
+            f"redirects to {origin or 'no URL'}: our login is not taken there",
+            where=str(url.with_query(None)),
             hint="if that address is the right one, make it an endpoint",
             retriable=False,
         )
+    return target
 
 
 async def read_body(
@@ -124,7 +135,11 @@ def source_error(error: BaseException, where: URL | str) -> SourceError:
     match error:
         case SourceError():
             return error
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+        case (
+            aiohttp.ClientConnectorCertificateError()
+            | aiohttp.ClientConnectorSSLError()
+            | ssl.SSLCertVerificationError()
+        ):
             return TlsError(
                 f"the TLS handshake failed: {_reason(error)}",
                 where=place,
@@ -132,12 +147,14 @@ def source_error(error: BaseException, where: URL | str) -> SourceError:
             )
         case ssl.SSLError():
             return TlsError(f"TLS failed: {_reason(error)}", where=place)
-        case aiohttp.ClientConnectorDNSError():
+        case aiohttp.ClientConnectorDNSError() | socket.gaierror():
             return UnreachableError("unknown host", where=place, hint="check the endpoint's name")
         case aiohttp.ClientProxyConnectionError():
             return UnreachableError("the proxy cannot be reached", where=place)
         case aiohttp.ClientHttpProxyError():
             return UnreachableError(f"the proxy answers {error.status}", where=place)
+        case ProxyError():
+            return UnreachableError(f"the proxy refuses: {_reason(error)}", where=place)
         case asyncio.TimeoutError():
             return UnreachableError("no answer in time", where=place)
         case BodyTooBig():

@@ -13,9 +13,10 @@ from instep.ports import Mode, StreamInfo
 from instep.position import RECENT_RECORDS, Phase, Position
 from instep.records import Batch, Delivery, Opened, Statement, SweepStep
 from instep.settings import AlignmentSettings
+from instep.stretch import Superseded
 from instep.sweep_due import Progress
 
-__all__ = ["advanced", "batch_of", "opened"]
+__all__ = ["adds_up", "advanced", "batch_of", "opened"]
 
 
 def advanced(
@@ -48,6 +49,13 @@ def advanced(
     return msgspec.structs.replace(position, **changes)
 
 
+def adds_up(stream: StreamInfo) -> bool:
+    """Whether an earlier statement may count beside a later one about the same entity: a change, or
+    an end that may name an entity that only the baseline knows.
+    """
+    return stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
+
+
 def opened(
     stream: StreamInfo,
     delivery: Delivery,
@@ -63,12 +71,10 @@ def opened(
     the fold saves. Where the one that counts cannot be read, all are opened.
     """
     found = None
-    # Changes add up, and an end may name an entity that only the baseline knows.
-    adds_up = stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
-    if latest_only and delivery.whole and not adds_up:
+    if latest_only and delivery.whole and not adds_up(stream):
         found = delivery.opened(last_words(records))
     if found is None or found.unreadable:
-        found = delivery.opened(records)
+        found = delivery.opened([one for one in records if not isinstance(one, Superseded)])
     counts = Counter(deviations)
     counts.update(delivery.deviations)
     counts.update(found.deviations)

@@ -7,12 +7,15 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from instep.errors import InstepError, StreamGoneError
+from instep.fold import folded
 from instep.inbox import Inbox
 from instep.ports import Feed, ProvesLife, Source, StreamInfo
 from instep.records import Delivery, StreamState
 from instep.settings import ConsumerSettings
 
 __all__ = ["Hearing"]
+
+_TELLING_RECORDS = 500
 
 
 class Hearing:
@@ -25,13 +28,16 @@ class Hearing:
         stream: StreamInfo,
         settings: ConsumerSettings,
         now: Callable[[], float],
+        *,
+        folds: bool = False,
     ) -> None:
+        """`folds`: only the last statement about each entity counts."""
         self.state = StreamState.UNKNOWN
         """The stream's, where it was asked for since the last record came."""
-        self.few_superseded = False
-        """Whether of late most statements were the last word on their entities. Then bodies are
-        opened while the batch before them is written; else only those that count, beside the write.
-        """
+        self._folds = folds
+        # Where most are the last word on their entities, all are opened while the batch before them
+        # is written; else only those that count.
+        self._few_superseded = False
         self._feed = feed
         # Asked once: to look whether an object has a protocol costs more than to use it.
         self._prover = feed if isinstance(feed, ProvesLife) else None
@@ -60,6 +66,11 @@ class Hearing:
         self._taken_s = None if delivery is None else self._arrived_s
         return delivery
 
+    def superseded(self, count: int, of: int) -> None:
+        """So many of the statements of a batch had no effect. Small batches say little."""
+        if of >= _TELLING_RECORDS:
+            self._few_superseded = 2 * count <= of
+
     def silence_s(self) -> tuple[float, float]:
         """The time, by our clock, of which a silence is the provider's: since we do not hold it
         back, and until what was taken last had arrived, or else the last sign of life.
@@ -74,8 +85,10 @@ class Hearing:
         try:
             while True:
                 delivery = await self._feed.receive()
-                if self.few_superseded:
+                if self._few_superseded:
                     delivery = delivery.unsealed()
+                elif self._folds:
+                    delivery = folded(delivery)
                 self._heard_s = self._now()
                 self.state = StreamState.UNKNOWN
                 full = inbox.full

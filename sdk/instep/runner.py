@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from instep.alignment import Alignment
+from instep.batching import adds_up
 from instep.effects import AskHoldsBefore, Notice, ReadBaseline, Reopen, TakeCensus
 from instep.errors import (
     InstepError,
@@ -130,6 +131,10 @@ class Runner:
             endpoint=self.stream.endpoint,
         )
 
+    @property
+    def _latest_only(self) -> bool:
+        return isinstance(self._sink, KeepsLatest) and self._sink.latest_only
+
     # -- one connection --------------------------------------------------------------------------
 
     async def _connection(self) -> None:
@@ -170,12 +175,8 @@ class Runner:
                 self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
-            sink = self._sink
             self._core = Alignment(
-                self.stream,
-                position,
-                self._settings.alignment,
-                latest_only=isinstance(sink, KeepsLatest) and sink.latest_only,
+                self.stream, position, self._settings.alignment, latest_only=self._latest_only
             )
             if self._asked:
                 self._core.realign(self._asked)
@@ -204,7 +205,12 @@ class Runner:
         self._last_error = ""
         self._tell(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
         self._hearing = hearing = Hearing(
-            feed, self._source, self.stream, self._settings, self._now
+            feed,
+            self._source,
+            self.stream,
+            self._settings,
+            self._now,
+            folds=self._latest_only and not adds_up(self.stream),
         )
         release = asyncio.create_task(self._watch_release())
         try:
@@ -237,7 +243,7 @@ class Runner:
         kept = len(batch.records)
         self._records += stated or kept
         if self._hearing is not None:
-            self._hearing.few_superseded = 2 * kept >= stated
+            self._hearing.superseded(stated - kept, stated)
         self._unreadable += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 from operator import le, lt
 from typing import overload
 
-from instep.records import Statement
+from instep.records import Kind, Record, Statement
 
-__all__ = ["Joined", "Stretch", "in_order", "joined"]
+__all__ = ["Folded", "Joined", "Stretch", "Superseded", "in_order", "joined"]
 
 
 class Stretch(Sequence[Statement]):
@@ -24,17 +24,23 @@ class Stretch(Sequence[Statement]):
     each of them is.
     """
 
-    __slots__ = ("appended_at_us", "keys", "offsets", "partition")
+    __slots__ = ("appended_at_us", "keys", "kinds", "offsets", "partition", "stream", "tokens")
 
     def __init__(
         self,
+        stream: str,
         partition: str,
         keys: Sequence[str],
+        kinds: Sequence[Kind],
+        tokens: Sequence[str],
         offsets: Sequence[int],
         appended_at_us: Sequence[int],
     ) -> None:
+        self.stream = stream
         self.partition = partition
         self.keys = keys
+        self.kinds = kinds
+        self.tokens = tokens
         self.offsets = offsets
         self.appended_at_us = appended_at_us
 
@@ -56,9 +62,51 @@ class Stretch(Sequence[Statement]):
     def __iter__(self) -> Iterator[Statement]:
         return map(self.at, range(len(self)))
 
+    def last_indexes(self) -> list[int]:
+        """Where the statement is that counts for each key (rule 3): the last, as nothing goes
+        backwards.
+        """
+        return list(dict(zip(self.keys, range(len(self)), strict=True)).values())
+
     def last_words(self) -> list[Statement]:
-        """The statement that counts for each key (rule 3): the last, as nothing goes backwards."""
-        return list(map(self.at, dict(zip(self.keys, range(len(self)), strict=True)).values()))
+        """The statement that counts for each key."""
+        return list(map(self.at, self.last_indexes()))
+
+
+class Superseded(Statement, frozen=True, gc=False):
+    """A statement whose body was let go: a later one of its stretch stands for it."""
+
+
+class Folded(Stretch):
+    """A stretch of which only the records that count were kept, by their index."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, whole: Stretch, kept: Mapping[int, Record]) -> None:
+        super().__init__(
+            whole.stream,
+            whole.partition,
+            whole.keys,
+            whole.kinds,
+            whole.tokens,
+            whole.offsets,
+            whole.appended_at_us,
+        )
+        self._kept = kept
+
+    def at(self, index: int) -> Statement:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        return Superseded(
+            self.stream,
+            self.keys[index],
+            self.kinds[index],
+            self.tokens[index],
+            self.appended_at_us[index],
+            self.partition,
+            self.offsets[index],
+        )
 
 
 class Joined(Stretch):
@@ -68,8 +116,11 @@ class Joined(Stretch):
 
     def __init__(self, parts: Sequence[Stretch]) -> None:
         super().__init__(
+            parts[0].stream,
             parts[0].partition,
             [key for part in parts for key in part.keys],
+            [kind for part in parts for kind in part.kinds],
+            [token for part in parts for token in part.tokens],
             [offset for part in parts for offset in part.offsets],
             [time_us for part in parts for time_us in part.appended_at_us],
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from instep.fold import fold, last_words
-from instep.records import Kind, Statement
-from instep.stretch import Joined, Stretch, in_order, joined
+from instep.fold import fold, folded, last_words
+from instep.records import Delivery, Kind, Opened, Record, Statement, Unreadable
+from instep.stretch import Joined, Stretch, Superseded, in_order, joined
 
 
 class _Kept(Stretch):
@@ -18,8 +20,11 @@ class _Kept(Stretch):
 
     def __init__(self, statements: list[Statement]) -> None:
         super().__init__(
+            statements[0].stream,
             statements[0].partition,
             [one.key for one in statements],
+            [one.kind for one in statements],
+            [one.token for one in statements],
             [one.offset for one in statements],
             [one.appended_at_us for one in statements],
         )
@@ -99,3 +104,38 @@ def test_offsets_grow_and_times_do_not_go_back(
     offsets: list[int], times_us: list[int], ordered: bool
 ) -> None:
     assert in_order(offsets, times_us) is ordered
+
+
+def _read(statements: Sequence[Statement]) -> Opened:
+    """What is said of `bad` cannot be read."""
+    read = [
+        Record(s.stream, s.key, s.kind, s.token, s.appended_at_us, s.partition, s.offset)
+        for s in statements
+        if s.key != "bad"
+    ]
+    bad = [Unreadable("s", b"?", "it is bad")] * (len(statements) - len(read))
+    return Opened(read, bad, {"odd": len(read)})
+
+
+@given(keys=_KEYS)
+def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str]) -> None:
+    statements = [_said(key, offset, offset) for offset, key in enumerate(keys)]
+    delivery = Delivery(_Kept(statements), (), {"odd": 1}, open=_read)
+    found = folded(delivery)
+    last = [offset for offset, key in enumerate(keys) if key not in keys[offset + 1 :]]
+    assert [one.offset for one in found.records if isinstance(one, Record)] == last
+    assert [one.offset for one in found.records if isinstance(one, Superseded)] == sorted(
+        set(range(len(keys))) - set(last)
+    )
+    assert [(one.key, one.token) for one in found.records] == [
+        (one.key, one.token) for one in statements
+    ]
+    assert {one.offset for one in last_words(found.records)} == set(last)
+    assert found.deviations == {"odd": 1 + len(last)}
+
+
+def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
+    delivery = Delivery(_Kept([_said("a", 1), _said("bad", 2), _said("bad", 3)]), open=_read)
+    assert folded(delivery) is delivery
+    for other in (Delivery(list(delivery.records), open=_read), replace(delivery, whole=False)):
+        assert folded(other) is other

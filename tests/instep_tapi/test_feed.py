@@ -18,7 +18,7 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.ports import Mode, ProvesLife, Start, StreamInfo
-from instep_tapi.feed import start_url
+from instep_tapi.handshake import start_url
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
 

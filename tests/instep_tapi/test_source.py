@@ -89,8 +89,9 @@ async def test_a_full_buffer_stops_the_provider_and_loses_nothing() -> None:
         info = await only(source)
         truth = provider.entities("network")
         async with source.feed(info, Start.OLDEST) as feed:
-            await asyncio.sleep(0.1)
-            assert len(feed._frames) == 1  # type: ignore[attr-defined]
+            async with asyncio.timeout(DEADLINE_S):
+                while feed._transport.underlying_transport.is_reading():  # type: ignore[attr-defined]
+                    await asyncio.sleep(0.01)
             delivery = await feed.receive()
             assert len(delivery.records) == 3
             rest = await receive(feed, len(truth) - 3)
