@@ -20,6 +20,7 @@ from instep_sql.database import Transaction
 from instep_sql.dialect import Dialect
 from instep_sql.inbox import FAILED
 from instep_sql.options import SqlOptions
+from instep_sql.quarantine import make_room
 
 __all__ = ["Expected", "deliver", "expected"]
 
@@ -48,7 +49,6 @@ _AFTER: Final = text("""
     SET deliver_at_us = :at_us, attempts = :attempts, blocked = :blocked, error = :error
     WHERE id = :id
 """)
-_IN_QUARANTINE: Final = text("SELECT count(*) FROM instep_quarantine WHERE stream_no = :no")
 _QUARANTINE: Final = text("""
     INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, raw, scope, inbox_no)
     VALUES (:no, :reason, :token, :now_us, :raw, :scope, :inbox)
@@ -215,8 +215,8 @@ class _Delivery:
         }
 
         def work(connection: Connection) -> bool:
-            count = connection.execute(_IN_QUARANTINE, {"no": self._no}).scalar_one()
-            if count >= self._options.quarantine_max_records:
+            size = {"more_records": 1, "more_bytes": len(row.body)}
+            if not make_room(connection, self._no, self._options, **size):
                 return False
             connection.execute(_QUARANTINE, values)
             connection.execute(_FAILED, {"stage": FAILED, "id": row.id})

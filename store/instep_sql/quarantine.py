@@ -13,7 +13,7 @@ from instep.records import Unreadable
 from instep_sql.options import SqlOptions
 from instep_sql.unstorable import as_text
 
-__all__ = ["drop", "keep", "mark_replayed"]
+__all__ = ["drop", "keep", "make_room", "mark_replayed"]
 
 _DIGEST_BYTES: Final = 16
 _KEEP: Final = text("""
@@ -67,18 +67,8 @@ def keep(
             for one in unreadable
         ],
     )
-    size = connection.execute(_SIZE, {"no": no}).one()
-    limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
-    over_records, over_bytes = size.records - limit_records, size.bytes - limit_bytes
-    if over_records <= 0 and over_bytes <= 0:
-        return
-    forgotten: list[dict[str, int]] = []
-    for row in connection.execute(_REPLAYED_KEPT, {"no": no}).all():
-        forgotten.append({"id": row.id})
-        over_records, over_bytes = over_records - 1, over_bytes - row.bytes
-        if over_records <= 0 and over_bytes <= 0:
-            break
-    if over_records > 0 or over_bytes > 0:
+    if not make_room(connection, no, options):
+        limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
         raise StoreUnavailableError(
             f"the quarantine of the stream is full ({limit_records:,} records or"
             f" {limit_bytes:,} bytes)",
@@ -88,7 +78,32 @@ def keep(
             limit_records=limit_records,
             limit_bytes=limit_bytes,
         )
-    connection.execute(_DROP, forgotten)
+
+
+def make_room(
+    connection: Connection,
+    no: int,
+    options: SqlOptions,
+    *,
+    more_records: int = 0,
+    more_bytes: int = 0,
+) -> bool:
+    """Whether what a stream has in quarantine, and more, is within the limits; those already
+    replayed make room, oldest first.
+    """
+    size = connection.execute(_SIZE, {"no": no}).one()
+    over_records = size.records + more_records - options.quarantine_max_records
+    over_bytes = size.bytes + more_bytes - options.quarantine_max_bytes
+    if over_records <= 0 and over_bytes <= 0:
+        return True
+    forgotten: list[dict[str, int]] = []
+    for row in connection.execute(_REPLAYED_KEPT, {"no": no}).all():
+        forgotten.append({"id": row.id})
+        over_records, over_bytes = over_records - 1, over_bytes - row.bytes
+        if over_records <= 0 and over_bytes <= 0:
+            connection.execute(_DROP, forgotten)
+            return True
+    return False
 
 
 def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:

@@ -133,6 +133,38 @@ async def test_skip_goes_on_and_the_message_can_follow_later(database: str) -> N
         assert await settled(at, 3) == [(SCOPE, 1), (SCOPE, 3), (SCOPE, 2)]
 
 
+@pytest.mark.parametrize("limit", [{"quarantine_max_records": 1}, {"quarantine_max_bytes": 20}])
+async def test_a_full_quarantine_keeps_the_message_where_it_is(
+    database: str, limit: dict[str, int]
+) -> None:
+    handler = Bidding()
+    handler.fails = {1: 99, 2: 99}
+    skip = OnHandlerFailure.SKIP
+    store = SqlStore(database, **limit)
+    async with spoken(store=store, handler=handler, on_handler_failure=skip) as at:
+        await at.say(1, 2)
+
+        async def full() -> bool:
+            ((error,),) = await at.rows("SELECT error FROM instep_sequence")
+            return str(error).startswith("the quarantine is full; the handler failed")
+
+        await until(full)
+        (failed,) = await quarantined(at)
+        assert await at.rows("SELECT number, stage FROM instep_inbox ORDER BY id") == [
+            (1, 2),
+            (2, 1),
+        ]
+        # What was replayed makes room.
+        handler.fails = {2: 99}
+        assert await at.store.reader.deliver_again(failed.id)
+        await at.rows("UPDATE instep_sequence SET deliver_at_us = 1 RETURNING id")
+
+        async def made_room() -> bool:
+            return [one.raw for one in await quarantined(at)] == [b'{"number": 2}']
+
+        await until(made_room)
+
+
 async def test_an_error_of_a_statement_is_the_handlers_own(database: str) -> None:
     seen: list[str] = []
 
