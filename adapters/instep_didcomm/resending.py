@@ -1,7 +1,8 @@
 """When our messages are sent again: at what the outbox decides, and not to a peer that is away.
 
-A sending that found nobody is none: as long as a peer cannot be reached, its messages are kept and
-not counted on, and one of them is tried now and then, ever more rarely.
+A sending that found nobody is none: as long as a peer cannot be reached, its messages are kept for
+it and not counted on, and one of them is tried now and then, ever more rarely. The other recipients
+of a message do not wait for it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger("instep.didcomm")
 
 
 class _Away(msgspec.Struct, frozen=True):
-    """Nobody in a thread could be reached."""
+    """A peer that could not be reached."""
 
     until_us: int
     """Before this nothing is tried."""
@@ -41,14 +42,14 @@ class Resender:
 
     Args:
         thread_of: The thread of an outbox's scope.
-        transmit: Sends one message to those who wait for it; whether any of them took it.
+        transmit: Sends one message to those who wait for it; who of them could not be reached.
     """
 
     def __init__(
         self,
         store: OutboxStore,
         thread_of: Callable[[str], Thread],
-        transmit: Callable[[str, Sent, bytes], Awaitable[bool]],
+        transmit: Callable[[str, Sent, bytes], Awaitable[set[str]]],
         settings: OutboxSettings,
         environment: Environment,
     ) -> None:
@@ -78,21 +79,31 @@ class Resender:
             self._wanted.append((thread, outcome))
             self._wakes.set()
 
-    def is_away(self, scope: str) -> bool:
-        """Whether nobody in this thread could be reached when it was last tried."""
-        return scope in self._away
+    def reached(self, peer: str) -> None:
+        """It answered, or we heard from it."""
+        self._away.pop(peer, None)
 
-    def reached(self, scope: str, *, anybody: bool) -> None:
-        """What a sending, or a message of a peer, tells about a thread."""
-        if anybody:
-            self._away.pop(scope, None)
-            return
-        before = self._away.get(scope)
-        wait_s = min(
-            _LONGEST_AWAY_S, before.wait_s * 2 if before else self._settings.resend_after_s
-        )
+    async def transmit(self, thid: str, sent: Sent, raw: bytes) -> None:
+        """Send a message to those who wait for it and are not away."""
+        to = [peer for peer in sent.waiting_for if peer not in self._away]
+        if to:
+            await self._try(thid, msgspec.structs.replace(sent, waiting_for=to), raw)
+
+    async def _try(self, thid: str, sent: Sent, raw: bytes) -> None:
+        missed = await self._transmit(thid, sent, raw)
+        for peer in sent.waiting_for:
+            if peer not in missed:
+                self.reached(peer)
+            elif peer not in self._away:
+                self._missed(peer)
+
+    def _missed(self, peer: str) -> None:
+        """It could not be reached: when it is tried next."""
+        before = self._away.get(peer)
+        wait_s = before.wait_s * 2 if before else self._settings.resend_after_s
+        wait_s = min(_LONGEST_AWAY_S, wait_s)
         jitter = self._environment.rng.uniform(0.5, 1.0)
-        self._away[scope] = _Away(self._now_us() + int(wait_s * jitter * _US), wait_s)
+        self._away[peer] = _Away(self._now_us() + int(wait_s * jitter * _US), wait_s)
 
     async def _follow(self, thread: Thread, outcome: OutboxOutcome) -> None:
         """Do what the outbox decided. Raises `SinkError`."""
@@ -100,34 +111,35 @@ class Resender:
         for lost in outcome.given_up:
             self.given_up += 1
             _log.error(
-                "message %d of thread %s was sent %d times and not acknowledged: given up",
+                "message %d of thread %s was sent %d times and %s did not acknowledge it: given up",
                 lost.number,
                 thid,
                 lost.sent_count,
+                ", ".join(lost.waiting_for)[:200],
             )
         for start in range(0, len(outcome.resend), AT_ONCE):
             part = outcome.resend[start : start + AT_ONCE]
             bodies = await thread.bodies(part)
-            sendings = [
-                self._transmit(thid, sent, bodies[sent.number])
-                for sent in part
-                if sent.number in bodies
-            ]
-            taken = await asyncio.gather(*sendings)
-            self.reached(thread.scope, anybody=any(taken) or not taken)
-            if self.is_away(thread.scope):
-                return
+            await asyncio.gather(
+                *(
+                    self.transmit(thid, sent, bodies[sent.number])
+                    for sent in part
+                    if sent.number in bodies
+                )
+            )
 
     async def _round(self) -> None:
         """Let time tell each thread with messages that are not acknowledged; then wait."""
         scopes = await self._store.outboxes()
-        self._away = {scope: self._away[scope] for scope in scopes if scope in self._away}
+        waited_for: set[str] = set()
         for start in range(0, len(scopes), AT_ONCE):
             part = scopes[start : start + AT_ONCE]
             done = await asyncio.gather(*map(self._again, part), return_exceptions=True)
-            for error in done:
-                if error is not None:
-                    raise error
+            for peers in done:
+                if isinstance(peers, BaseException):
+                    raise peers
+                waited_for |= peers
+        self._away = {peer: away for peer, away in self._away.items() if peer in waited_for}
         jitter = self._environment.rng.uniform(0.5, 1.0)
         await asyncio.sleep(self._settings.resend_after_s * jitter)
 
@@ -149,24 +161,26 @@ class Resender:
                 _log.warning("resending waits: %s", error)
                 await asyncio.sleep(self._settings.resend_after_s)
 
-    async def _again(self, scope: str) -> None:
-        thread, away = self._thread_of(scope), self._away.get(scope)
-        if away is not None and (self._now_us() < away.until_us or not await self._found(scope)):
-            return
-        await self._follow(thread, await thread.tick(self._now_us()))
+    async def _again(self, scope: str) -> set[str]:
+        """Send again what is due in a thread; who has not acknowledged everything there."""
+        thread, now_us = self._thread_of(scope), self._now_us()
+        waiting = await thread.waiting()
+        for peer, sent in waiting.items():
+            away = self._away.get(peer)
+            if away is not None and away.until_us <= now_us:
+                # Before it is tried, so that no other thread does so meanwhile.
+                self._missed(peer)
+                await self._look_for(peer, thread, sent)
+        absent = self._away.keys() & waiting.keys()
+        await self._follow(thread, await thread.tick(now_us, absent))
+        return set(waiting)
 
-    async def _found(self, scope: str) -> bool:
+    async def _look_for(self, peer: str, thread: Thread, oldest: Sent) -> None:
         """Try the oldest message, as it was last sent, for it did not arrive."""
-        state, thread = await self._store.load_outbox(scope), self._thread_of(scope)
-        oldest = state.sent[:1] if state is not None else []
-        bodies = await thread.bodies(oldest)
-        taken = [
-            await self._transmit(scope.partition(" ")[0], sent, bodies[sent.number])
-            for sent in oldest
-            if sent.number in bodies
-        ]
-        self.reached(scope, anybody=all(taken))
-        return all(taken)
+        body = (await thread.bodies([oldest])).get(oldest.number)
+        if body is not None:
+            one = msgspec.structs.replace(oldest, waiting_for=[peer])
+            await self._try(thread.scope.partition(" ")[0], one, body)
 
     def _now_us(self) -> int:
         return int(self._environment.now() * _US)

@@ -108,8 +108,7 @@ class Sender:
         }
         scope = sequence_scope(thid, self.did)
         sent, raw = await self._thread(scope).append(message, to, self._now_us())
-        if not self._resender.is_away(scope):
-            self._resender.reached(scope, anybody=await self._transmit(thid, sent, raw))
+        await self._resender.transmit(thid, sent, raw)
         return sent
 
     async def reported(self, thid: str, peer: str, detectors: Sequence[GapDetector]) -> None:
@@ -123,7 +122,7 @@ class Sender:
                 continue
             if scope not in self._threads and await self._store.load_outbox(scope) is None:
                 continue
-            self._resender.reached(scope, anybody=True)
+            self._resender.reached(peer)
             thread = self._thread(scope)
             outcome = await thread.reported(peer, detector, self._now_us())
             self._resender.want(thread, outcome)
@@ -145,10 +144,10 @@ class Sender:
         """Send again what is due, until cancelled. Raises what is fatal."""
         await self._resender.run()
 
-    async def _transmit(self, thid: str, sent: Sent, raw: bytes) -> bool:
+    async def _transmit(self, thid: str, sent: Sent, raw: bytes) -> set[str]:
         """One sending to each who waits for it; what fails is left to the next one.
 
-        Whether anybody answered, and not only that they would later.
+        Who could not be reached, or answered only that it would later.
         """
         message = msgspec.json.decode(raw)
         message["please_ack"] = [""]
@@ -161,13 +160,15 @@ class Sender:
             *(self._deliver(message, peer, detectors) for peer in sent.waiting_for),
             return_exceptions=True,
         )
+        away = set()
         for peer, result in zip(sent.waiting_for, results, strict=True):
             if isinstance(result, SourceError):
                 _log.info("message %d to %.80s is not sent yet: %s", sent.number, peer, result)
+                if result.retriable:
+                    away.add(peer)
             elif isinstance(result, BaseException):
                 raise result
-        later = [isinstance(result, SourceError) and result.retriable for result in results]
-        return not all(later) or not later
+        return away
 
     async def _deliver(
         self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]

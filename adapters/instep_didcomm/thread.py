@@ -7,7 +7,7 @@ often one was sent; `instep.outbox` decides, this stores.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,9 +65,13 @@ class Thread:
             self._step(lambda outbox: (outbox.reported(peer, detector, now_us), None))
         )
 
-    async def tick(self, now_us: int) -> OutboxOutcome:
+    async def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxOutcome:
         """Time has passed. Raises `SinkError`."""
-        return await self._whole(self._step(lambda outbox: (outbox.tick(now_us), None)))
+        return await self._whole(self._step(lambda outbox: (outbox.tick(now_us, away), None)))
+
+    async def waiting(self) -> Mapping[str, Sent]:
+        """Peer → the oldest message that it has not acknowledged. Raises `SinkError`."""
+        return await self._whole(self._step(lambda outbox: (outbox.waiting(), None)))
 
     async def bodies(self, sent: Sequence[Sent]) -> Mapping[int, bytes]:
         """What was kept of these messages."""

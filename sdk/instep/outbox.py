@@ -8,7 +8,7 @@ different content, and a `sent_count` never goes back, whatever crashes when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -28,7 +28,8 @@ class OutboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     resend_after_s: Seconds = 5.0
     """A message that was sent less than this ago may still be on its way: it is not sent again."""
     limit_sent_count: int = 10
-    """After this many sendings, and another `resend_after_s`, a message is given up."""
+    """After this many sendings to a recipient that can be reached, and another `resend_after_s`, a
+    message is given up for it."""
     limit_messages: int = 10_000
     """Most messages that are kept; the next one is refused …"""
     limit_bytes: int = 64 * 1024 * 1024
@@ -54,6 +55,8 @@ class Sent(msgspec.Struct, frozen=True):
     sent_count: int
     """1 with the first sending; the header is omitted then."""
     sent_at_us: int
+    sendings: dict[str, int] = {}
+    """Recipient → how often it was sent to it, where that is more than once."""
 
 
 class OutboxState(msgspec.Struct, frozen=True):
@@ -72,7 +75,7 @@ class OutboxOutcome(msgspec.Struct):
     resend: list[Sent] = []
     """To be sent again to `waiting_for`, with the `sent_count` given."""
     given_up: list[Sent] = []
-    """Sent as often as allowed, and not acknowledged: a loss to report."""
+    """Sent as often as allowed to `waiting_for`, and not acknowledged: a loss to report."""
 
 
 class Outbox:
@@ -149,12 +152,22 @@ class Outbox:
                 self._again(sent, [peer], now_us, outcome)
         return outcome
 
-    def tick(self, now_us: int) -> OutboxOutcome:
-        """Time has passed: send again what nobody has acknowledged or reported."""
+    def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxOutcome:
+        """Time has passed: send again what nobody has acknowledged or reported, but not to those
+        who are `away`: for them it is kept, and nothing is counted.
+        """
         outcome = OutboxOutcome()
         for sent in list(self._sent.values()):
-            self._again(sent, sent.waiting_for, now_us, outcome)
+            self._again(sent, [r for r in sent.waiting_for if r not in away], now_us, outcome)
         return outcome
+
+    def waiting(self) -> dict[str, Sent]:
+        """Recipient → the oldest message that it has not acknowledged."""
+        oldest: dict[str, Sent] = {}
+        for sent in self._sent.values():
+            for recipient in sent.waiting_for:
+                oldest.setdefault(recipient, sent)
+        return oldest
 
     def due_us(self) -> int | None:
         """When `tick` has something to do; None while all is acknowledged."""
@@ -168,11 +181,24 @@ class Outbox:
     def _again(self, sent: Sent, to: list[str], now_us: int, outcome: OutboxOutcome) -> None:
         if now_us < sent.sent_at_us + self._resend_after_us:
             return
-        if sent.sent_count >= self.settings.limit_sent_count:
-            self._forget(sent)
-            outcome.given_up.append(sent)
+        limit, sendings = self.settings.limit_sent_count, sent.sendings
+        over = [recipient for recipient in to if sendings.get(recipient, 1) >= limit]
+        if over:
+            outcome.given_up.append(msgspec.structs.replace(sent, waiting_for=over))
+            rest = [recipient for recipient in sent.waiting_for if recipient not in over]
+            if not rest:
+                self._forget(sent)
+                return
+            sent = self._sent[sent.number] = msgspec.structs.replace(sent, waiting_for=rest)
+            to = [recipient for recipient in to if recipient not in over]
+        if not to:
             return
-        again = msgspec.structs.replace(sent, sent_count=sent.sent_count + 1, sent_at_us=now_us)
+        again = msgspec.structs.replace(
+            sent,
+            sent_count=sent.sent_count + 1,
+            sent_at_us=now_us,
+            sendings={**sendings, **{one: sendings.get(one, 1) + 1 for one in to}},
+        )
         self._sent[sent.number] = again
         outcome.resend.append(msgspec.structs.replace(again, waiting_for=to))
 

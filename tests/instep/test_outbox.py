@@ -161,3 +161,32 @@ def test_a_list_of_gaps_that_was_cut_short_acknowledges_nothing_behind_its_end()
     outcome = outbox.reported(AUCTIONEER, sequencer.gap_detector(ALICE), LATER_US)
     assert outcome.acknowledged == [1]
     assert [sent.number for sent in outcome.resend] == list(range(2, 1002))
+
+
+def test_who_is_away_costs_the_others_nothing_and_nothing_is_counted_for_them() -> None:
+    outbox = outbox_with(1, ALICE, BOB, settings=OutboxSettings(limit_sent_count=3))
+    now_us = T0_US
+    for count in (2, 3):
+        now_us += 5 * US
+        (again,) = outbox.tick(now_us, {BOB}).resend
+        assert (again.waiting_for, again.sent_count) == ([ALICE], count)
+    now_us += 5 * US
+    outcome = outbox.tick(now_us, {BOB})
+    assert [lost.waiting_for for lost in outcome.given_up] == [[ALICE]]
+    assert outbox.tick(now_us + 60 * US, {BOB}) == OutboxOutcome()
+    assert outbox.waiting().keys() == {BOB}
+    # Back again, it is given as many sendings as anybody; the count of all goes on.
+    for count in (4, 5):
+        now_us += 5 * US
+        (again,) = outbox.tick(now_us).resend
+        assert (again.waiting_for, again.sent_count) == ([BOB], count)
+    outcome = outbox.tick(now_us + 5 * US)
+    assert [lost.waiting_for for lost in outcome.given_up] == [[BOB]]
+    assert unacknowledged(outbox) == []
+
+
+def test_a_recipient_given_up_by_its_report_leaves_the_others_theirs() -> None:
+    outbox = outbox_with(1, ALICE, BOB, settings=OutboxSettings(limit_sent_count=1))
+    outcome = outbox.reported(ALICE, GapDetector(AUCTIONEER, 0), LATER_US)
+    assert [lost.waiting_for for lost in outcome.given_up] == [[ALICE]]
+    assert outbox.waiting() == {BOB: outbox.checkpoint().sent[0]}
