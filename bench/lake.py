@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -37,11 +37,25 @@ RATIO_TARGET: Final = 0.7
 _BODY: Final = '{"uuid":"%s","value":"%s"}'
 _BODY_CHARS: Final = 1_200
 _CHUNK: Final = 100_000
+
+
+class _Layout(NamedTuple):
+    """How a table of entities lies in files."""
+
+    placed: str = ""
+    """A clause of `CREATE TABLE`."""
+    vectors: bool = False
+    bucketed: bool = False
+
+
+_BUCKETS: Final = 16
 _LAYOUTS: Final = {
-    "plain": ("", "'delta.enableDeletionVectors' = 'false'"),
-    "deletion vectors": ("", "'delta.enableDeletionVectors' = 'true'"),
-    "clustered by id": ("CLUSTER BY (stream, id)", "'delta.enableDeletionVectors' = 'false'"),
+    "plain": _Layout(),
+    "deletion vectors": _Layout(vectors=True),
+    "clustered by id": _Layout("CLUSTER BY (stream, id)"),
+    f"{_BUCKETS} buckets of ids": _Layout("PARTITIONED BY (bucket)", bucketed=True),
 }
+_BUCKET: Final = f"CAST(pmod(xxhash64(key), {_BUCKETS}) AS INT) AS bucket"
 _COLUMNS: Final = [column.name for column in ENTITIES.columns if column.name != "proven"]
 
 
@@ -116,7 +130,7 @@ def chain(spark: SparkSession, folder: Path, count: int, rounds: int) -> list[Ch
                 runs[name]()
                 seconds.setdefault((load, name), []).append(time.perf_counter() - begun)
     found = []
-    for load in ("new", "update"):
+    for load in ("new", "update") if rounds else ():
         speed = {
             n: round(count / statistics.median(seconds[load, n])) for n in ("floor", "product")
         }
@@ -125,21 +139,30 @@ def chain(spark: SparkSession, folder: Path, count: int, rounds: int) -> list[Ch
 
 
 def _floor_table(spark: SparkSession, path: Path, layout: str) -> str:
-    clustering, properties = _LAYOUTS[layout]
+    chosen = _LAYOUTS[layout]
     table = f"delta.`{path.as_uri()}`"
+    bucket = ", bucket INT" if chosen.bucketed else ""
     spark.sql(
-        f"CREATE TABLE {table} ({ENTITIES.ddl()}) USING delta {clustering} "
-        f"TBLPROPERTIES ({properties})"
+        f"CREATE TABLE {table} ({ENTITIES.ddl()}{bucket}) USING delta {chosen.placed} "
+        f"TBLPROPERTIES ('delta.enableDeletionVectors' = '{str(chosen.vectors).lower()}')"
     )
     return table
 
 
-def _bare_merge(batch: Any, table: str) -> None:
+def _floor_rows(batch: Any, *, bucketed: bool) -> None:
+    """The view `floor_rows`: what is merged."""
     taken = [f"`{name}`" for name in _COLUMNS if name != "id"]
-    batch.selectExpr(*taken, "key AS id", "true AS proven").createOrReplaceTempView("floor_rows")
+    bucket = [_BUCKET] if bucketed else []
+    rows = batch.selectExpr(*taken, "key AS id", "true AS proven", *bucket)
+    rows.createOrReplaceTempView("floor_rows")
+
+
+def _bare_merge(batch: Any, table: str, *, bucketed: bool = False) -> None:
+    _floor_rows(batch, bucketed=bucketed)
     batch.sparkSession.sql(
         f"MERGE INTO {table} t USING floor_rows s "
         "ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id "
+        f"{'AND t.bucket = s.bucket ' if bucketed else ''}"
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
@@ -149,22 +172,25 @@ def layouts(
 ) -> dict[str, list[float]]:
     """Seconds of a micro-batch of updates, by layout and size of the table."""
     found: dict[str, list[float]] = {}
-    for layout in _LAYOUTS:
-        for size in sizes:
-            path = folder / f"{layout.replace(' ', '-')}-{size}"
-            table = _floor_table(spark, path / "t", layout)
-            for number, part in enumerate(rows(1, size, 1, 1)):
-                write_deltalake(path / "changes", part, mode="append" if number else "overwrite")
-            changes = spark.read.format("delta").load((path / "changes").as_uri())
-            _bare_merge(changes, table)
+    for size in sizes:
+        landed = folder / f"changes-{size}"
+        for part in rows(1, size, 1, 1):
+            write_deltalake(landed, part, mode="append")
+        changes = spark.read.format("delta").load(landed.as_uri())
+        every = max(1, size // batch_records)
+        for layout, chosen in _LAYOUTS.items():
+            table = _floor_table(spark, folder / f"{layout.replace(' ', '-')}-{size}", layout)
+            _floor_rows(changes, bucketed=chosen.bucketed)
+            spark.sql(f"INSERT INTO {table} BY NAME SELECT * FROM floor_rows")
             spark.sql(f"OPTIMIZE {table}")
             times = []
-            for turn in range(3):
-                batch = changes.where(f"ordinal % {max(1, size // batch_records)} = {turn}")
+            for turn in range(4):
+                batch = changes.where(f"ordinal % {every} = {turn}").localCheckpoint()
                 begun = time.perf_counter()
-                _bare_merge(batch, table)
+                _bare_merge(batch, table, bucketed=chosen.bucketed)
                 times.append(time.perf_counter() - begun)
-            found.setdefault(layout, []).append(statistics.median(times))
+            # The first one of a table opens its files.
+            found.setdefault(layout, []).append(statistics.median(times[1:]))
     return found
 
 
@@ -191,7 +217,7 @@ def plot(path: Path, sizes: list[int], found: dict[str, list[float]], batch_reco
 
 def main(
     sizes: Annotated[str, typer.Option(help="Entities of each run.")] = "10000,100000,1000000",
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of floor and product each.")] = 1,
+    rounds: Annotated[int, typer.Option(min=0, help="Runs of floor and product each.")] = 1,
     plot_to: Annotated[Path | None, typer.Option(help="Draw the cost of layouts there.")] = None,
     batch_records: Annotated[int, typer.Option(min=1, help="Updates of a micro-batch.")] = 1_000,
     jsonl: Annotated[bool, typer.Option(help="One JSON object a line.")] = False,
@@ -200,7 +226,7 @@ def main(
     machines, records/s cannot.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    config = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "4"}
+    config = {"spark.driver.memory": "4g"}
     spark = open_session(SparkOptions(master="local[2]", config=config))
     counts = [int(size) for size in sizes.split(",")]
     table = RichTable(title=f"Entities/s from changes to entities (target {RATIO_TARGET})")
@@ -208,8 +234,8 @@ def main(
         table.add_column(name, justify="right")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        chain(spark, folder / "warm", 1_000, 2)
-        for count in counts:
+        chain(spark, folder / "warm", 1_000, min(rounds, 2))
+        for count in counts if rounds else ():
             for one in chain(spark, folder, count, rounds):
                 if jsonl:
                     print(msgspec.json.encode(one).decode(), flush=True)

@@ -7,7 +7,7 @@ that is one and the same. A log of changes must tell the difference.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +18,7 @@ __all__ = ["REMEMBERED_RECORDS", "Identity", "Landed", "identity_of"]
 
 REMEMBERED_RECORDS: Final = 1_024
 """How far back a repetition is known for one."""
+_UNREAD_BYTES: Final = 8 << 20
 
 Identity = tuple[str, int, str, str, str, int, int]
 """What two copies of one record share."""
@@ -33,12 +34,15 @@ class Landed:
     def __init__(self, attempt: int = 0, newest: Iterable[Identity] = ()) -> None:
         self._attempt = attempt
         self._newest = OrderedDict.fromkeys(newest)
+        # Nearly always nobody asks: records wait here until somebody does.
+        self._unread: deque[list[Record]] = deque()
 
     def fresh(self, records: Sequence[Record], before: Position, attempt: int) -> Sequence[Record]:
         """The records that are not repetitions; `before` is the position that is durable."""
         at = _first_suspect(records, before.offsets if attempt == before.attempt else {})
         if at is None:
             return records
+        self._read()
         known = set(self._newest) if attempt == self._attempt else set()
         known.update(map(identity_of, records[:at]))
         kept = list(records[:at])
@@ -55,11 +59,21 @@ class Landed:
         if attempt != self._attempt:
             self._attempt = attempt
             self._newest.clear()
-        for record in records[-REMEMBERED_RECORDS:]:
-            if record.token:
+            self._unread.clear()
+        last = [record for record in records[-REMEMBERED_RECORDS:] if record.token]
+        self._unread.append(last)
+        while sum(map(len, self._unread)) - len(self._unread[0]) >= REMEMBERED_RECORDS:
+            self._unread.popleft()
+        if sum(len(record.body) for part in self._unread for record in part) > _UNREAD_BYTES:
+            self._read()
+
+    def _read(self) -> None:
+        for part in self._unread:
+            for record in part:
                 identity = identity_of(record)
                 self._newest[identity] = None
                 self._newest.move_to_end(identity)
+        self._unread.clear()
         while len(self._newest) > REMEMBERED_RECORDS:
             self._newest.popitem(last=False)
 

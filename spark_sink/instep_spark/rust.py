@@ -44,6 +44,9 @@ class RustWriter:
     def __init__(self, options: DeltaOptions) -> None:
         self._options = options
         self._tables: dict[str, DeltaTable] = {}
+        self._ours: set[str] = set()
+        """Applications that the last change of the log in hand has made here: nobody else has
+        moved them there unseen."""
 
     def open(self, consumer: str | None) -> None:
         """Create the tables or check them; None: open what is there, for reading."""
@@ -91,6 +94,7 @@ class RustWriter:
     def committed(self, application: str) -> int | None:
         """See `Writer`."""
         table = self._table("changes")
+        self._ours.clear()
         try:
             table.update_incremental()
             return table.transaction_version(application)
@@ -103,6 +107,8 @@ class RustWriter:
         """
         target = self._table(table)
         for application, before, _ in transactions:
+            if application in self._ours:
+                continue
             if target.transaction_version(application) != before:
                 raise Conflict(f"{application} has committed meanwhile")
         commit = CommitProperties(
@@ -119,10 +125,13 @@ class RustWriter:
                 commit_properties=commit,
                 post_commithook_properties=_HOOKS,
             )
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
         except Exception as error:
+            self._ours.clear()
+            if isinstance(error, CommitFailedError):
+                raise Conflict(str(error)) from error
             raise as_sink_error(error, self._options, target.table_uri) from error
+        if transactions:
+            self._ours = {one.application for one in transactions}
 
     def query(self, sql: str) -> pa.Table:
         """See `Writer`; DataFusion reads the files that the statistics do not rule out."""
@@ -132,6 +141,7 @@ class RustWriter:
             for name in TABLES:
                 if f"{{{name}}}" in sql:
                     table = self._table(name)
+                    self._ours.clear()
                     table.update_incremental()
                     builder = builder.register(name, table)
             # Its own `read_all` would hold the interpreter, and so the event loop, to its end.
@@ -150,6 +160,7 @@ class RustWriter:
 
     def tidy(self) -> None:
         """Join small files up to a size, and drop the log that no reader may ask for any more."""
+        self._ours.clear()
         for name in TABLES:
             table = self._table(name)
             try:
