@@ -40,6 +40,8 @@ wheel: $(READY) ## Build the wheel, install it in a clean environment and use it
 
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m bench.landing)
+	$(if $(ARGS),,$(BIN)/python -m bench.lake --plot-to build/lake-cost.png)
 
 fuzz: $(READY) ## Run the property tests for long, with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -m hypothesis --timeout 0 $(ARGS)

@@ -25,6 +25,7 @@ from deltalake import write_deltalake
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from instep.errors import ConfigurationError
 from instep_spark.changes import CHANGES, arrow_schema
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.tables import ENTITIES
@@ -191,6 +192,7 @@ def layouts(
                 times.append(time.perf_counter() - begun)
             # The first one of a table opens its files.
             found.setdefault(layout, []).append(statistics.median(times[1:]))
+            print(f"{size:>9,} entities, {layout}: {found[layout][-1]:.2f} s", flush=True)
     return found
 
 
@@ -212,7 +214,8 @@ def plot(path: Path, sizes: list[int], found: dict[str, list[float]], batch_reco
         title="Cost of a micro-batch against the size of the table",
     )
     axes.legend()
-    figure.savefig(path, dpi=120)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
 
 
 def main(
@@ -221,22 +224,29 @@ def main(
     plot_to: Annotated[Path | None, typer.Option(help="Draw the cost of layouts there.")] = None,
     batch_records: Annotated[int, typer.Option(min=1, help="Updates of a micro-batch.")] = 1_000,
     jsonl: Annotated[bool, typer.Option(help="One JSON object a line.")] = False,
+    strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
     """Measure entities/s from landed changes to `entities`. Ratios can be compared between
     machines, records/s cannot.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     config = {"spark.driver.memory": "4g"}
-    spark = open_session(SparkOptions(master="local[2]", config=config))
+    try:
+        spark = open_session(SparkOptions(master="local[2]", config=config))
+    except ConfigurationError as error:
+        print(f"not measured: {error}")
+        return
     counts = [int(size) for size in sizes.split(",")]
     table = RichTable(title=f"Entities/s from changes to entities (target {RATIO_TARGET})")
     for name in ("entities", "load", "bare MERGE", "instep", "ratio"):
         table.add_column(name, justify="right")
+    met = True
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         chain(spark, folder / "warm", 1_000, min(rounds, 2))
         for count in counts if rounds else ():
             for one in chain(spark, folder, count, rounds):
+                met = met and one.ratio >= RATIO_TARGET
                 if jsonl:
                     print(msgspec.json.encode(one).decode(), flush=True)
                 speeds = (f"{one.floor_records_per_s:,}", f"{one.product_records_per_s:,}")
@@ -248,6 +258,8 @@ def main(
     if not jsonl:
         Console().print(table)
     spark.stop()
+    if strict and not met:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":
