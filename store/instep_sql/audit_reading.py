@@ -78,32 +78,42 @@ class ByUuid(ByKey):
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
         names = {record.key for record in records if not (record.whole and record.uuid)}
         names.update(*(prefixes(record.key) for record in records if not record.whole))
-        uuid_of: dict[str, str] = {}
-        if names:
-            over = ended.find(connection, self._dialect, self._no, names)
-            uuid_of |= {one.key: one.uuid for one in over if one.uuid}
-            for stored in stored_places(connection, self._dialect, self._no, names):
-                uuid_of[stored.record.key] = stored.record.uuid or stored.record.key
+        known = self._known(connection, names) if names else {}
         marks: list[Mark] = []
         for record in records:
-            if record.whole and record.uuid:
-                uuid_of[record.key] = record.uuid
-            marks.append(
-                self._mark(record, uuid_of) if record.whole else self._part(record, uuid_of)
-            )
+            mark = self._mark(record, known) if record.whole else self._part(record, known)
+            if record.body and (record.whole or mark[0] == record.key):
+                known[record.key] = mark[0]
+            marks.append(mark)
         return _last(marks)
 
-    def _mark(self, record: Record, uuid_of: dict[str, str]) -> Mark:
-        key = record.uuid or uuid_of.get(record.key)
-        self.unplaced_ends += key is None and record.ends
+    def _known(self, connection: Connection, names: Collection[str]) -> dict[str, str]:
+        """The keys of the marks of what has these names."""
+        marked = text(f"""
+            SELECT key FROM instep_audit_mark
+            WHERE audit = :audit AND key IN {self._dialect.members("names")}
+        """)  # noqa: S608 — constants only
+        values = {"audit": self._audit, "names": as_json(names)}
+        known = {key: key for key in connection.execute(marked, values).scalars()}
+        over = ended.find(connection, self._dialect, self._no, names)
+        known |= {one.key: one.uuid for one in over if one.uuid}
+        stored = stored_places(connection, self._dialect, self._no, names)
+        return known | {one.record.key: one.record.uuid or one.record.key for one in stored}
+
+    def _mark(self, record: Record, known: dict[str, str]) -> Mark:
+        key = record.uuid or known.get(record.key)
+        # An alarm that is CLEAR says all of itself: without a uuid, no GET shows it.
+        cleared = record.kind is Kind.CREATE_UPDATE
+        self.unplaced_ends += key is None and record.ends and not cleared
         return key or record.key, record
 
-    def _part(self, record: Record, uuid_of: dict[str, str]) -> Mark:
+    def _part(self, record: Record, known: dict[str, str]) -> Mark:
         """A change says of its entity only that it is not as it was, unless it ends it."""
-        if record.ends and record.key in uuid_of:
-            return uuid_of[record.key], replace(record, whole=True)
-        entity = next((uuid_of[name] for name in prefixes(record.key) if name in uuid_of), None)
-        key = record.uuid or uuid_of.get(record.key) or entity
+        cleared = record.kind is Kind.CREATE_UPDATE
+        if record.ends and (cleared or record.key in known):
+            return record.uuid or known.get(record.key, record.key), replace(record, whole=True)
+        entity = next((known[name] for name in prefixes(record.key) if name in known), None)
+        key = record.uuid or known.get(record.key) or entity
         self.unplaced_ends += key is None and record.ends
         return key or record.key, replace(record, ends=False)
 

@@ -8,6 +8,7 @@ baseline the uuid is the key of the mark, since a row may take another key meanw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -104,43 +105,54 @@ WHERE audit = :audit GROUP BY state, verdict, ends
 REMOVE: Final = text("DELETE FROM instep_audit_mark WHERE audit = :audit")
 ABANDONED: Final = text("DELETE FROM instep_audit_mark WHERE audit < :before_us")
 
-_BY_KEY: Final = "e.key = m.key"
-_BY_UUID: Final = "(e.uuid <> '' AND e.uuid = m.key OR e.uuid = '' AND e.key = m.key)"
+_BY_KEY: Final = ("e.key = m.key",)
+# Not one condition with OR: each of these is looked up in an index of its own.
+_BY_UUID: Final = ("e.uuid <> '' AND e.uuid = m.key", "e.uuid = '' AND e.key = m.key")
 _SAME: Final = "e.class = m.class AND e.body = m.body"
 
 
 class Statements:
     """The statements that compare marks with rows."""
 
-    def __init__(self, match: str, key: str, members: str, classes: str) -> None:
-        """`match`: when the mark `m` is of the row `e`; `key`: the key of that row's mark;
-        `members`, `classes`: the sets bound to `:keys` and `:classes`.
+    def __init__(self, matches: Sequence[str], key: str, members: str, classes: str) -> None:
+        """`matches`: the ways in which the mark `m` may be of the row `e`; `key`: the key of that
+        row's mark; `members`, `classes`: the sets bound to `:keys` and `:classes`.
         """
-        entity = f"FROM instep_entity e WHERE e.stream_no = :no AND {match}"
+        rows = [f"FROM instep_entity e WHERE e.stream_no = :no AND {match}" for match in matches]
+
+        def exists(condition: str) -> str:
+            ways = [f"EXISTS (SELECT 1 {row} AND {condition})" for row in rows]
+            return f"({' OR '.join(ways)})"
+
+        stored = exists("e.id > 0")
+        token = ", ".join(f"(SELECT e.token {row})" for row in rows)
         # The bodies of what is right are not needed any more: the table stays small.
         right = "UPDATE instep_audit_mark AS m SET state = 1, envelope = :nothing, body = :nothing"
         agree = f"""
             {right} WHERE audit = :audit AND state = 0
-              AND (ends = 0 AND EXISTS (SELECT 1 {entity} AND {_SAME})
-                   OR ends = 1 AND NOT EXISTS (SELECT 1 {entity}))
+              AND (ends = 0 AND {exists(_SAME)} OR ends = 1 AND NOT {stored})
         """
         unchanged = f"""
-            (verdict = 'missing' AND NOT EXISTS (SELECT 1 {entity})
-             OR verdict = 'bogus' AND EXISTS (SELECT 1 {entity} AND e.token = m.seen)
-             OR verdict = 'stale' AND EXISTS (SELECT 1 {entity} AND e.token = m.seen
-                                              AND NOT ({_SAME})))
+            (verdict = 'missing' AND NOT {stored}
+             OR verdict = 'bogus' AND {exists("e.token = m.seen")}
+             OR verdict = 'stale' AND {exists(f"e.token = m.seen AND NOT ({_SAME})")})
         """
         self.agree_all: TextClause = text(agree)
         """What is stored as marked, is right."""
         self.agree: TextClause = text(f"{agree} AND m.key IN {members}")
         """The same for some keys."""
         self.right: TextClause = text(f"{right} WHERE audit = :audit AND m.key IN {members}")
-        self.pairs: TextClause = text(f"""
-            SELECT m.key, m.body AS marked, e.body AS stored
-            FROM instep_audit_mark m JOIN instep_entity e
-              ON e.stream_no = :no AND e.class = m.class AND {match}
-            WHERE m.audit = :audit AND m.state = 0 AND m.ends = 0 AND m.key IN {members}
-        """)
+        self.pairs: TextClause = text(
+            " UNION ALL ".join(
+                f"""
+                SELECT m.key, m.body AS marked, e.body AS stored
+                FROM instep_audit_mark m JOIN instep_entity e
+                  ON e.stream_no = :no AND e.class = m.class AND {match}
+                WHERE m.audit = :audit AND m.state = 0 AND m.ends = 0 AND m.key IN {members}
+                """
+                for match in matches
+            )
+        )
         """The bodies of those that differ, of some keys."""
         self.open: TextClause = text("""
             SELECT key FROM instep_audit_mark
@@ -149,9 +161,9 @@ class Statements:
         """)
         self.suspect: TextClause = text(f"""
             UPDATE instep_audit_mark AS m SET
-              state = 2, seen = coalesce((SELECT e.token {entity}), ''),
+              state = 2, seen = coalesce({token}, ''),
               verdict = CASE WHEN ends = 1 THEN 'bogus'
-                             WHEN EXISTS (SELECT 1 {entity}) THEN 'stale' ELSE 'missing' END
+                             WHEN {stored} THEN 'stale' ELSE 'missing' END
             WHERE audit = :audit AND state = 0 AND ends >= 0
               AND (token = '' OR partition = :partition AND
                    CASE WHEN "offset" >= 0 THEN "offset" <= :offset
@@ -185,12 +197,15 @@ class Statements:
             WHERE audit = :audit AND state = 3 AND key > :after AND {unchanged}
             ORDER BY key LIMIT :size
         """)
-        self.disown: TextClause = text(f"""
-            UPDATE instep_entity AS e SET lineage = 0
-            WHERE stream_no = :no AND EXISTS (
-                SELECT 1 FROM instep_audit_mark m
-                WHERE m.audit = :audit AND m.key IN {members} AND {match})
-        """)
+        ids = " UNION ALL ".join(
+            f"""
+            SELECT e.id FROM instep_audit_mark m JOIN instep_entity e
+              ON e.stream_no = :no AND {match}
+            WHERE m.audit = :audit AND m.key IN {members}
+            """
+            for match in matches
+        )
+        self.disown: TextClause = text(f"UPDATE instep_entity SET lineage = 0 WHERE id IN ({ids})")
         self.repaired: TextClause = text(
             f"UPDATE instep_audit_mark SET state = 4 WHERE audit = :audit AND key IN {members}"
         )

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.audit import audited
+from tests.crash.audit import LOGS, audited
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.asyncio
-async def test_st_2_3_all_corruption_is_found_and_nobody_falsely_accused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", LOGS)
+async def test_st_2_3_all_corruption_is_found_and_nobody_falsely_accused(
+    log: str, tmp_path: Path
+) -> None:
     seed = random.randrange(10_000)
-    outcome = await audited(tmp_path, entities=10_000, share=0.01, changes_per_s=200, seed=seed)
+    outcome = await audited(
+        tmp_path, log=log, entities=10_000, share=0.01, changes_per_s=200, seed=seed
+    )
     print(f"seed {seed}: {outcome.first}")
     assert outcome.found == outcome.corrupted
     assert {*outcome.corrupted.values()} == {"missing", "stale", "bogus"}

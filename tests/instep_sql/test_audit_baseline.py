@@ -102,6 +102,16 @@ async def test_what_ends_by_an_unknown_name_makes_nobody_missing(stage: Stages) 
         assert await marks.counts() == Counts(right=1, undecided=1)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_no_get_shows_ends_by_a_name_of_its_own(stage: Stages, whole: bool) -> None:
+    async with stage(stream=STREAM) as at, at.store.audit(STREAM) as marks:
+        await marks.mark([shown("u1", AT_US), shown("u2", AT_US)])
+        clear = said("a1", 1, ends=True, entity_class="CONDITION_DETECTOR", whole=whole)
+        await marks.mark([clear, ended("a1", 2, Kind.TOMBSTONE), ended("u2", 3, Kind.TOMBSTONE)])
+        await marks.mark([ended("a1", 2, Kind.TOMBSTONE)])
+        assert await verdicts(marks) == {"u1": Verdict.MISSING}
+
+
 async def test_an_end_is_known_by_a_row_or_by_the_memory_of_the_ended(stage: Stages) -> None:
     async with stage(stream=STREAM) as at, at.store.audit(STREAM) as marks:
         await at.commit(stated("u1", 1), stated("u2", 2), by_uuid=True)

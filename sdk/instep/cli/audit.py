@@ -143,6 +143,6 @@ class _Table:
             )
         if report.unreadable:
             self._console.print(
-                f"  {report.unreadable:,} of them could not be read or told apart: nothing was called"
-                " bogus"
+                f"  {report.unreadable:,} of them could not be read, or told apart:"
+                " nothing was called bogus"
             )
