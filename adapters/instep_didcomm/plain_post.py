@@ -191,9 +191,10 @@ class PlainPosts(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        if self._transport is not None and not self.busy:
+        if self._transport is not None:
             self._transport.resume_reading()
-            self.data_received(b"")
+            if self._heard and not self.busy:
+                self.data_received(b"")
 
     def _expect(self, within_s: float) -> None:
         """Something has to come in this time."""

@@ -326,6 +326,29 @@ async def test_heads_that_are_not_quite_simple(head: str, status: int) -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_comes_while_a_message_is_taken_waits_for_its_turn() -> None:
+    durable = asyncio.Semaphore(0)
+
+    class Slow(MemoryReception):
+        async def receive(self, message: Message) -> Receipt:
+            await durable.acquire()
+            return await super().receive(message)
+
+    async with serving(Slow()) as (listener, reception), connected(listener) as (reader, writer):
+        for order in (1, 2, 3):
+            writer.write(request(order))
+            await asyncio.sleep(0.02)
+        assert len(reception.tasks) == 1
+        for _ in (1, 2, 3):
+            durable.release()
+            assert await answered(reader) == (202, {})
+        assert reception.numbers(SCOPE) == [1, 2, 3]
+        writer.write(request(4))
+        durable.release()
+        assert await answered(reader) == (202, {})
+
+
+@pytest.mark.asyncio
 async def test_what_was_taken_is_answered_before_the_end() -> None:
     durable = asyncio.Event()
 
