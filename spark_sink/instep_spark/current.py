@@ -28,20 +28,28 @@ _LIVE: Final = """
 """
 """The newest statement of each entity (rule 3) that no end and no sweep has come after."""
 _STATED: Final = """
-    SELECT {columns} FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream}
+    SELECT {headers}, ends FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {followed}
         AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
 """
-_BY_KEY: Final = "*"
-_BY_UUID: Final = "*, max(uuid) OVER (PARTITION BY key) AS named"
-_NAMES_UUIDS: Final = """
-    SELECT uuid FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND uuid <> '' LIMIT 1
+_FOLLOWED: Final = """
+    UNION ALL SELECT {headers}, false AS ends FROM {{entities}}
+    WHERE consumer = {consumer} AND stream = {stream}
 """
+_HEADERS: Final = (
+    "ordinal, key, uuid, token, class, lineage, attempt, partition, record_offset, appended_at"
+)
+_NAMED: Final = "SELECT *, max(uuid) OVER (PARTITION BY key) AS named FROM ({stated}) AS every"
+_NAMES_UUIDS: Final = "SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1"
 _SWEEPS: Final = """
-    SELECT body, max(attempt) AS attempt FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND kind = 'SWEEP' GROUP BY body
+    SELECT ordinal, attempt FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {followed} AND kind = 'SWEEP'
 """
+_READABLE: Final = """
+    SELECT body, max(attempt) AS attempt FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND ordinal IN ({ordinals}) GROUP BY body
+"""
+"""Apart from `_SWEEPS`, which would read the bodies of all rows to find those of a few."""
 _CENSUS: Final = """
     SELECT count(*) AS total, sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
     FROM ({live}) AS live
@@ -62,26 +70,42 @@ _KNOWN: Final = """
 def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -> str:
     """The query of the live entities of a stream: their newest statements.
 
+    Where the pipeline keeps `entities`, they are these and what was landed since: how long that
+    takes depends on how many entities there are, and not on how long the lake has been kept.
+
     Where statements name uuids (a stream that is aligned from a baseline), rows of one uuid are one
     entity, and so are those of its keys.
     """
     names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
-    swept = ""
-    for row in writer.query(_SWEEPS.format_map(names)).to_pylist():
-        stays = f" OR attempt >= {row['attempt']}"
-        if row["body"] is None:
-            swept += f" AND (false{stays})"
-        else:
-            readable = msgspec.json.decode(row["body"])["readable"]
-            classes = ", ".join(map(writer.text, readable)) or "''"
-            swept += f" AND (class NOT IN ({classes}){stays})"
-    joined = len(writer.query(_NAMES_UUIDS.format_map(names))) > 0
+    followed = writer.followed(consumer, stream)
+    stated = _STATED.format(headers=_HEADERS, followed=followed, **names)
+    if followed:
+        stated += _FOLLOWED.format(headers=_HEADERS, **names)
+    joined = len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0
     return _LIVE.format(
         columns=columns,
         entity="CASE WHEN named <> '' THEN named ELSE key END" if joined else "key",
-        stated=_STATED.format(columns=_BY_UUID if joined else _BY_KEY, **names),
-        swept=swept,
+        stated=_NAMED.format(stated=stated) if joined else stated,
+        swept=_swept(writer, names, followed),
     )
+
+
+def _swept(writer: Writer, names: dict[str, str], followed: int) -> str:
+    """SQL: what the sweeps after `followed` leave."""
+    sweeps = writer.query(_SWEEPS.format(followed=followed, **names))["ordinal"].to_pylist()
+    if not sweeps:
+        return ""
+    ordinals = ", ".join(map(str, sweeps))
+    left = ""
+    for row in writer.query(_READABLE.format(ordinals=ordinals, **names)).to_pylist():
+        stays = f" OR attempt >= {row['attempt']}"
+        if row["body"] is None:
+            left += f" AND (false{stays})"
+        else:
+            readable = msgspec.json.decode(row["body"])["readable"]
+            classes = ", ".join(map(writer.text, readable)) or "''"
+            left += f" AND (class NOT IN ({classes}){stays})"
+    return left
 
 
 def census(writer: Writer, consumer: str, stream: str, attempt: int) -> Census:

@@ -24,6 +24,7 @@ from deltalake.exceptions import (
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, arrow_schema
+from instep_spark.lake.stamp import RECENT_COMMITS, Progress
 from instep_spark.options import DeltaOptions
 from instep_spark.writer import Conflict, Transaction, check_table, properties
 
@@ -70,7 +71,7 @@ class RustWriter:
     def _open(self, name: str, consumer: str | None) -> DeltaTable:
         where, storage = self._options.location(name), self._options.storage_options or None
         try:
-            return DeltaTable(where, storage_options=storage)
+            return self._load(name)
         except TableNotFoundError:
             if consumer is None:
                 raise
@@ -136,7 +137,7 @@ class RustWriter:
     def query(self, sql: str) -> pa.Table:
         """See `Writer`; DataFusion reads the files that the statistics do not rule out."""
         builder = QueryBuilder()
-        names = {name: name for name in TABLES}
+        names = {name: name for name in (*TABLES, "entities")}
         try:
             for name in TABLES:
                 if f"{{{name}}}" in sql:
@@ -144,11 +145,28 @@ class RustWriter:
                     self._ours.clear()
                     table.update_incremental()
                     builder = builder.register(name, table)
+            if "{entities}" in sql:
+                builder = builder.register("entities", self._load("entities"))
             # Its own `read_all` would hold the interpreter, and so the event loop, to its end.
             stream = builder.execute(sql.format_map(names))
             return pa.RecordBatchReader.from_stream(stream).read_all()
         except Exception as error:
             raise as_sink_error(error, self._options, self._options.url) from error
+
+    def followed(self, consumer: str, stream: str) -> int:
+        """See `Writer`. What is read of `entities` after this is as new as this, or newer."""
+        try:
+            commits = self._load("entities").history(RECENT_COMMITS)
+        except TableNotFoundError:
+            return 0
+        except Exception as error:
+            where = self._options.location("entities")
+            raise as_sink_error(error, self._options, where) from error
+        for commit in commits:
+            progress = Progress.decode(commit.get("userMetadata") or "")
+            if progress is not None:
+                return progress[consumer, stream].ordinal
+        return 0
 
     def text(self, value: str) -> str:
         """See `Writer`."""
@@ -179,6 +197,10 @@ class RustWriter:
     def close(self) -> None:
         """See `Writer`."""
         self._tables.clear()
+
+    def _load(self, name: str) -> DeltaTable:
+        storage = self._options.storage_options or None
+        return DeltaTable(self._options.location(name), storage_options=storage)
 
     def _table(self, name: str) -> DeltaTable:
         try:

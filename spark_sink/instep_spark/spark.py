@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, ddl
+from instep_spark.lake.stamp import read_progress
+from instep_spark.lake.target import table_exists
 from instep_spark.options import DeltaOptions
 from instep_spark.rust import as_sink_error
 from instep_spark.session import forget_dead_session, is_gone, is_running, open_session
@@ -140,7 +142,19 @@ class SparkWriter:
 
     def query(self, sql: str) -> pa.Table:
         """See `Writer`."""
-        return self._sql(sql.format_map({name: self._target(name) for name in TABLES}))
+        return self._sql(
+            sql.format_map({name: self._target(name) for name in (*TABLES, "entities")})
+        )
+
+    def followed(self, consumer: str, stream: str) -> int:
+        """See `Writer`."""
+        try:
+            spark, entities = self._spark, self._target("entities")
+            if self._options.database or not table_exists(spark, entities):
+                return 0
+            return read_progress(spark, entities)[consumer, stream].ordinal
+        except Exception as error:
+            raise self._as_sink_error(error) from error
 
     def text(self, value: str) -> str:
         """See `Writer`."""

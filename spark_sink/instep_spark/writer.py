@@ -57,7 +57,15 @@ class Writer(Protocol):
         ...
 
     def query(self, sql: str) -> pa.Table:
-        """Read; `{changes}`, `{quarantine}` and `{stream_facts}` stand for the tables."""
+        """Read; `{changes}`, `{quarantine}` and `{stream_facts}` stand for the tables, `{entities}`
+        for the pipeline's.
+        """
+        ...
+
+    def followed(self, consumer: str, stream: str) -> int:
+        """The ordinal up to which the pipeline's `entities` follow a stream; 0 where there is no
+        such table.
+        """
         ...
 
     def text(self, value: str) -> str:

@@ -11,6 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
+from instep.ports import Census
+from instep.records import SweepStep
+from instep_spark.current import live
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, Step
 from instep_spark.lake.stamp import read_progress
@@ -26,6 +29,8 @@ from tests.instep_spark.lake_kit import (
 )
 from tests.instep_spark.lake_logs import START_US, Provider, Row, land
 from tests.instep_spark.lake_model import Model
+from tests.instep_spark.lakes import stage, url_of
+from tests.instep_sql.made import ended, said
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +154,28 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     held = {one["id"] for one in read(tmp_path, "entity_history") if one["open"]}
     assert held == {"u3", "u4"}
     assert Lake(tmp_path.as_uri(), spark).verify().clean
+
+
+@pytest.mark.asyncio
+async def test_the_guard_of_the_sink_counts_from_entities(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(*[said(f"k{n}", n) for n in range(1, 7)], ended("k1", 7))
+        assert await at.sink.census("s1", 2) == Census(5, 5)
+        pipeline(spark, tmp_path / "lake", tables=[]).apply(changes(spark, tmp_path / "lake"))
+        await at.commit(ended("k2", 8), said("k7", 9))
+        at.attempt = 2
+        await at.commit(said("k3", 3), said("k1", 10))
+        writer = at.sink._writer
+        assert writer.followed("c", "s1") == 8
+        assert "entities" in live(writer, "c", "s1")
+        assert await at.sink.census("s1", 2) == Census(6, 4)
+        assert await at.sink.holds_before("s1", said("x", 5), 1)
+        assert not await at.sink.holds_before("s1", said("x", 3), 1)
+        await at.commit(sweep=SweepStep(2))
+        assert await at.sink.census("s1", 2) == Census(2, 0)
 
 
 def test_rows_that_changes_lost_are_missed(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LateSweep", "Progress", "Stand", "configured", "read_progress"]
+__all__ = ["RECENT_COMMITS", "LateSweep", "Progress", "Stand", "configured", "read_progress"]
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _CONFIGURATION: Final = {
@@ -25,7 +25,8 @@ _CONFIGURATION: Final = {
     # What is merged is read from files that do not change: no copy of it is needed.
     "spark.databricks.delta.merge.materializeSource": "none",
 }
-_RECENT_COMMITS: Final = 20
+RECENT_COMMITS: Final = 20
+"""Where a stamp is looked for first: all commits carry one, but those of others."""
 _KEPT_LATE_SWEEPS: Final = 100
 
 
@@ -104,7 +105,7 @@ class Progress:
 
 def read_progress(spark: SparkSession, target: str) -> Progress:
     """The progress in the newest commit of `target` (SQL for the table) that carries one."""
-    for limit in (f" LIMIT {_RECENT_COMMITS}", ""):
+    for limit in (f" LIMIT {RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
         commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}")
         for row in (
