@@ -101,7 +101,8 @@ class Deliverer:
             self._tell("", "disconnected", str(error))
             raise
         self._reception.delivered(done.delivered)
-        self.messages += sum(done.delivered.values())
+        quarantined = [one for one in done.failed if one.failure.retry_at_us is None]
+        self.messages += sum(done.delivered.values()) - len(quarantined)
         for failed in done.failed:
             failure, message = failed.failure, f"message {failed.number} ({failed.id})"
             if failure.retry_at_us is not None:

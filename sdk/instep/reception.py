@@ -163,7 +163,8 @@ class DurableReception:
         for name, count in counts.items():
             scope = self._scopes.get(name)
             if scope is not None:
-                scope.waiting -= count
+                # One that comes back from quarantine has left before.
+                scope.waiting = max(0, scope.waiting - count)
 
     # -- the committing task ---------------------------------------------------------------------
 

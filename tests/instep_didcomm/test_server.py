@@ -6,12 +6,15 @@ import asyncio
 import gzip
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp import WSCloseCode, WSMsgType
 
 from instep.errors import SourceError
@@ -20,6 +23,7 @@ from instep_didcomm import DidcommListener, read_options
 from tests.instep_didcomm.kit import MemoryReception, plain, post, serving, until
 
 SCOPE = "lot-7 did:ex:alice"
+JSON = {"Content-Type": "application/didcomm-plain+json"}
 
 
 @pytest.mark.asyncio
@@ -382,3 +386,25 @@ async def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:
             assert await answered(reader) == (202, {})
             await asyncio.sleep(0.15)
         assert await closed(reader) == b""
+
+
+@pytest.mark.asyncio
+async def test_https_with_plain_messages_and_a_websocket(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "tls.pem"))
+    pem = str(tmp_path / "tls.pem")
+    ours = ssl.create_default_context()
+    authority.configure_trust(ours)
+    url = "https://localhost:0/didcomm"
+    async with (
+        serving(listen=url, tls={"cert": pem, "key": pem}) as (listener, reception),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=ours)) as session,
+    ):
+        for order in (1, 2):
+            large = plain(order, body={"text": "x" * 100_000 * order})
+            async with session.post(listener.address, json=large, headers=JSON) as response:
+                assert response.status == 202
+        async with session.ws_connect(listener.address) as socket:
+            await socket.send_str(json.dumps(plain(3)))
+            await until(lambda: reception.numbers(SCOPE) == [1, 2, 3])

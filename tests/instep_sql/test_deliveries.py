@@ -110,6 +110,12 @@ async def test_a_message_that_keeps_failing_blocks_its_sequence_alone(database: 
         found = await settled(at, 4)
         assert [n for scope, n in found if scope == SCOPE] == [1, 2, 3]
 
+        async def counted() -> bool:
+            health = at.receiver.health().reception
+            return health is not None and (health.delivered, health.blocked) == (4, ())
+
+        await until(counted)
+
 
 async def test_dropping_the_message_lets_the_sequence_go_on(database: str) -> None:
     handler = Bidding()
