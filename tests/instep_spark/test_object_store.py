@@ -88,7 +88,8 @@ async def test_a_lake_on_s3_is_written_once_fenced_and_joined() -> None:
 async def test_two_processes_at_once_lose_nothing_on_s3() -> None:
     """Each puts its version of the log only where there is none: the other's is not replaced."""
     with s3() as storage:
-        url, options = "s3a://lakes/shared", {"storage_options": storage, "shared": True}
+        url = "s3a://lakes/shared"
+        options: dict[str, Any] = {"storage_options": storage, "shared": True}
         async with stage(url, "east", **options) as east, stage(url, "west", **options) as west:
 
             async def land(at: Any) -> None:
