@@ -31,6 +31,8 @@ __all__ = ["SqlAuditMarks"]
 _PAGE_RECORDS: Final = 1_000
 _ABANDONED_US: Final = 7 * 86_400 * 1_000_000
 _EVERY_CLASS: Final = "[]"
+_OPEN: Final = 0
+_NEW: Final = 5
 
 
 class SqlAuditMarks:
@@ -49,6 +51,8 @@ class SqlAuditMarks:
         self._consumer, self._stream, self._clock_us = consumer, stream.id, clock_us
         self._audit = clock_us()
         self._no = 0
+        self._marked = 0
+        self._measure_at = _PAGE_RECORDS
         self._by_uuid = stream.mode is Mode.BASELINE
         self._classes = as_json(stream.readable) if self._by_uuid else _EVERY_CLASS
         self._reading = ByKey(dialect, 0, 0)
@@ -100,20 +104,35 @@ class SqlAuditMarks:
                 for key, r in marks
             ]
             self._dialect.many(connection, audit_sql.MARK, rows)
-            keys = as_json({row[1] for row in rows})
-            connection.execute(self._sql.agree, self._values(keys=keys))
-            self._agree_alike(connection, keys)
+            self._measure(connection, len(rows))
+            self._agree(connection, _NEW)
+            connection.execute(audit_sql.OPEN, self._values())
 
         if records:
             await self._database.run(work)
 
-    def _agree_alike(self, connection: Connection, keys: str) -> None:
-        """Find right what is stored in other words: of a GET, or composed in another order."""
-        if isinstance(self._reading, (ByUuid, ByChange)):
-            pairs = connection.execute(self._sql.pairs, self._values(keys=keys))
-            same = [one.key for one in pairs if alike(one.marked, one.stored)]
-            if same:
-                connection.execute(self._sql.right, self._values(keys=as_json(same)))
+    def _measure(self, connection: Connection, marked: int) -> None:
+        """Tell the database how large the table has become, before a plan for a small one hurts."""
+        self._marked += marked
+        if self._marked >= self._measure_at and connection.dialect.name == "postgresql":
+            self._measure_at = 4 * self._marked
+            connection.execute(audit_sql.MEASURE)
+
+    def _agree(self, connection: Connection, state: int) -> None:
+        """Find right what is stored as marked."""
+        connection.execute(self._sql.agree, self._values(state=state))
+        after = ""
+        # A GET has other words for the same, and changes may be composed in another order. Of those
+        # that are open, most were found right when they were new: few are left.
+        while isinstance(self._reading, (ByUuid, ByChange)):
+            values = self._values(state=state, after=after, size=_PAGE_RECORDS)
+            pairs = connection.execute(self._sql.pairs, values).all()
+            same = [one.key for one in pairs if one.stored and alike(one.marked, one.stored)]
+            right = self._values(state=state, keys=as_json(same))
+            connection.execute(self._sql.right, right)
+            if len(pairs) < _PAGE_RECORDS:
+                return
+            after = pairs[-1].key
 
     async def suspect(self) -> Position:
         """See `AuditMarks`."""
@@ -121,8 +140,7 @@ class SqlAuditMarks:
         def work(connection: Connection) -> Position:
             streams.hold(connection, self._consumer, self._stream)
             position = self._row(connection).position
-            connection.execute(self._sql.agree_all, self._values())
-            self._agree_all_alike(connection)
+            self._agree(connection, _OPEN)
             # Always once: what a GET has shown is in no partition.
             for partition in {"", *position.offsets, *position.appended_us}:
                 passed = {
@@ -138,17 +156,6 @@ class SqlAuditMarks:
             return position
 
         return await self._database.run(work)
-
-    def _agree_all_alike(self, connection: Connection) -> None:
-        """Of what was right or is not yet stored, most was found so already: few are left."""
-        after = ""
-        while isinstance(self._reading, (ByUuid, ByChange)):
-            values = self._values(after=after, size=_PAGE_RECORDS)
-            keys = connection.execute(self._sql.open, values).scalars().all()
-            self._agree_alike(connection, as_json(keys))
-            if len(keys) < _PAGE_RECORDS:
-                return
-            after = keys[-1]
 
     async def judge(self, *, bogus: bool) -> int:
         """See `AuditMarks`."""

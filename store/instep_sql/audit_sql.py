@@ -31,6 +31,8 @@ __all__ = [
     "FINDINGS",
     "FORGET",
     "MARK",
+    "MEASURE",
+    "OPEN",
     "REMOVE",
     "REOPEN",
     "TABLE",
@@ -54,7 +56,7 @@ TABLE: Final = Table(
     Column("uuid", Words, nullable=False),
     # 0 exists, 1 ended, -1 changed, in a way that nothing can be held against
     Column("ends", Integer, nullable=False),
-    # 0 open, 1 as stored, 2 suspect, 3 proven wrong, 4 repaired
+    # 0 open, 1 as stored, 2 suspect, 3 proven wrong, 4 repaired; within a transaction 5 new
     Column("state", Integer, nullable=False),
     Column("verdict", Words, nullable=False),
     Column("seen", Words, nullable=False),
@@ -76,18 +78,20 @@ MARK: Final = """
 INSERT INTO instep_audit_mark AS m (
     audit, key, stream_no, name, class, token, partition, "offset", appended_at_us, uuid, ends,
     state, verdict, seen, envelope, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '', '', ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 5, '', '', ?, ?)
 ON CONFLICT (audit, key) DO UPDATE SET
   name = excluded.name, class = excluded.class, token = excluded.token,
   partition = excluded.partition, "offset" = excluded."offset",
   appended_at_us = excluded.appended_at_us, uuid = excluded.uuid, ends = excluded.ends,
-  state = 0, verdict = '', seen = '', envelope = excluded.envelope, body = excluded.body
+  state = 5, verdict = '', seen = '', envelope = excluded.envelope, body = excluded.body
 WHERE CASE
   WHEN m.token = '' OR excluded.token = '' THEN m.token = ''
   WHEN m."offset" >= 0 AND excluded."offset" >= 0 AND m.partition = excluded.partition
   THEN m."offset" <= excluded."offset"
   ELSE m.appended_at_us <= excluded.appended_at_us END
 """
+MEASURE: Final = text("ANALYZE instep_audit_mark")
+OPEN: Final = text("UPDATE instep_audit_mark SET state = 0 WHERE audit = :audit AND state = 5")
 FORGET: Final = text("""
 DELETE FROM instep_audit_mark WHERE audit = :audit AND state = 2 AND appended_at_us = 0
 """)
@@ -126,38 +130,31 @@ class Statements:
 
         stored = exists("e.id > 0")
         token = ", ".join(f"(SELECT e.token {row})" for row in rows)
-        # The bodies of what is right are not needed any more: the table stays small.
-        right = "UPDATE instep_audit_mark AS m SET state = 1, envelope = :nothing, body = :nothing"
-        agree = f"""
-            {right} WHERE audit = :audit AND state = 0
-              AND (ends = 0 AND {exists(_SAME)} OR ends = 1 AND NOT {stored})
-        """
+        body = ", ".join(f"(SELECT e.body {row} AND e.class = m.class)" for row in rows)
         unchanged = f"""
             (verdict = 'missing' AND NOT {stored}
              OR verdict = 'bogus' AND {exists("e.token = m.seen")}
              OR verdict = 'stale' AND {exists(f"e.token = m.seen AND NOT ({_SAME})")})
         """
-        self.agree_all: TextClause = text(agree)
+        # The bodies of what is right are not needed any more: the table stays small.
+        self.agree: TextClause = text(f"""
+            UPDATE instep_audit_mark AS m SET state = 1, envelope = :nothing, body = :nothing
+            WHERE audit = :audit AND state = :state
+              AND (ends = 0 AND {exists(_SAME)} OR ends = 1 AND NOT {stored})
+        """)
         """What is stored as marked, is right."""
-        self.agree: TextClause = text(f"{agree} AND m.key IN {members}")
-        """The same for some keys."""
-        self.right: TextClause = text(f"{right} WHERE audit = :audit AND m.key IN {members}")
-        self.pairs: TextClause = text(
-            " UNION ALL ".join(
-                f"""
-                SELECT m.key, m.body AS marked, e.body AS stored
-                FROM instep_audit_mark m JOIN instep_entity e
-                  ON e.stream_no = :no AND e.class = m.class AND {match}
-                WHERE m.audit = :audit AND m.state = 0 AND m.ends = 0 AND m.key IN {members}
-                """
-                for match in matches
-            )
-        )
-        """The bodies of those that differ, of some keys."""
-        self.open: TextClause = text("""
-            SELECT key FROM instep_audit_mark
-            WHERE audit = :audit AND state = 0 AND ends = 0 AND key > :after
-            ORDER BY key LIMIT :size
+        self.pairs: TextClause = text(f"""
+            SELECT m.key, m.body AS marked, coalesce({body}, NULL) AS stored
+            FROM instep_audit_mark m
+            WHERE m.audit = :audit AND m.state = :state AND m.ends = 0 AND m.key > :after
+            ORDER BY m.key LIMIT :size
+        """)
+        """The bodies of those that differ, page by page; None where nothing is stored."""
+        # IS TRUE: the set is hashed once, where PostgreSQL would join it with what it takes for one
+        # row.
+        self.right: TextClause = text(f"""
+            UPDATE instep_audit_mark SET state = 1, envelope = :nothing, body = :nothing
+            WHERE audit = :audit AND state = :state AND (key IN {members}) IS TRUE
         """)
         self.suspect: TextClause = text(f"""
             UPDATE instep_audit_mark AS m SET
