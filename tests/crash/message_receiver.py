@@ -32,7 +32,12 @@ async def main(store: str, url: str) -> None:
             f"CREATE TABLE IF NOT EXISTS {TABLE} (place INTEGER PRIMARY KEY AUTOINCREMENT,"
             " sender INTEGER NOT NULL, number INTEGER NOT NULL)"
         )
-    options = {"listen": url, "protocols": [{"type": f"{PROTOCOL}/*", "sequenced": True}]}
+    options = {
+        "listen": url,
+        "protocols": [{"type": f"{PROTOCOL}/*", "sequenced": True}],
+        # A machine that stands still for a while is not what makes a sequence fail here.
+        "sequence": {"gap_deadline_s": 3600.0},
+    }
     listener = DidcommListener(read_options(options, "crash"))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -95,7 +95,7 @@ class Receiver:
 
     async def answers(self) -> None:
         """Wait until it listens."""
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 600
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
