@@ -6,8 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.simulation.seeds import outcomes
-from tests.simulation.sequences import SequencesFailedError, simulate_sequences
+from tests.simulation.seeds import run_all, run_seed, run_sequences
 from tests.simulation.simulation import Outcome, SeedFailedError, simulate
 
 _TOLD_EVERY_S = 10.0
@@ -46,7 +45,8 @@ def main() -> int:
     done: list[Outcome] = []
     failures = 0
     began_s = told_s = time.perf_counter()
-    for outcome in outcomes(range(given.first, given.first + given.seeds), given.processes):
+    seeds = range(given.first, given.first + given.seeds)
+    for outcome in run_all(run_seed, seeds, given.processes):
         if isinstance(outcome, str):
             failures += 1
             print(outcome, file=sys.stderr, flush=True)
@@ -56,21 +56,22 @@ def main() -> int:
             told_s = time.perf_counter()
             print(report(done, failures, told_s - began_s), flush=True)
     print(report(done, failures, time.perf_counter() - began_s))
-    failures += sequences(range(given.first, given.first + given.sequences))
+    failures += sequences(range(given.first, given.first + given.sequences), given.processes)
     return 1 if failures else 0
 
 
-def sequences(seeds: range) -> int:
+def sequences(seeds: range, processes: int) -> int:
     """Run seeds of the numbered sequences; how many failed."""
-    failures, began_s = 0, time.perf_counter()
-    for seed in seeds:
-        try:
-            simulate_sequences(seed)
-        except SequencesFailedError as error:
+    failures = 0
+    began_s = told_s = time.perf_counter()
+    for done, failure in enumerate(run_all(run_sequences, seeds, processes), start=1):
+        if failure:
             failures += 1
-            print(f"sequences: {error}", file=sys.stderr, flush=True)
-    real_s = time.perf_counter() - began_s
-    print(f"{len(seeds):,} seeds of sequences, {failures} failed, in {real_s:,.1f} s")
+            print(f"sequences: {failure}", file=sys.stderr, flush=True)
+        if time.perf_counter() - told_s > _TOLD_EVERY_S or done == len(seeds):
+            told_s = time.perf_counter()
+            text = f"{done:,} seeds of sequences, {failures} failed, in {told_s - began_s:,.1f} s"
+            print(text, flush=True)
     return failures
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import get_context
+from typing import TypeVar
 
+from tests.simulation.sequences import SequencesFailedError, simulate_sequences
 from tests.simulation.simulation import Outcome, SeedFailedError, simulate
 from tests.simulation.store import database_folder, use_folder
 
-__all__ = ["outcomes"]
+__all__ = ["run_all", "run_seed", "run_sequences"]
+
+T = TypeVar("T")
 
 
-def outcomes(seeds: Iterable[int], processes: int) -> Iterator[Outcome | str]:
-    """What each seed came to: an outcome, or the text of its failure."""
+def run_all(run: Callable[[int], T], seeds: Iterable[int], processes: int) -> Iterator[T]:
+    """What each seed came to, in any order."""
     if processes == 1:
         yield from map(run, seeds)
         return
@@ -24,8 +28,18 @@ def outcomes(seeds: Iterable[int], processes: int) -> Iterator[Outcome | str]:
         yield from pool.imap_unordered(run, seeds, chunksize=4)
 
 
-def run(seed: int) -> Outcome | str:
+def run_seed(seed: int) -> Outcome | str:
+    """An outcome, or the text of a failure."""
     try:
         return simulate(seed)
     except SeedFailedError as error:
         return str(error)
+
+
+def run_sequences(seed: int) -> str:
+    """The text of a failure; empty where there is none."""
+    try:
+        simulate_sequences(seed)
+    except SequencesFailedError as error:
+        return str(error)
+    return ""
