@@ -124,8 +124,9 @@ class Process:
             if future.cancelled():
                 return
             if self.dead:
-                # Whoever spoke to it learns no more than that.
+                # Whoever spoke to it learns no more than that; nobody may be left to hear it.
                 future.set_exception(StoreUnavailableError("the process is gone"))
+                future.exception()
                 return
             # Some statement of it fails, or its COMMIT does; a rollback never fails.
             self._fails_at = rng.randrange(6) if fails < faults.store_fails_p else None
