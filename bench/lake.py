@@ -169,7 +169,7 @@ def _bare_merge(batch: Any, table: str, *, bucketed: bool = False) -> None:
 
 
 def layouts(
-    spark: SparkSession, folder: Path, sizes: list[int], batch_records: int
+    spark: SparkSession, folder: Path, sizes: list[int], batch_records: int, names: list[str]
 ) -> dict[str, list[float]]:
     """Seconds of a micro-batch of updates, by layout and size of the table."""
     found: dict[str, list[float]] = {}
@@ -179,7 +179,8 @@ def layouts(
             write_deltalake(landed, part, mode="append")
         changes = spark.read.format("delta").load(landed.as_uri())
         every = max(1, size // batch_records)
-        for layout, chosen in _LAYOUTS.items():
+        for layout in names:
+            chosen = _LAYOUTS[layout]
             table = _floor_table(spark, folder / f"{layout.replace(' ', '-')}-{size}", layout)
             _floor_rows(changes, bucketed=chosen.bucketed)
             spark.sql(f"INSERT INTO {table} BY NAME SELECT * FROM floor_rows")
@@ -205,7 +206,7 @@ def plot(path: Path, sizes: list[int], found: dict[str, list[float]], batch_reco
 
     figure, axes = plt.subplots(figsize=(8, 5))
     for layout, seconds in found.items():
-        axes.plot(sizes, seconds, marker="o", label=layout)
+        axes.plot(sizes[: len(seconds)], seconds, marker="o", label=layout)
     axes.set(
         xscale="log",
         xlabel="entities in the table",
@@ -223,6 +224,9 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="Runs of floor and product each.")] = 1,
     plot_to: Annotated[Path | None, typer.Option(help="Draw the cost of layouts there.")] = None,
     batch_records: Annotated[int, typer.Option(min=1, help="Updates of a micro-batch.")] = 1_000,
+    layout: Annotated[
+        list[str] | None, typer.Option(help="Only these layouts (may be repeated); default all.")
+    ] = None,
     jsonl: Annotated[bool, typer.Option(help="One JSON object a line.")] = False,
     strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
@@ -236,6 +240,9 @@ def main(
     except ConfigurationError as error:
         print(f"not measured: {error}")
         return
+    names = layout or list(_LAYOUTS)
+    if unknown := set(names) - set(_LAYOUTS):
+        raise typer.BadParameter(f"{min(unknown)!r} is none of {', '.join(_LAYOUTS)}")
     counts = [int(size) for size in sizes.split(",")]
     table = RichTable(title=f"Entities/s from changes to entities (target {RATIO_TARGET})")
     for name in ("entities", "load", "bare MERGE", "instep", "ratio"):
@@ -252,7 +259,7 @@ def main(
                 speeds = (f"{one.floor_records_per_s:,}", f"{one.product_records_per_s:,}")
                 table.add_row(f"{one.entities:,}", one.load, *speeds, f"{one.ratio:.2f}")
         if plot_to is not None:
-            found = layouts(spark, folder / "layouts", counts, batch_records)
+            found = layouts(spark, folder / "layouts", counts, batch_records, names)
             plot(plot_to, counts, found, batch_records)
             print(msgspec.json.encode(found).decode(), flush=True)
     if not jsonl:

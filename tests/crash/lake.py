@@ -36,8 +36,17 @@ ALARMS = 60
 REWIND_RECORDS = 20
 
 
-def rounds(count: int, *, mode: Mode, seed: int, storm_per_s: float, show: bool = False) -> Report:
-    """Kill `count` times; then let it align and compare."""
+def rounds(
+    count: int,
+    *,
+    mode: Mode,
+    seed: int,
+    storm_per_s: float,
+    most_s: float = float("inf"),
+    show: bool = False,
+) -> Report:
+    """Kill `count` times, or as often as `most_s` allow; then let it align and compare."""
+    begun_s = time.monotonic()
     rng = random.Random(seed)
     report = Report()
     killed: Counter[str] = Counter()
@@ -65,7 +74,7 @@ def rounds(count: int, *, mode: Mode, seed: int, storm_per_s: float, show: bool 
                 if show:
                     print(f"{time.strftime('%X')} {mode} {number + 1}: {victim}", flush=True)
                 check_round(here, report, 1 + forgets)
-                if report.faults:
+                if report.faults or time.monotonic() - begun_s > most_s:
                     break
                 trouble(here, rng)
                 if number % 10 == 1:
@@ -143,12 +152,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--mode", action="append", choices=MODES)
     parser.add_argument("--storm", type=float, default=20.0, help="changes per second")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="most of a mode")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     chosen = parser.parse_args()
     good = True
     for mode in chosen.mode or MODES:
         report = rounds(
-            chosen.rounds, mode=mode, seed=chosen.seed, storm_per_s=chosen.storm, show=True
+            chosen.rounds,
+            mode=mode,
+            seed=chosen.seed,
+            storm_per_s=chosen.storm,
+            most_s=chosen.minutes * 60,
+            show=True,
         )
         print(f"{mode}, seed {chosen.seed}: {report}", flush=True)
         for line in report.faults[:20]:
