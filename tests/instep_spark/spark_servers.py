@@ -26,7 +26,7 @@ QUICK: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-START_S: Final = 240
+START_S: Final = 600
 
 
 class Server:
