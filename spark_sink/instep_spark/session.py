@@ -201,7 +201,7 @@ def java_version() -> int | None:
         return None
     try:
         told = subprocess.run(  # noqa: S603 — the user's own Java
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+            [java, "-version"], capture_output=True, text=True, timeout=120, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
