@@ -51,7 +51,7 @@ WHERE instep_entity.lineage <> excluded.lineage OR CASE
 """
 # The driver gives up the interpreter's lock once a statement. With a row each, the thread waits for
 # it at every row while the loop is reading; with many rows the two run side by side.
-_ROWS_A_STATEMENT: Final = 1_000
+_ROWS_A_STATEMENT: Final = 3_000
 _END: Final = """
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ? AND (lineage <> ? OR CASE
   WHEN "offset" >= 0 AND ? >= 0 AND partition = ? THEN "offset" <= ?
