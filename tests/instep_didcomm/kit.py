@@ -31,6 +31,10 @@ from instep_didcomm import DidcommListener, read_options
 BID = "https://didcomm.org/auction/1.0/bid"
 AUCTION = {"type": "https://didcomm.org/auction/1.0/*", "sequenced": True}
 PLAIN = "application/didcomm-plain+json"
+UPGRADE = (
+    b"GET /didcomm HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 def plain(order: int | None = 1, **headers: object) -> dict[str, Any]:
@@ -212,3 +216,10 @@ def keys_file(folder: Path, name: str, keys: bytes) -> str:
     path = folder / f"{name}.json"
     path.write_bytes(keys)
     return str(path)
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.read(), 10)
+    except ConnectionResetError:
+        return b""
