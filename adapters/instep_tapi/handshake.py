@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from functools import partial
 from http import HTTPStatus
 from logging import CRITICAL, Logger
 from typing import Final
@@ -11,6 +13,7 @@ from urllib.parse import quote
 
 import aiohttp
 import picows
+from aiohappyeyeballs import start_connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -26,6 +29,8 @@ from instep_tapi.transport import FOREIGN_ERRORS, redirect_target, source_error
 __all__ = ["connect", "start_url"]
 
 _MAX_REDIRECTS: Final = 3
+_NEXT_ADDRESS_S: Final = 0.25
+"""Until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
 _SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else may set its level
 """What happens is told by our errors; at its lowest level the library would log our login."""
 
@@ -96,8 +101,9 @@ async def _opened(
         headers["Cookie"] = "; ".join(f"{one.key}={one.coded_value}" for one in cookies.values())
     if options.compression:
         headers["Sec-WebSocket-Extensions"] = offered_extensions()
-    # The library's own limit is for the handshake alone, and closes what is left of it where we
-    # are cancelled in its midst.
+    proxy = None if options.proxy is None else options.proxy.reveal()
+    # The library's own limit is for the upgrade alone, and closes what is left of it where we are
+    # cancelled in its midst.
     async with asyncio.timeout(options.request_timeout_s):
         transport, _ = await picows.ws_connect(
             lambda: listener,
@@ -110,9 +116,26 @@ async def _opened(
             read_buffer_init_size=2 * READ_BYTES,
             extra_headers=headers,
             max_redirects=0,
-            proxy=options.proxy.reveal() if options.proxy is not None else None,
+            proxy=proxy,
+            proxy_ssl_context=tls if proxy and proxy.startswith("https:") else None,
+            socket_factory=partial(_connected, options),
         )
     if transport.response is None:
         raise ConnectionError("closed within the handshake")
     read_in_pieces(transport.underlying_transport)
     return transport
+
+
+async def _connected(options: Options, to: picows.WSParsedURL) -> socket.socket:
+    """A connection to the provider, or to the proxy on the way to it."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(options.connect_timeout_s):
+            found = await loop.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
+            return await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+    except OSError:
+        if options.proxy is None:
+            raise
+        raise UnreachableError(
+            "the proxy cannot be reached", where=f"{to.host}:{to.port}"
+        ) from None
