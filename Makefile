@@ -20,8 +20,8 @@ help: ## List the verbs
 demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the proof that both agree
 	$(BIN)/instep demo
 
-test: $(READY) ## Run the tests and show the coverage (ARGS="-k name" for some of them)
-	$(PYTEST) --cov --cov-report=term $(ARGS)
+test: $(READY) ## Run the tests on up to four cores, show the coverage (ARGS="-k name" for some)
+	$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadgroup --cov --cov-report=term $(ARGS)
 
 check: lint types test docs wheel ## Prove everything that a change must keep (.ci/run)
 

@@ -13,9 +13,8 @@ from instep.errors import (
     UnreachableError,
 )
 
-__all__ = ["CLOSE_TOO_BIG", "closed_error", "frame_too_big", "handshake_error"]
+__all__ = ["closed_error", "frame_too_big", "handshake_error"]
 
-CLOSE_TOO_BIG = 1009
 _ABNORMAL = 1006
 _TOKEN_REFUSED = {400, 410, 416}
 _FORBIDDEN = 403
