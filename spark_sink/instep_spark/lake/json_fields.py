@@ -14,13 +14,16 @@ _IDENTITY = (
     "|PERCEIVED_SEVERITY_|[A-Z]+_OBJECT_TYPE_)?|\\s+$'"
 )
 
+_TEXT = r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
+"""What stands between the quotes. Possessive: else Java takes a piece of its stack for each
+character, and a long text ends the query.
+"""
+
 
 def field(*names: str, source: str = "body") -> str:
     """SQL for the text of the first member with one of these names; null where there is none."""
     member = "|".join(names)
-    found = (
-        rf"""regexp_extract({source}, r'"(?:[\w-]+:)?(?:{member})"\s*:\s*"((?:[^"\\]|\\.)*)"', 1)"""
-    )
+    found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?(?:{member})"\s*:\s*"({_TEXT})"', 1)"""
     # The parser undoes the escapes; most texts have none.
     return (
         f"nullif(CASE WHEN contains({found}, r'\\') "
