@@ -10,7 +10,7 @@ from typing import Final, cast
 
 __all__ = ["READ_BYTES", "read_in_pieces"]
 
-READ_BYTES: Final = 1 << 18
+READ_BYTES: Final = 1 << 17
 """Most that is read from a socket at once."""
 
 

@@ -11,7 +11,7 @@ from instep.records import Kind, Record, Statement
 from instep.stretch import Stretch, in_order
 from instep_tapi.alarms import states_clear
 from instep_tapi.bodies import open_body, open_exact_body
-from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields, utf8
+from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields
 from instep_tapi.headers import MAX_OFFSET, check_text
 from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
 from instep_tapi.places import read_places
@@ -180,8 +180,10 @@ def exact_entity(
     if body is None:
         return "", b"", b"", True
     entity_class, content, envelope = open_exact_body(body, odd)
-    utf8(content)
-    utf8(envelope)
+    # Not by a call: of new keys, each record comes by here.
+    if not (content.isascii() and envelope.isascii()):
+        content.decode()
+        envelope.decode()
     ends = kind is not Kind.CREATE_UPDATE or (
         entity_class == CONDITION_DETECTOR and states_clear(content)
     )
