@@ -71,9 +71,11 @@ def open_exact_body(body: ExactBody, odd: list[str]) -> tuple[str, bytes, bytes]
     time = bytes(body.event_time_stamp)
     if time.find(_NESTED_TIME, 0, _NESTED_TIME_WITHIN) >= 0:
         odd.append("event-time-nested")
-    envelope = b'{"event-time-stamp":%b%b}' % (time, body.content_member)
+    # Sums, since the joins and formats that read better cost twice as much.
+    envelope = b'{"event-time-stamp":' + time + body.content_member
     if body.parent_address is not NO_BODY:
-        envelope = b'%b,"parent-address":%b}' % (envelope[:-1], bytes(body.parent_address))
+        envelope += b',"parent-address":' + bytes(body.parent_address)
+    envelope += b"}"
     content = b"" if body.entity is NO_BODY else bytes(body.entity)
     return body.entity_class, content, envelope
 
