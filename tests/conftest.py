@@ -26,7 +26,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process runs all that shares the Spark session; it comes first, since it takes longest."""
+    """One process runs all that shares the Spark session, and first, since that takes longest."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
         if item.get_closest_marker("spark") is not None:
