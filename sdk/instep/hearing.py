@@ -12,10 +12,11 @@ from instep.inbox import Inbox
 from instep.ports import Feed, ProvesLife, Source, StreamInfo
 from instep.records import Delivery, StreamState
 from instep.settings import ConsumerSettings
+from instep.stretch import Stretch
 
 __all__ = ["Hearing"]
 
-_TELLING_RECORDS = 500
+_LATELY_RECORDS = 5_000
 
 
 class Hearing:
@@ -35,9 +36,8 @@ class Hearing:
         self.state = StreamState.UNKNOWN
         """The stream's, where it was asked for since the last record came."""
         self._folds = folds
-        # Where most are the last word on their entities, all are opened while the batch before them
-        # is written; else only those that count.
-        self._few_superseded = False
+        self._lately: set[str] = set()
+        self._lately_records = 0
         self._feed = feed
         # Asked once: to look whether an object has a protocol costs more than to use it.
         self._prover = feed if isinstance(feed, ProvesLife) else None
@@ -66,11 +66,6 @@ class Hearing:
         self._taken_s = None if delivery is None else self._arrived_s
         return delivery
 
-    def superseded(self, count: int, of: int) -> None:
-        """So many of the statements of a batch had no effect. Small batches say little."""
-        if of >= _TELLING_RECORDS:
-            self._few_superseded = 2 * count <= of
-
     def silence_s(self) -> tuple[float, float]:
         """The time, by our clock, of which a silence is the provider's: since we do not hold it
         back, and until what was taken last had arrived, or else the last sign of life.
@@ -85,10 +80,7 @@ class Hearing:
         try:
             while True:
                 delivery = await self._feed.receive()
-                if self._few_superseded:
-                    delivery = delivery.unsealed()
-                elif self._folds:
-                    delivery = folded(delivery)
+                delivery = self._prepared(delivery)
                 self._heard_s = self._now()
                 self.state = StreamState.UNKNOWN
                 full = inbox.full
@@ -101,6 +93,22 @@ class Hearing:
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
             inbox.fail(error)
+
+    def _prepared(self, delivery: Delivery) -> Delivery:
+        """Opened while the batch before it is written. Where of late most statements were not the
+        last about their entities, only those that are, and the rest is let go.
+        """
+        records = delivery.records
+        if not self._folds or not isinstance(records, Stretch):
+            return delivery.unsealed()
+        if self._lately_records >= _LATELY_RECORDS:
+            self._lately.clear()
+            self._lately_records = 0
+        self._lately.update(records.keys)
+        self._lately_records += len(records)
+        if 2 * len(self._lately) > self._lately_records:
+            return delivery.unsealed()
+        return folded(delivery)
 
     async def _watch_silence(self) -> None:
         """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED

@@ -73,7 +73,6 @@ class Runner:
         self._asked = ""
         """A realignment that was asked for while the store could not be asked where we stand."""
         self._last_error = ""
-        self._hearing: Hearing | None = None
         self._records = 0
         self._unreadable = 0
         self._deviations: dict[str, int] = {}
@@ -204,7 +203,7 @@ class Runner:
         core.opened(self._provider_us())
         self._last_error = ""
         self._tell(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
-        self._hearing = hearing = Hearing(
+        hearing = Hearing(
             feed,
             self._source,
             self.stream,
@@ -240,10 +239,7 @@ class Runner:
         result = await self._sink.commit(batch)
         # Of the log, also those that were folded; the rows of a baseline have no place in it.
         stated = batch.position.records - core.durable.records
-        kept = len(batch.records)
-        self._records += stated or kept
-        if self._hearing is not None:
-            self._hearing.superseded(stated - kept, stated)
+        self._records += stated or len(batch.records)
         self._unreadable += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
