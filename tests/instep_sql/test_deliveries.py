@@ -146,7 +146,7 @@ async def test_a_full_quarantine_keeps_the_message_where_it_is(
     handler = Bidding()
     handler.fails = {1: 99, 2: 99}
     skip = OnHandlerFailure.SKIP
-    store = SqlStore(database, **limit)
+    store = SqlStore(database, **limit)  # type: ignore[arg-type]
     async with spoken(store=store, handler=handler, on_handler_failure=skip) as at:
         await at.say(1, 2)
 
