@@ -98,6 +98,7 @@ class Deliverer:
                 self._deliver, self._now_us(), self._limits.deliver_messages
             )
         except SinkError as error:
+            self._reception.recount()
             self._tell("", "disconnected", str(error))
             raise
         self._reception.delivered(done.delivered)

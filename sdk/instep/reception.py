@@ -64,6 +64,7 @@ class DurableReception:
         self._tell = tell
         self._effects = Effects(listener, self._limits, tell)
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
+        self._recounts = False
         self._queue = CallQueue(self._limits)
         self.released = asyncio.Event()
         """Set when messages begin to wait for the handler."""
@@ -166,6 +167,12 @@ class DurableReception:
                 # One that comes back from quarantine has left before.
                 scope.waiting = max(0, scope.waiting - count)
 
+    def recount(self) -> None:
+        """Nobody knows how many messages wait for the handler: whether some were delivered was lost
+        with the store's answer.
+        """
+        self._recounts = True
+
     # -- the committing task ---------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -226,6 +233,9 @@ class DurableReception:
 
     async def _committed(self, calls: list[Call]) -> Group | None:
         calls = [call for call in calls if not call.over]
+        if self._recounts:
+            self._recounts = False
+            self._scopes.clear()
         now_us = self._now_us()
         due: list[str] = []
         if self._due_us is not None and self._due_us <= now_us:

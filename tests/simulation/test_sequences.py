@@ -20,6 +20,14 @@ def test_seeds(first: int) -> None:
         simulate_sequences(seed)
 
 
+KEPT = {1891: "an answer that was lost left a sequence full of messages that had been delivered"}
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_a_seed_that_once_failed(seed: int) -> None:
+    simulate_sequences(seed)
+
+
 def test_a_seed_makes_the_same_story_each_time() -> None:
     assert simulate_sequences(3) == simulate_sequences(3)
 
