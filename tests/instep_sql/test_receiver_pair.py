@@ -154,5 +154,7 @@ async def test_the_other_takes_over_and_goes_on_in_order(database: str) -> None:
                 ]
 
             await until(all_there)
-            assert a.handled + b.handled == [1, 2, 3, 4, 5]
+            # Undone by the handover, a call is made again; its effect is there once.
+            assert a.handled == [1, 2][: len(a.handled)]
+            assert b.handled[-3:] == [3, 4, 5]
             assert str(await b.reception.acknowledged(SCOPE)) == "1-5"
