@@ -125,20 +125,26 @@ def test_rule_11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token()
     assert batch.position.token == token
 
 
-def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
+def aligned_by_baseline(offsets: dict[str, int]) -> Alignment:
+    """A stream that was aligned and is open again, after these offsets."""
     stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
     position = Position(
-        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets={"0": 0},
+        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets=offsets,
         origin=stream.origin, attempt_started_at_us=T0_US, known_to_us=T0_US,
     )  # fmt: skip
     core = Alignment(stream, position)
     core.start(T0_US)
     core.opened(T0_US)
+    return core
+
+
+def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
+    core = aligned_by_baseline({"0": 0})
     batch = core.receive(Delivery([record(1, ends=True)]), T0_US)
     assert batch is not None
     core.committed(batch, CommitResult(unresolved_keys=("key-1",)))
     # Another process begins with what the sink has stored: the position, and that it owes one.
-    core = Alignment(stream, core.durable)
+    core = Alignment(core.stream, core.durable)
     core.start(T0_US + 2 * US)
     core.opened(T0_US + 2 * US)
     core.tick(T0_US + 59 * US)
@@ -153,14 +159,8 @@ def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash(
 
 
 def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
-    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
-    position = Position(
-        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets={"1": 3},
-        origin=stream.origin, attempt_started_at_us=T0_US, known_to_us=T0_US,
-    )  # fmt: skip
-    core = Alignment(stream, position)
-    core.start(T0_US)
-    core.opened(T0_US)
+    core = aligned_by_baseline({"1": 3})
+    position = core.durable
     # The partition that was heard has nothing new. Of this one, whatever was before 7 may be lost.
     assert core.receive(Delivery([record(7)]), T0_US) is None
     assert [type(effect) for effect in core.effects()] == [Reopen]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+
+import trustme
 
 from instep.errors import (
     SourceError,
@@ -33,6 +37,15 @@ def network(nodes: int = NODES) -> Context:
     node = [{"uuid": f"n{n}", "owned-node-edge-point": [{"uuid": f"p{n}"}]} for n in range(nodes)]
     topology = {"topology": [{"uuid": "t", "node": node}]}
     return Context({"uuid": "c", "tapi-topology:topology-context": topology})
+
+
+def certified(ca: Path) -> ssl.SSLContext:
+    """TLS of a server at 127.0.0.1; who shall trust it, finds its authority in the file `ca`."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(ca))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    return tls
 
 
 def one_stream(style: RecordStyle | None = None, **stream: Any) -> ProviderSettings:

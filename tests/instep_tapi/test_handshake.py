@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -19,7 +17,7 @@ from instep.ports import Mode, Start, StreamInfo
 from instep_tapi.options import read_options
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi.source import TapiSource
-from tests.instep_tapi.source_kit import following, network, only, receive, serving
+from tests.instep_tapi.source_kit import certified, following, network, only, receive, serving
 
 
 class Proxy:
@@ -67,12 +65,8 @@ class Proxy:
 
 @pytest.mark.asyncio
 async def test_a_stream_is_read_through_a_proxy(tmp_path: Path) -> None:
-    authority = trustme.CA()
     ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    settings = ProviderSettings(streams=(StreamSettings("network"),), tls=tls)
+    settings = ProviderSettings(streams=(StreamSettings("network"),), tls=certified(ca))
     proxy = Proxy()
     async with (
         proxy.serving() as url,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from pathlib import Path
 
 import pytest
-import trustme
 
 from instep.errors import (
     AuthenticationError,
@@ -34,6 +32,7 @@ from instep_tapi.provider import (
 from tests.instep_tapi.source_kit import (
     DEADLINE_S,
     TRUNCATED,
+    certified,
     ending,
     following,
     network,
@@ -67,12 +66,8 @@ async def test_the_next_endpoint_is_asked_where_one_does_not_answer() -> None:
 
 @pytest.mark.asyncio
 async def test_tls_is_verified_unless_turned_off_by_name(tmp_path: Path) -> None:
-    authority = trustme.CA()
     ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    settings = ProviderSettings(streams=(StreamSettings("network"),), tls=tls)
+    settings = ProviderSettings(streams=(StreamSettings("network"),), tls=certified(ca))
     async with Provider(network(), settings) as provider:
         async with following(provider) as source:
             with pytest.raises(
