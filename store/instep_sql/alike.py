@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from instep_sql.merge import by_identity
+from instep.merge import by_identity
 
 __all__ = ["alike"]
 

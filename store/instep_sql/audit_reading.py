@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
 from instep.fold import newer
+from instep.merge import prefixes
 from instep.position import Position
 from instep.records import Kind, Record
 from instep_sql import ended, parts, streams
 from instep_sql.dialect import Dialect
-from instep_sql.merge import prefixes
 from instep_sql.options import Journal
 from instep_sql.stored import Stored, as_json, stored_places
 

@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
+from instep.composing import Ended
 from instep_sql.dialect import Dialect
 from instep_sql.stored import as_json
 
-__all__ = ["Ended", "add", "find", "purge"]
+__all__ = ["add", "find", "purge"]
 
 _ADD: Final = """
     INSERT INTO instep_ended (stream_no, key, uuid, lineage, attempt, appended_at_us)
@@ -31,16 +32,6 @@ _BOUND: Final = text(
     "DELETE FROM instep_ended WHERE id <= (SELECT max(id) FROM instep_ended) - :keep"
 )
 _PURGE: Final = text("DELETE FROM instep_ended WHERE stream_no = :no AND attempt < :attempt")
-
-
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    """One ended key; `uuid` is empty where the entity's is not known."""
-
-    key: str
-    uuid: str
-    lineage: int
-    attempt: int
-    appended_at_us: int
 
 
 def find(connection: Connection, dialect: Dialect, no: int, names: Collection[str]) -> list[Ended]:

@@ -10,16 +10,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
+from instep.composing import Composing, names_of
+from instep.composition import Composition, Part, UnresolvedError
 from instep.position import Position
 from instep.records import Kind, Record, Unreadable
 from instep_sql import ended
-from instep_sql.composition import Composition, Part, UnresolvedError, decode_object
 from instep_sql.dialect import Dialect
-from instep_sql.ended import Ended
-from instep_sql.merge import prefixes
 from instep_sql.stored import Stored, as_json, stored_places, stored_records
 from instep_sql.unstorable import unreadable
 
@@ -61,133 +59,52 @@ def compose(
     places: Places = stored_places,
 ) -> Composed:
     """The whole records that these amount to, in order; the parts are brought up to date."""
-    work = _Work(connection, dialect, no, position, records, places)
+    work = _load(connection, dialect, no, records, places)
     composed: list[Record] = []
     stated_by: list[Record] = []
     unresolved: list[Unreadable] = []
     for record in records:
         try:
-            whole = work.apply(record)
+            whole = work.apply(record, position)
         except (UnresolvedError, RecursionError) as error:
             unresolved.append(unreadable(record, str(error)))
         else:
             if whole is not None:
                 composed.append(whole)
                 stated_by.append(record)
-    work.save()
+    save(connection, dialect, no, work.touched)
+    ended.add(connection, dialect, no, work.new_ends.values())
     return Composed(composed, unresolved, stated_by)
 
 
-class _Work:
-    """The entities that one batch touches, with their parts."""
+def _load(
+    connection: Connection, dialect: Dialect, no: int, records: Sequence[Record], places: Places
+) -> Composing:
+    """What is stored of the entities that a batch touches."""
+    work = Composing()
+    keys = {record.key for record in records}
+    work.owner = _find_owners(connection, dialect, no, keys)
+    work.entities.update(work.owner.values())
+    for stored in places(connection, dialect, no, names_of(records)):
+        work.entities.add(stored.record.key)
+        work.class_of[stored.record.key] = stored.record.entity_class
+        if stored.record.uuid:
+            work.key_of[stored.record.uuid] = stored.record.key
+    work.ended = {one.key: one for one in ended.find(connection, dialect, no, keys)}
+    targets = {key for record in records if (key := work.target(record)) is not None}
+    work.touched = load(connection, dialect, no, targets)
+    return work
 
-    def __init__(
-        self,
-        connection: Connection,
-        dialect: Dialect,
-        no: int,
-        position: Position,
-        records: Sequence[Record],
-        places: Places,
-    ) -> None:
-        self._connection, self._dialect, self._no = connection, dialect, no
-        self._position = position
-        keys = {record.key for record in records}
-        uuids = {uuid for record in records if (uuid := _uuid(record))}
-        names = keys.union(uuids, *map(prefixes, keys))
-        self._owner = self._find_owners(keys)
-        self._entities: set[str] = set(self._owner.values())
-        self._key_of: dict[str, str] = {}
-        self._class_of: dict[str, str] = {}
-        for stored in places(connection, dialect, no, names):
-            self._entities.add(stored.record.key)
-            self._class_of[stored.record.key] = stored.record.entity_class
-            if stored.record.uuid:
-                self._key_of[stored.record.uuid] = stored.record.key
-        self._ended = {one.key: one for one in ended.find(connection, dialect, no, keys)}
-        self._new_ends: dict[str, Ended] = {}
-        targets = {key for record in records if (key := self._target(record)) is not None}
-        self._touched = load(connection, dialect, no, targets)
 
-    def _find_owners(self, keys: Collection[str]) -> dict[str, str]:
-        query = text(
-            "SELECT part_key, entity_key FROM instep_part "  # noqa: S608 — constants only
-            f"WHERE stream_no = :no AND part_key IN {self._dialect.members('keys')}"
-        )
-        rows = self._connection.execute(query, {"no": self._no, "keys": as_json(keys)})
-        return {row.part_key: row.entity_key for row in rows}
-
-    def _target(self, record: Record) -> str | None:
-        """The key of the entity a record speaks of; None for one that is not known yet."""
-        key = record.key
-        if key in self._entities:
-            return key
-        if key in self._owner:
-            return self._owner[key]
-        uuid = _uuid(record)
-        if uuid:
-            known = self._key_of.get(uuid, uuid)
-            return known if known in self._entities else None
-        return next((prefix for prefix in prefixes(key) if prefix in self._entities), None)
-
-    def apply(self, record: Record) -> Record | None:
-        whole = self._applied(record)
-        if whole is not None and not whole.entity_class:
-            # The end of a part may be a header alone.
-            return replace(whole, entity_class=self._class_of.get(whole.key, ""))
-        return whole
-
-    def _applied(self, record: Record) -> Record | None:
-        target = self._target(record)
-        if record.ends:
-            return self._end(record, target)
-        if target is None:
-            target = record.key
-        entity = self._touched.get(target)
-        if entity is None:
-            entity = self._touched[target] = Composition(target, [])
-        whole = entity.state(record, self._position)
-        self._entities.add(target)
-        self._owner[record.key] = target
-        if (uuid := _uuid(record)) and self._key_of.get(uuid) not in self._entities:
-            self._key_of[uuid] = target
-        return whole
-
-    def _end(self, record: Record, target: str | None) -> Record | None:
-        entity = None if target is None else self._touched.get(target)
-        if target is None or entity is None or not entity.parts:
-            return record
-        if record.key == target or record.kind is Kind.CREATE_UPDATE:
-            whole = entity.end(record, self._position)
-            if whole is not None:
-                self._entities.discard(target)
-        else:
-            before = self._ended.get(record.key)
-            whole = entity.end_part(
-                record, self._position, ended_before=self._still(before, entity)
-            )
-        if whole is not None:
-            self._owner.pop(record.key, None)
-            end = Ended(
-                record.key,
-                "",
-                self._position.lineage,
-                self._position.attempt,
-                record.appended_at_us,
-            )
-            self._ended[record.key] = self._new_ends[record.key] = end
-        return whole
-
-    def _still(self, before: Ended | None, entity: Composition) -> bool:
-        """Whether an end seen before still holds: the base was not stated again after it."""
-        if before is None or before.attempt < self._position.attempt:
-            return False
-        base = entity.parts.get(entity.key)
-        return base is None or base.record.appended_at_us <= before.appended_at_us
-
-    def save(self) -> None:
-        save(self._connection, self._dialect, self._no, self._touched)
-        ended.add(self._connection, self._dialect, self._no, self._new_ends.values())
+def _find_owners(
+    connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
+) -> dict[str, str]:
+    query = text(
+        "SELECT part_key, entity_key FROM instep_part "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND part_key IN {dialect.members('keys')}"
+    )
+    rows = connection.execute(query, {"no": no, "keys": as_json(keys)})
+    return {row.part_key: row.entity_key for row in rows}
 
 
 def release(connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]) -> None:
@@ -309,14 +226,3 @@ def sweep(
         entity.prune(window["attempt"])
     save(connection, dialect, no, entities)
     return {stale[key]: entity.body() for key, entity in entities.items()}
-
-
-def _uuid(record: Record) -> str:
-    """The uuid a statement names its entity by, from the body where the record was not given it."""
-    if record.uuid or not record.body:
-        return record.uuid
-    try:
-        uuid = decode_object(record.body).get("uuid")
-    except UnresolvedError:
-        return ""
-    return uuid if isinstance(uuid, str) else ""

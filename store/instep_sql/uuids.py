@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
+from instep.composing import Ended
 from instep.fold import newer
+from instep.merge import prefixes
 from instep.position import Position
 from instep.records import Record
 from instep_sql import ended
 from instep_sql.dialect import Dialect
-from instep_sql.ended import Ended
-from instep_sql.merge import prefixes
 from instep_sql.stored import Stored, as_json, stored_places
 from instep_sql.streams import StreamRow
 

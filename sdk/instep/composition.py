@@ -17,9 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from instep.fold import newer
+from instep.merge import is_under, merge, without
 from instep.position import Position
 from instep.records import Kind, Record
-from instep_sql.merge import is_under, merge, without
 
 __all__ = ["Composition", "Part", "UnresolvedError", "decode_object"]
 
