@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ from tests.crash.lake_checks import (
     check_round,
     compare_entities,
     compare_history,
+    compare_progress,
     compare_rows,
     table,
 )
@@ -32,7 +34,7 @@ from tests.crash.site import Report, Site, site
 
 KEEP_ALL = ("--compaction-delay", "12h", "--tombstone-retention", "24h")
 """What is compacted away while nobody looks, no history can tell."""
-ALARMS = 60
+NETWORK = ("--services", "40", "--alarms", "60")
 REWIND_RECORDS = 20
 
 
@@ -42,59 +44,67 @@ def rounds(
     mode: Mode,
     seed: int,
     storm_per_s: float,
-    most_s: float = float("inf"),
+    keep: Path | None = None,
     show: bool = False,
 ) -> Report:
-    """Kill `count` times, or as often as `most_s` allow; then let it align and compare."""
+    """Kill `count` times; then let it align, come to the end of what has landed, and compare.
+
+    `keep`: a folder that gets a copy of the lake where something is wrong with it.
+    """
     begun_s = time.monotonic()
+
+    def say(text: str) -> None:
+        if show:
+            print(f"{time.strftime('%X')} {mode} {text}", flush=True)
+
     rng = random.Random(seed)
     report = Report()
     killed: Counter[str] = Counter()
     forgets = 0
-    options = ("--seed", str(seed), "--alarms", str(ALARMS), *KEEP_ALL)
+    options = ("--seed", str(seed), *NETWORK, *KEEP_ALL)
     with tempfile.TemporaryDirectory(prefix="instep-lake-") as name:
-        lake = (Path(name) / "lake").as_uri()
+        lake = Path(name) / "lake"
         with (
-            site(lake, *options) as here,
+            site(lake.as_uri(), *options) as here,
             witness(here.url) as seen,
             processes(here, mode) as those,
         ):
             here.command("faults", rewind_records=REWIND_RECORDS)
             here.command("storm", changes_per_s=storm_per_s)
-            for number in range(count):
-                report.rounds = number + 1
+            while report.rounds < count and not report.faults:
                 those.ensure()
                 victim = those.choose(rng)
                 if rng.random() < 0.8 and not those.moves(victim):
                     report.differences.append(f"{victim} did not come back: {those.told()}")
                 time.sleep(rng.uniform(0.0, 1.0))
-                those.mark(victim)
-                those.victims[victim]()
+                if not those.kill(victim):
+                    continue
+                report.rounds += 1
                 killed[victim] += 1
-                if show:
-                    print(f"{time.strftime('%X')} {mode} {number + 1}: {victim}", flush=True)
+                say(f"{report.rounds}: {victim}")
                 check_round(here, report, 1 + forgets)
-                if report.faults or time.monotonic() - begun_s > most_s:
-                    break
+                report.differences += those.fallen
                 trouble(here, rng)
-                if number % 10 == 1:
+                if report.rounds % 10 == 2:
                     forgets += 1
                     report.differences += lose_log(here, seen, those, rng, forgets, storm_per_s)
             for stream in seen.said:
                 here.command("recover", stream=stream)
             here.command("storm", changes_per_s=0)
-            seen.settle()
+            seen.settle(here.truth)
             those.ensure()
             report.differences += those.stop()
-            report.differences += those.finish("run", "--until-aligned")
+            report.differences += those.finish("run", "--until-aligned", say=say)
             check_round(here, report, 1 + forgets)
             report.differences += compare_rows(here, seen)
             if mode != "landing":
-                report.differences += those.finish(*LAKE, "--once")
+                report.differences += those.finish(*LAKE, "--once", say=say)
+                report.differences += compare_progress(here)
                 report.differences += compare_entities(here)
                 report.differences += compare_history(here, seen, rng)
-    if show:
-        print(f"killed: {dict(killed)}; logs lost: {forgets}", flush=True)
+        if report.faults and keep is not None:
+            shutil.copytree(name, keep / f"{mode}-{seed}")
+    say(f"killed: {dict(killed)}; logs lost: {forgets}; {time.monotonic() - begun_s:.0f} s")
     return report
 
 
@@ -118,7 +128,7 @@ def lose_log(
 ) -> list[str]:
     """Let all be landed; then some alarms vanish together with the log, and nothing says so."""
     here.command("storm", changes_per_s=0)
-    seen.settle()
+    seen.settle(here.truth)
     deadline_s = time.monotonic() + RETURN_S
     while any(line.startswith("no row") for line in compare_rows(here, seen)):
         if time.monotonic() > deadline_s:
@@ -152,7 +162,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--mode", action="append", choices=MODES)
     parser.add_argument("--storm", type=float, default=20.0, help="changes per second")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="most of a mode")
+    parser.add_argument("--keep", type=Path, help="a folder for a lake that is wrong")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     chosen = parser.parse_args()
     good = True
@@ -162,7 +172,7 @@ def main() -> int:
             mode=mode,
             seed=chosen.seed,
             storm_per_s=chosen.storm,
-            most_s=chosen.minutes * 60,
+            keep=chosen.keep,
             show=True,
         )
         print(f"{mode}, seed {chosen.seed}: {report}", flush=True)

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from deltalake import DeltaTable
-
+from tests.crash.lake_checks import FOLLOWED
 from tests.crash.site import INSTEP, Site
 from tests.instep_spark.spark_servers import LOOPBACK, QUICK, Server, cluster, connect_server
 
@@ -51,14 +50,17 @@ SMALL: Final = {
     **LOOPBACK,
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.executor.memory": "600m",
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
 }
 """Small rows, short lives: starting costs more than running."""
-LAKE: Final = ("lake", "run", "--tables", "entity_history,alarms")
+LAKE: Final = ("lake", "run", "--tables", ",".join(FOLLOWED[1:]))
 RETURN_S: Final = 900.0
+"""How long a table may stand still: a machine may be busy with other things for a while."""
+SHOWN_S: Final = 20.0
 
 
 class Processes:
@@ -83,24 +85,27 @@ class Processes:
         self._remote = "remote" in spark
         self.servers: list[Server] = []
         self.commands: dict[str, subprocess.Popen[bytes]] = {}
+        self.fallen: list[str] = []
+        """Commands that ended, and neither they nor their Spark had been killed."""
         self._since: dict[str, int] = {}
+        self._excused: set[str] = set()
 
     @property
-    def victims(self) -> dict[str, Callable[[], None]]:
+    def victims(self) -> dict[str, Callable[[], bool]]:
         """What can be killed, by name; the name says which table then has to move again."""
-        found: dict[str, Callable[[], None]] = {}
+        found: dict[str, Callable[[], bool]] = {}
         for table in self._verbs:
             found[f"{table}: its process"] = partial(self._kill, table)
             if not self._remote and (table == "entities" or self._writer == "spark"):
-                found[f"{table}: its JVM"] = partial(self._kill_children, table)
+                found[f"{table}: its JVM"] = partial(self._kill_jvm, table)
         for number, server in enumerate(self.servers):
-            found[f"entities: server {number}"] = server.kill
+            found[f"entities: server {number}"] = partial(self._kill_server, server)
         return found
 
     def choose(self, rng: random.Random) -> str:
-        """A victim; what lands more often than what follows."""
-        names = sorted(self.victims)
-        return rng.choices(names, [3 if name.startswith("changes") else 1 for name in names])[0]
+        """A victim; what lands as often as what follows."""
+        table = rng.choice(sorted(self._verbs))
+        return rng.choice(sorted(name for name in self.victims if name.startswith(table)))
 
     def ensure(self) -> None:
         """Start what does not run."""
@@ -110,6 +115,9 @@ class Processes:
         for table, verb in self._verbs.items():
             running = self.commands.get(table)
             if running is None or running.poll() is not None:
+                if running is not None and table not in self._excused:
+                    self.fallen.append(f"{table} ended with {running.returncode}: {self.told()}")
+                self._excused.discard(table)
                 self.commands[table] = self._start(*verb, str(self._config))
                 self._since[table] = self.version(table)
 
@@ -123,9 +131,9 @@ class Processes:
             )
 
     def version(self, table: str) -> int:
-        """Of a table, -1 where there is none."""
-        place = f"{self._here.store}/{table}"
-        return DeltaTable(place).version() if DeltaTable.is_deltatable(place) else -1
+        """Of a table, -1 where there is none: as its log is named, without reading it."""
+        log = Path(self._here.store.removeprefix("file://")) / table / "_delta_log"
+        return max((int(file.stem) for file in log.glob("[0-9]*.json")), default=-1)
 
     def moves(self, victim: str) -> bool:
         """Wait until the table has moved since its process began, or its JVM was killed."""
@@ -138,19 +146,27 @@ class Processes:
             self.ensure()
         return True
 
-    def mark(self, victim: str) -> None:
-        """Count from here what `moves` waits for."""
+    def kill(self, victim: str) -> bool:
+        """SIGKILL; `moves` counts from here. False where the victim had ended by itself."""
         table = victim.partition(":")[0]
         self._since[table] = self.version(table)
+        return self.victims[victim]()
 
-    def finish(self, *arguments: str) -> list[str]:
-        """Run a command to its end; what it says where that is a failure."""
+    def finish(self, *arguments: str, say: Callable[[str], None]) -> list[str]:
+        """Run a command to its end, as long as the tables move; what it says where it fails."""
         done = self._start(*arguments[:-1], str(self._config), arguments[-1])
-        try:
-            code = done.wait(timeout=RETURN_S)
-        except subprocess.TimeoutExpired:
-            done.kill()
-            code = done.wait()
+        moved_s, before = time.monotonic(), dict[str, int]()
+        while done.poll() is None:
+            versions = {name: self.version(name) for name in ("changes", *FOLLOWED)}
+            if versions != before:
+                moved_s, before = time.monotonic(), versions
+                say(f"{' '.join(arguments)}: versions {versions}")
+            elif time.monotonic() - moved_s > RETURN_S:
+                done.kill()
+                say("it does not move any more")
+            with suppress(subprocess.TimeoutExpired):
+                done.wait(timeout=SHOWN_S)
+        code = done.returncode
         return [f"{arguments} ended with {code}: {self.told()}"] if code else []
 
     def stop(self) -> list[str]:
@@ -161,7 +177,7 @@ class Processes:
                 continue
             command.terminate()
             try:
-                code = command.wait(timeout=60)
+                code = command.wait(timeout=RETURN_S)
             except subprocess.TimeoutExpired:
                 command.kill()
                 code = command.wait()
@@ -179,14 +195,28 @@ class Processes:
         for table in list(self.commands):
             self._kill(table)
 
-    def _kill(self, table: str) -> None:
+    def _kill(self, table: str) -> bool:
+        self._excused.add(table)
         self.commands[table].kill()
-        self.commands[table].wait()
+        return self.commands[table].wait() == -signal.SIGKILL
 
-    def _kill_children(self, table: str) -> None:
-        for child in _children(self.commands[table].pid):
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+    def _kill_jvm(self, table: str) -> bool:
+        """As soon as there is one."""
+        self._excused.add(table)
+        command = self.commands[table]
+        while command.poll() is None:
+            for child in _children(command.pid):
+                with suppress(OSError):
+                    if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        os.kill(child, signal.SIGKILL)
+                        return True
+            time.sleep(0.05)
+        return False
+
+    def _kill_server(self, server: Server) -> bool:
+        self._excused.update(self._verbs)
+        server.kill()
+        return True
 
 
 def _inline(value: Any) -> str:

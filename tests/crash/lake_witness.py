@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +18,13 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
+from tests.crash.site import Truth
+
 CONTEXT = "/restconf/data/tapi-common:context/tapi-streaming:stream-context"
+SETTLE_S = 300.0
+_AFTER_ALL_US = 1 << 62
+Place = tuple[str, str]
+"""Stream and key."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,9 @@ class Witness:
     """All that was stated, by stream in the order of the log."""
 
     said: dict[str, list[Said]] = field(default_factory=dict)
-    lost: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    lost: dict[Place, tuple[int, int]] = field(default_factory=dict)
     """Entities that vanished with a log, unsaid: when, and until when nobody could know."""
     _stop: threading.Event = field(default_factory=threading.Event)
-    _heard: dict[str, float] = field(default_factory=dict)
 
     def listen(self, stream: str, address: str) -> None:
         """Read a stream until the end, again from its oldest record where it is cut."""
@@ -62,25 +67,36 @@ class Witness:
                 while not self._stop.is_set():
                     with suppress(TimeoutError):
                         said = _said(stream, json.loads(socket.recv(timeout=0.2)))
-                        self._heard[stream] = time.monotonic()
                         if (said.token, said.kind) not in known:
                             known.add((said.token, said.kind))
                             self.said[stream].append(said)
 
-    def settle(self, quiet_s: float = 0.7) -> None:
-        """Wait until nothing is said any more."""
-        deadline_s = time.monotonic() + 60
-        while time.monotonic() - max(self._heard.values(), default=0.0) < quiet_s:
-            assert time.monotonic() < deadline_s, "the provider does not become quiet"
-            time.sleep(0.1)
+    def settle(self, truth: Callable[[], Mapping[Place, Truth]]) -> None:
+        """Wait until all was heard that the provider, which is quiet, states now."""
+        deadline_s = time.monotonic() + SETTLE_S
+        for count in self._counts():
+            (heard,) = self.states([_AFTER_ALL_US])
+            tokens = {place: one.token for place, one in heard.items()}
+            stated = {place: one.token for place, one in truth().items()}
+            # A second end of what is gone may come after all that exists.
+            if tokens == stated and next(self._counts()) == count:
+                return
+            assert time.monotonic() < deadline_s, "the witness does not hear what is stated"
 
-    def states(self, moments_us: list[int]) -> Iterator[dict[tuple[str, str], Any]]:
-        """The bodies of what existed at each of these moments, in their order."""
+    def _counts(self) -> Iterator[int]:
+        """How many records were heard; counted, not timed, since all may stand still meanwhile."""
+        while True:
+            for _ in range(3):
+                time.sleep(0.25)
+            yield sum(map(len, self.said.values()))
+
+    def states(self, moments_us: list[int]) -> Iterator[dict[Place, Said]]:
+        """The last statements about what existed at each of these moments, in their order."""
         everything = [one for said in self.said.values() for one in said]
         everything.sort(key=lambda one: one.appended_at_us)
         gone = sorted((begin, place) for place, (begin, _) in self.lost.items())
         times = [one.appended_at_us for one in everything]
-        state: dict[tuple[str, str], Any] = {}
+        state: dict[Place, Said] = {}
         done = 0
         for moment_us in sorted(moments_us):
             upto = bisect_right(times, moment_us)
@@ -90,7 +106,7 @@ class Witness:
                 if one.ends:
                     state.pop((one.stream, one.key), None)
                 else:
-                    state[one.stream, one.key] = one.body
+                    state[one.stream, one.key] = one
             while gone and gone[0][0] <= moment_us:
                 state.pop(gone.pop(0)[1], None)
             done = upto
