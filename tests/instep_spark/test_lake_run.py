@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.streaming import StreamingQuery
 
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.ports import Census
@@ -83,6 +85,28 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     shutil.rmtree(tmp_path / "_checkpoints")
     lake.run(once=True)
     assert {name: read(tmp_path, name) for name in before} == before
+
+
+def test_a_failure_between_two_looks_at_the_stream_is_no_end(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(tmp_path, [row(1)])
+    wait = StreamingQuery.awaitTermination
+
+    def look(query: StreamingQuery, timeout_s: int | None = None) -> bool | None:
+        if timeout_s is None:
+            return wait(query)
+        while query.isActive:
+            time.sleep(0.05)
+        return False
+
+    def fail(_pipeline: Pipeline, _rows: object) -> None:
+        raise SinkError("the disk is full")
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", look)
+    monkeypatch.setattr(Pipeline, "apply", fail)
+    with pytest.raises(SinkError, match="the disk is full"):
+        Lake(tmp_path.as_uri(), spark).run(once=True)
 
 
 def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(

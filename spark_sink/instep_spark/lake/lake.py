@@ -150,6 +150,8 @@ class Lake:
                         self._pipeline.release(self.spark)
                     finally:
                         self._alone.release()
+            if not stop.is_set():
+                query.awaitTermination()  # one that failed since the last look tells it here
         except Exception:
             if failure:
                 raise failure[0] from None
