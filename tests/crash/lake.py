@@ -74,7 +74,7 @@ def rounds(
             while report.rounds < count and not report.faults:
                 those.ensure()
                 victim = those.choose(rng)
-                if rng.random() < 0.8 and not those.moves(victim):
+                if rng.random() < 0.8 and not those.moves(victim, rng):
                     report.differences.append(f"{victim} did not come back: {those.told()}")
                 time.sleep(rng.uniform(0.0, 1.0))
                 if not those.kill(victim):

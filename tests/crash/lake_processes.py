@@ -35,7 +35,7 @@ endpoints = ["{url}"]
 kind = "delta"
 url = "{lake}"
 writer = "{writer}"
-commit_interval_s = {interval_s}
+commit_interval_s = 0.5
 compact_every_commits = 10
 spark = {spark}
 [consumers.settings]
@@ -78,7 +78,6 @@ class Processes:
                 url=here.url,
                 lake=here.store,
                 writer=self._writer,
-                interval_s=0.2 if self._writer == "rust" else 0.5,
                 spark=_inline(spark),
             )
         )
@@ -119,7 +118,11 @@ class Processes:
                     self.fallen.append(f"{table} ended with {running.returncode}: {self.told()}")
                 self._excused.discard(table)
                 self.commands[table] = self._start(*verb, str(self._config))
-                self._since[table] = self.version(table)
+                self._count_from_here(table)
+
+    def _count_from_here(self, table: str) -> None:
+        for name in FOLLOWED if table == "entities" else (table,):
+            self._since[name] = self.version(name)
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._here.folder / "stderr").open("ab") as stderr:
@@ -135,11 +138,12 @@ class Processes:
         log = Path(self._here.store.removeprefix("file://")) / table / "_delta_log"
         return max((int(file.stem) for file in log.glob("[0-9]*.json")), default=-1)
 
-    def moves(self, victim: str) -> bool:
-        """Wait until the table has moved since its process began, or its JVM was killed."""
+    def moves(self, victim: str, rng: random.Random) -> bool:
+        """Wait until one of its tables has moved since its process began, or its JVM was killed."""
         table = victim.partition(":")[0]
+        name = rng.choice(FOLLOWED) if table == "entities" else table
         deadline_s = time.monotonic() + RETURN_S
-        while self.version(table) <= self._since[table]:
+        while self.version(name) <= self._since[name]:
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(0.2)
@@ -148,8 +152,7 @@ class Processes:
 
     def kill(self, victim: str) -> bool:
         """SIGKILL; `moves` counts from here. False where the victim had ended by itself."""
-        table = victim.partition(":")[0]
-        self._since[table] = self.version(table)
+        self._count_from_here(victim.partition(":")[0])
         return self.victims[victim]()
 
     def finish(self, *arguments: str, say: Callable[[str], None]) -> list[str]:
