@@ -44,10 +44,12 @@ def rounds(
     mode: Mode,
     seed: int,
     storm_per_s: float,
+    most_s: float = float("inf"),
     keep: Path | None = None,
     show: bool = False,
 ) -> Report:
-    """Kill `count` times; then let it align, come to the end of what has landed, and compare.
+    """Kill `count` times, or as often as `most_s` allow; then let it align, come to the end of what
+    has landed, however long that takes, and compare.
 
     `keep`: a folder that gets a copy of the lake where something is wrong with it.
     """
@@ -72,6 +74,8 @@ def rounds(
             here.command("faults", rewind_records=REWIND_RECORDS)
             here.command("storm", changes_per_s=storm_per_s)
             while report.rounds < count and not report.faults:
+                if time.monotonic() - begun_s > most_s:
+                    break
                 those.ensure()
                 victim = those.choose(rng)
                 if rng.random() < 0.8 and not those.moves(victim, rng):
@@ -162,6 +166,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--mode", action="append", choices=MODES)
     parser.add_argument("--storm", type=float, default=20.0, help="changes per second")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="most, of killing")
     parser.add_argument("--keep", type=Path, help="a folder for a lake that is wrong")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     chosen = parser.parse_args()
@@ -172,6 +177,7 @@ def main() -> int:
             mode=mode,
             seed=chosen.seed,
             storm_per_s=chosen.storm,
+            most_s=chosen.minutes * 60,
             keep=chosen.keep,
             show=True,
         )
