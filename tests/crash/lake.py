@@ -95,7 +95,7 @@ def rounds(
             for stream in seen.said:
                 here.command("recover", stream=stream)
             here.command("storm", changes_per_s=0)
-            seen.settle(here.truth)
+            report.differences += seen.settle(here.truth)
             those.ensure()
             report.differences += those.stop()
             report.differences += those.finish("run", "--until-aligned", say=say)
@@ -104,7 +104,7 @@ def rounds(
             if mode != "landing":
                 report.differences += those.finish(*LAKE, "--once", say=say)
                 report.differences += compare_progress(here)
-                report.differences += compare_entities(here)
+                report.differences += compare_entities(here, seen)
                 report.differences += compare_history(here, seen, rng)
         if report.faults and keep is not None:
             shutil.copytree(name, keep / f"{mode}-{seed}")
@@ -132,7 +132,8 @@ def lose_log(
 ) -> list[str]:
     """Let all be landed; then some alarms vanish together with the log, and nothing says so."""
     here.command("storm", changes_per_s=0)
-    seen.settle(here.truth)
+    if unheard := seen.settle(here.truth):
+        return unheard
     deadline_s = time.monotonic() + RETURN_S
     while any(line.startswith("no row") for line in compare_rows(here, seen)):
         if time.monotonic() > deadline_s:
@@ -156,7 +157,7 @@ def lose_log(
         time.sleep(0.3)
     time.sleep(0.5)
     until_us = time.time_ns() // 1_000
-    seen.lost |= {("alarms", key): (begin_us, until_us) for key in gone}
+    seen.lost += [(begin_us, until_us, ("alarms", key)) for key in gone]
     here.command("storm", changes_per_s=storm_per_s)
     return []
 

@@ -116,16 +116,19 @@ def compare_progress(here: Site) -> list[str]:
     return found
 
 
-def compare_entities(here: Site) -> list[str]:
-    """`entities` is what the provider states now, and the open alarms are its alarms."""
-    truth = here.truth()
+def compare_entities(here: Site, seen: Witness) -> list[str]:
+    """`entities` is what the provider has stated and not ended, with all that it states now, and
+    the open alarms are its alarms.
+    """
+    wanted = {place: one.body for place, one in seen.state().items()}
     held = {(row["stream"], row["key"]): row for row in table(here.store, "entities")}
-    found = [f"phantom {place}" for place in held.keys() - truth.keys()]
-    found += [f"missing {place}" for place in truth.keys() - held.keys()]
+    found = [f"unsaid {place}" for place in here.truth().keys() - wanted.keys()]
+    found += [f"phantom {place}" for place in held.keys() - wanted.keys()]
+    found += [f"missing {place}" for place in wanted.keys() - held.keys()]
     found += [
         f"stale {place}"
-        for place in truth.keys() & held.keys()
-        if json.loads(held[place]["body"]) != truth[place].body
+        for place in wanted.keys() & held.keys()
+        if json.loads(held[place]["body"]) != wanted[place]
     ]
     detectors = {place for place, row in held.items() if row["class"] == "CONDITION_DETECTOR"}
     episodes = table(here.store, "alarms", "stream", "key", "open")
@@ -165,8 +168,9 @@ def compare_history(here: Site, seen: Witness, rng: random.Random) -> list[str]:
 
 def _unknowable(place: Place, row: dict[str, Any], at: int, seen: Witness) -> bool:
     """It vanished together with the log: nobody could know before the next reading of the log."""
-    vanished = seen.lost.get(place)
-    return row["ended_by"] == "SWEEP" and vanished is not None and vanished[0] <= at < vanished[1]
+    return row["ended_by"] == "SWEEP" and any(
+        place == gone and begin <= at < until for begin, until, gone in seen.lost
+    )
 
 
 def _overlaps(rows: list[dict[str, Any]]) -> Iterator[str]:
