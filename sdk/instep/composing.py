@@ -83,8 +83,9 @@ class Composing:
         whole = entity.state(record, position)
         self.entities.add(target)
         self.owner[record.key] = target
-        if (uuid := stated_uuid(record)) and self.key_of.get(uuid) not in self.entities:
-            self.key_of[uuid] = target
+        # What only a body says is not kept: it must not matter where a batch ends.
+        if record.uuid and self.key_of.get(record.uuid) not in self.entities:
+            self.key_of[record.uuid] = target
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:

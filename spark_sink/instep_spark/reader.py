@@ -87,7 +87,7 @@ class DeltaReader:
         self, *, stream: str | None = None, entity_class: str | None = None
     ) -> AsyncIterator[StoredEntity]:
         """Entities in the order of their newest statements. Of a CHANGE_ONLY stream it is the
-        newest change that is shown: what they add up to, a SQL store tells.
+        newest change that is shown: what they add up to, the pipeline's `entities` tells.
         """
         for row in await self._rows(_CONSUMERS):
             if stream not in (None, row["stream"]):

@@ -208,26 +208,6 @@ def test_rows_that_changes_lost_are_missed(spark: SparkSession, tmp_path: Path) 
         pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
 
 
-def test_a_stream_that_states_changes_only_does_not_stop_the_others(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    parts = [replace(row(n, key=f"n1/part{n}", whole=False), stream="parts") for n in (1, 2, 3)]
-    land(tmp_path, [row(1), row(2), *parts])
-    told: list[Step] = []
-    lake = Lake(tmp_path.as_uri(), spark, told=told.append)
-    lake.run(once=True)
-    assert {left for step in told for left in step.left_out} == {("c", "parts")}
-    assert {one["stream"] for one in read(tmp_path, "entities")} == {"s"}
-    assert {one["stream"] for one in read(tmp_path, "entity_history")} == {"s"}
-    health = {one["stream"]: one for one in read(tmp_path, "stream_health")}
-    assert {name: (one["records"], one["left_out"]) for name, one in health.items()} == {
-        "s": (2, 0),
-        "parts": (3, 3),
-    }
-    assert read_progress(spark, place(tmp_path.as_uri(), "entities"))["c", "parts"].ordinal == 3
-    assert lake.verify().clean
-
-
 def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="no changes yet"):
         Lake(tmp_path.as_uri(), spark).run(once=True)

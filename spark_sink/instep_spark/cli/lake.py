@@ -20,7 +20,6 @@ from instep.config import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Step
-from instep_spark.lake.survey import StreamKey
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.session import open_session
@@ -137,7 +136,7 @@ def _view(console: Console, output: Format) -> Iterator[Any]:
 
         def line(step: Step) -> None:
             facts = {"table": step.table, "rows": step.rows}
-            streams = {"swept": step.swept, "held": step.held, "left_out": step.left_out}
+            streams = {"swept": step.swept, "held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
             json_line({**facts, **named}, flush=True)
 
@@ -146,17 +145,11 @@ def _view(console: Console, output: Format) -> Iterator[Any]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("waiting for changes", total=None)
-        told_of: set[StreamKey] = set()
 
         def show(step: Step) -> None:
             progress.update(task, description=f"{step.table}: {step.rows:,} rows")
             for _, stream in step.held:
                 console.print(f"{stream}: a sweep is held; see: instep sweep release", markup=False)
-            for _, stream in set(step.left_out) - told_of:
-                console.print(
-                    f"{stream}: states changes only; see left_out in stream_health", markup=False
-                )
-            told_of.update(step.left_out)
 
         yield show
 

@@ -21,16 +21,17 @@ from instep_spark.lake.survey import StreamKey, Survey, survey_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SMALL_RECORDS", "Batch", "Part", "Segment", "fixed"]
+__all__ = ["COLUMNS", "SMALL_RECORDS", "Batch", "Part", "Segment", "fixed"]
 
 SMALL_RECORDS: Final = 5_000
 """Up to here, rows are better held by the driver than read again from files for each statement."""
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
     *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
     *("uuid", "body", "envelope", "committed_at"),
 )
+"""What the tables are made of, of `changes`."""
 
 
 def fixed(rows: DataFrame) -> DataFrame:
@@ -77,18 +78,22 @@ class Part(msgspec.Struct, frozen=True):
             for key, survey in self.surveys.items():
                 ends = [*cuts.get(key, ()), survey.last]
                 if number < len(ends):
-                    begin = ends[number - 1] if number else survey.first - 1
-                    if begin < ends[number]:
-                        bounds[key] = (begin, ends[number])
+                    before = ends[number - 1] if number else survey.first - 1
+                    if before < ends[number]:
+                        bounds[key] = (before, ends[number])
             rows = self.rows if count == 0 else _between(self.rows, bounds)
-            yield Segment(rows, {key: end for key, (_, end) in bounds.items()}, number)
+            begin = {key: before for key, (before, _) in bounds.items()}
+            yield Segment(rows, begin, {key: end for key, (_, end) in bounds.items()}, number)
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Rows of a part, up to an ordinal in each of their streams."""
+    """Rows of a part, between two ordinals in each of their streams."""
 
     rows: Any
+    begin: dict[StreamKey, int]
+    """They lie behind it …"""
     last: dict[StreamKey, int]
+    """… and up to this one."""
     number: int
 
 
@@ -125,7 +130,7 @@ class Batch:
         return Part(rows, surveys)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
-        columns = [f"`{name}`" for name in _COLUMNS]
+        columns = [f"`{name}`" for name in COLUMNS]
         return rows.selectExpr(*columns, "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
 
     def _refuse_holes(self, part: Part, progress: Progress) -> None:

@@ -31,7 +31,7 @@ HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordina
 RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
 """Rows of `changes` that are records."""
 ENTITY: Final = f"({RECORD} AND whole)"
-"""Records that the tables are made of: a CHANGE_ONLY one does not say what its entity is."""
+"""Records that the tables are made of; for a CHANGE_ONLY one `composed` has its entity whole."""
 
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "

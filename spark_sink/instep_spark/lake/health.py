@@ -6,6 +6,7 @@ from typing import Final
 
 from instep.fidelity import AT_RISK_SHARE, Zone
 from instep_spark.lake.batch import Part, Segment
+from instep_spark.lake.composer import UNRESOLVED
 from instep_spark.lake.decide import RECORD
 from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
@@ -64,7 +65,7 @@ class Health(Target):
                         avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
                         max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
                         count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
-                        count_if(NOT whole) AS left_out
+                        count_if(kind = '{UNRESOLVED}') AS left_out
                     FROM (SELECT *, CASE WHEN {RECORD} AND token <> '' THEN
                               (unix_micros(committed_at) - unix_micros(appended_at)) / 1e6D END
                               AS delay_s FROM instep_rows) r

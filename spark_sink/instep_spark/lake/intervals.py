@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.batch import SMALL_RECORDS, Part, Segment, fixed
-from instep_spark.lake.decide import ENTITY, IDENTITY, counting, ignored, resolved
+from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, counting, ignored, resolved
 from instep_spark.lake.literals import of_streams, text
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.survey import Sweep
 from instep_spark.lake.tables import Table
-from instep_spark.lake.target import Target
+from instep_spark.lake.target import Target, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +41,7 @@ class Intervals(Target):
         self.updated = [column.name for column in table.columns]
         """What changes in an open row."""
         self._changes = changes
+        self._composed = place(url, "composed")
 
     def concerns(self, part: Part) -> bool:
         """Whether anything in the part can change this table."""
@@ -146,10 +147,13 @@ class Intervals(Target):
         ).first()
         assert began is not None
         at = moment(began.at_us)
+        stated = f"*, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id FROM {self._changes}"
+        entity = ENTITY
+        if self.progress[sweep.stream].by_change:
+            stated, entity = f"* FROM {self._composed}", RECORD
         victims = spark.sql(f"""
             SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {whose}) o LEFT ANTI JOIN (
-                SELECT *, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
-                FROM {self._changes} WHERE {whose} AND {ENTITY}
+                SELECT {stated} WHERE {whose} AND {entity}
                   AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
             ) m ON o.id = m.id AND (m.token = '' OR NOT {ignored("o", "m")})
             WHERE o.ordinal <= {sweep.ordinal} AND {readable}

@@ -6,13 +6,23 @@ from collections.abc import Iterable
 
 from instep_spark.lake.survey import StreamKey
 
-__all__ = ["of_streams", "text"]
+__all__ = ["any_of", "of_streams", "text", "whose"]
 
 
 def text(value: str) -> str:
     """A string as a literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def whose(key: StreamKey) -> str:
+    """SQL: the row belongs to this stream."""
+    return f"consumer = {text(key[0])} AND stream = {text(key[1])}"
+
+
+def any_of(keys: Iterable[StreamKey]) -> str:
+    """SQL: the row belongs to one of these streams."""
+    return "(" + (" OR ".join(f"({whose(key)})" for key in keys) or "false") + ")"
 
 
 def of_streams(keys: Iterable[StreamKey]) -> str:

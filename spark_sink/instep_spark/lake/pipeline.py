@@ -1,21 +1,23 @@
 """From `changes` to the tables of the pipeline, micro-batch by micro-batch.
 
-`entities` goes first: with it, sweeps are decided (rules 5 and 6). The others follow,
-each from its own progress. Each commit carries the progress of its table, so that a micro-batch
-that comes late, again or in another order, or stops half way, changes nothing that it should not.
+`entities` goes first: with it, sweeps are decided (rules 5 and 6). Where a stream states changes
+only, `composed` goes before it, from sweep to sweep. The others follow, each from its own progress.
+Each commit carries the progress of its table, so that a micro-batch that comes late, again or in
+another order, or stops half way, changes nothing that it should not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from instep.errors import ConfigurationError
 from instep_spark.lake.alarms import Alarms
-from instep_spark.lake.batch import Batch
+from instep_spark.lake.batch import Batch, Part, Segment
+from instep_spark.lake.composed import Composed
 from instep_spark.lake.current import Current
 from instep_spark.lake.health import Health
 from instep_spark.lake.history import History
@@ -51,8 +53,6 @@ class Step(msgspec.Struct, frozen=True):
     rows: int
     swept: tuple[StreamKey, ...] = ()
     held: tuple[StreamKey, ...] = ()
-    left_out: tuple[StreamKey, ...] = ()
-    """Streams with CHANGE_ONLY statements, which no table but `stream_health` takes."""
 
 
 class Pipeline:
@@ -79,6 +79,7 @@ class Pipeline:
         self._facts = place(url, "stream_facts")
         self._told = told or (lambda _step: None)
         self.entities = Current(url)
+        self.composed = Composed(url)
         made: dict[str, Target] = {
             "entity_history": History(url, self.changes),
             "alarms": Alarms(url, self.changes),
@@ -108,7 +109,7 @@ class Pipeline:
             except PySparkException as error:
                 if attempts_left == 0 or not _CONFLICT.search(str(error)):
                     raise
-            for target in self.targets:
+            for target in (*self.targets, *([self.composed] if self.composed.is_open else [])):
                 target.open(rows.sparkSession)
 
     def _apply(self, rows: DataFrame) -> None:
@@ -122,7 +123,7 @@ class Pipeline:
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable how far each table has come, also where nothing concerned it."""
-        for target in self.targets:
+        for target in (self.composed, *self.targets):
             target.settle(spark)
 
     def release(self, spark: SparkSession) -> None:
@@ -152,11 +153,13 @@ class Pipeline:
 
     def _advance_entities(self, spark: SparkSession, batch: Batch) -> None:
         part = batch.after(self.entities.progress)
-        left_out = tuple(key for key, survey in part.surveys.items() if survey.partial)
+        changing = {key for key, survey in part.surveys.items() if survey.partial}
+        self.entities.progress = self.entities.progress.by_change(changing)
         cuts = {key: [s.ordinal - 1 for s in found.sweeps] for key, found in part.surveys.items()}
         for segment in part.cut(cuts):
             if segment.last:
-                self.entities.apply(part, segment)
+                self._compose(spark, batch, segment.last)
+                self.entities.apply(*self._whole(part, segment))
             due = [
                 survey.sweeps[segment.number]
                 for survey in part.surveys.values()
@@ -167,7 +170,34 @@ class Pipeline:
             if due:
                 swept, held = decide(spark, self.entities, due, self.settings)
             rows = sum(survey.rows for survey in part.surveys.values())
-            self._told(Step("entities", rows, swept, held, left_out))
+            self._told(Step("entities", rows, swept, held))
+
+    # -- streams that state changes only ---------------------------------------------------------
+
+    def _compose(self, spark: SparkSession, batch: Batch, upto: Mapping[StreamKey, int]) -> None:
+        """Bring `composed` up to these ordinals."""
+        decided, composed = self.entities.progress, self.composed
+        keys = decided.changing() & upto.keys()
+        if not keys:
+            return
+        if not composed.is_open:
+            composed.open(spark)
+        catch_up(spark, composed, decided)
+        whole = batch.after(decided.moved({key: composed.progress[key] for key in keys}))
+        surveys = {
+            key: whole.surveys[key].until(upto[key])
+            for key in keys & whole.surveys.keys()
+            if whole.surveys[key].first <= upto[key]
+        }
+        part = Part(whole.rows, surveys)
+        found = {key: events(key, part, composed.progress, decided) for key in surveys}
+        for segment in part.cut({key: [e.at for e in each] for key, each in found.items()}):
+            if segment.last:
+                composed.apply(part, segment)
+            follow(spark, composed, segment, found)
+
+    def _whole(self, part: Part, segment: Segment) -> tuple[Part, Segment]:
+        return self.composed.instead(part, segment, self.entities.progress.changing())
 
     # -- the tables that follow ------------------------------------------------------------------
 
@@ -175,17 +205,19 @@ class Pipeline:
         decided = self.entities.progress
         if isinstance(target, Current | Intervals):
             catch_up(spark, target, decided)
+        target.progress = target.progress.by_change(decided.changing())
         part = batch.after(target.progress)
         if not part.surveys:
             return
         if isinstance(target, Health):
             (segment,) = part.cut({})
+            segment = self.composed.beside(segment, decided.changing())
             target.apply(part, segment, decided, has_facts=table_exists(spark, self._facts))
         else:
             assert isinstance(target, Current | Intervals)
             found = {key: events(key, part, target.progress, decided) for key in part.surveys}
             for segment in part.cut({key: [e.at for e in each] for key, each in found.items()}):
                 if segment.last:
-                    target.apply(part, segment)
+                    target.apply(*self._whole(part, segment))
                 follow(spark, target, segment, found)
         self._told(Step(target.name, sum(survey.rows for survey in part.surveys.values())))

@@ -7,11 +7,12 @@ has, and whether it has one. A micro-batch that comes again finds its ordinals b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +54,8 @@ class Stand(msgspec.Struct, frozen=True):
     late: tuple[LateSweep, ...] = ()
     by_uuid: bool = False
     """The stream is joined with a baseline: an entity may have a key and a uuid."""
+    by_change: bool = False
+    """The stream states changes only: its rows are those of `composed`."""
 
     def held(self) -> LateSweep | None:
         """The sweep that waits for a decision."""
@@ -87,6 +90,15 @@ class Progress:
     def moved(self, changes: dict[tuple[str, str], Stand]) -> Progress:
         """This progress with some streams moved."""
         return Progress({**self.stands, **changes})
+
+    def by_change(self, keys: Iterable[tuple[str, str]]) -> Progress:
+        """This progress, these streams known to state changes only."""
+        news = {key: self[key] for key in keys if not self[key].by_change}
+        return self.moved({key: replace(stand, by_change=True) for key, stand in news.items()})
+
+    def changing(self) -> frozenset[tuple[str, str]]:
+        """The streams that are known to state changes only."""
+        return frozenset(key for key, stand in self.stands.items() if stand.by_change)
 
     def encode(self) -> str:
         """As it stands in a commit."""

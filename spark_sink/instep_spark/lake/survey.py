@@ -11,7 +11,7 @@ from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["StreamKey", "Survey", "Sweep", "survey_of"]
+__all__ = ["StreamKey", "Survey", "Sweep", "readable_of", "survey_of"]
 
 StreamKey = tuple[str, str]
 """Consumer and stream."""
@@ -45,6 +45,11 @@ class Survey(msgspec.Struct, frozen=True):
     earliest_us: int | None
     """Smallest append time, in microseconds since 1970; None without records."""
     sweeps: tuple[Sweep, ...] = ()
+
+    def until(self, ordinal: int) -> Survey:
+        """The same, the rows behind an ordinal left out."""
+        sweeps = tuple(sweep for sweep in self.sweeps if sweep.ordinal <= ordinal)
+        return msgspec.structs.replace(self, last=min(self.last, ordinal), sweeps=sweeps)
 
 
 def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
@@ -85,12 +90,13 @@ def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
             row.keyed,
             row.partial,
             row.earliest_us,
-            tuple(Sweep(key, s.ordinal, s.attempt, _readable(s.body)) for s in row.sweeps),
+            tuple(Sweep(key, s.ordinal, s.attempt, readable_of(s.body)) for s in row.sweeps),
         )
     return surveys
 
 
-def _readable(body: str | None) -> tuple[str, ...] | None:
+def readable_of(body: str | None) -> tuple[str, ...] | None:
+    """The classes that the body of a row SWEEP names; None: all."""
     if not body:
         return None
     stated = msgspec.json.decode(body).get("readable")

@@ -10,16 +10,29 @@ import msgspec
 from msgspec.structs import replace
 
 from instep_spark.lake.batch import Part, Segment
+from instep_spark.lake.composed import Composed
 from instep_spark.lake.current import Current
 from instep_spark.lake.intervals import Intervals
-from instep_spark.lake.stamp import LateSweep, Progress
+from instep_spark.lake.stamp import LateSweep, Progress, Stand
 from instep_spark.lake.survey import StreamKey, Sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OVERTAKEN", "Event", "LakeSettings", "catch_up", "decide", "events", "follow", "make"]
+__all__ = [
+    "OVERTAKEN",
+    "Event",
+    "LakeSettings",
+    "Swept",
+    "catch_up",
+    "decide",
+    "events",
+    "follow",
+    "make",
+]
 
+Swept = Current | Intervals | Composed
+"""Tables from which sweeps remove what they have not seen proved."""
 OVERTAKEN: Final = -1
 """Stands for the place of a held sweep that another attempt's sweep has made needless."""
 
@@ -70,6 +83,7 @@ def decide(
             stand = replace(stand, late=stand.with_late(waiting))
             held.append(sweep.stream)
         else:
+            stand = replace(stand, ordinal=_behind(sweep, stand))
             passing.append(sweep)
         progress = progress.moved({sweep.stream: stand})
     if passing:
@@ -79,7 +93,14 @@ def decide(
     return tuple(sweep.stream for sweep in passing), tuple(held)
 
 
-def make(spark: SparkSession, target: Current | Intervals, key: StreamKey, late: LateSweep) -> None:
+def _behind(sweep: Sweep, stand: Stand) -> int:
+    """Where a table stands that has made the sweep: what is left of entities that have lost changes
+    by it has the sweep's own ordinal, and comes next.
+    """
+    return sweep.ordinal - stand.by_change
+
+
+def make(spark: SparkSession, target: Swept, key: StreamKey, late: LateSweep) -> None:
     """Make a held sweep after all, where the table stands."""
     stand = target.progress[key]
     at = stand.ordinal if late.applied_ordinal is None else late.applied_ordinal
@@ -88,7 +109,7 @@ def make(spark: SparkSession, target: Current | Intervals, key: StreamKey, late:
     target.sweep(spark, [Sweep(key, at, late.attempt, late.readable)], progress)
 
 
-def catch_up(spark: SparkSession, target: Current | Intervals, decided: Progress) -> None:
+def catch_up(spark: SparkSession, target: Swept, decided: Progress) -> None:
     """Make the sweeps that `entities` made late, that lie behind the table, and that it lacks."""
     for key, stand in decided.stands.items():
         made = {one.ordinal for one in target.progress[key].late}
@@ -114,7 +135,7 @@ def events(key: StreamKey, part: Part, progress: Progress, decided: Progress) ->
 
 def follow(
     spark: SparkSession,
-    target: Current | Intervals,
+    target: Swept,
     segment: Segment,
     found: dict[StreamKey, list[Event]],
 ) -> None:
@@ -126,7 +147,7 @@ def follow(
     for event in due:
         key = event.sweep.stream
         stand = progress[key]
-        stand = replace(stand, ordinal=max(stand.ordinal, event.sweep.ordinal))
+        stand = replace(stand, ordinal=max(stand.ordinal, _behind(event.sweep, stand)))
         if event.late is not None:
             stand = replace(stand, late=stand.with_late(event.late))
         progress = progress.moved({key: stand})

@@ -186,8 +186,8 @@ HEALTH: Final = Table(
         Column(
             "left_out",
             "BIGINT",
-            "CHANGE_ONLY records in it (TR-548 3.8.2.2), which no other table takes: they say what "
-            "changed, not what an entity is",
+            "CHANGE_ONLY records in it (TR-548 3.8.2.2) that could not be joined to anything; "
+            "`composed` says why",
         ),
     ),
 )
@@ -206,7 +206,35 @@ MESSAGES: Final = Table(
     ),
 )
 
-LAKE_TABLES: Final = {t.name: t for t in (ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES)}
+COMPOSED: Final = Table(
+    "composed",
+    "What the statements of CHANGE_ONLY streams amount to (TR-548 3.8.2.2): the whole entity in "
+    "place of each change to it. The other tables are made of it where a stream states changes "
+    "only; without such a stream it is not there.",
+    (
+        *_WHOSE,
+        _CLASS,
+        *_PLACE,
+        Column(
+            "kind",
+            "STRING",
+            "CREATE_UPDATE, DELETE or TOMBSTONE of the entity; UNRESOLVED for a change that could "
+            "not be joined to anything: `body` says why",
+        ),
+        Column("ends", "BOOLEAN", "the statement ends the entity"),
+        Column("committed_at", "TIMESTAMP", "our time when the commit to `changes` began"),
+        *_CONTENT,
+        Column("last", "BOOLEAN", "whether it is the last row of an entity that exists"),
+        Column("names", "ARRAY<STRING>", "of a last row: keys and uuids that speak of the entity"),
+        Column("oldest_attempt", "BIGINT", "of a last row: the first attempt that stated a change"),
+        Column("state", "STRING", "of a last row: what the pipeline needs to go on, as JSON"),
+    ),
+    ("last",),
+)
+
+LAKE_TABLES: Final = {
+    table.name: table for table in (ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, COMPOSED)
+}
 """The tables of the pipeline, by the name of their folder under the URL of the lake."""
 
 

@@ -66,7 +66,7 @@ class Target:
 
     def _skipping(self) -> str:
         # Statistics of bodies would cost more than they tell.
-        names = {column.name for column in self.table.columns} - {"body", "envelope"}
+        names = {column.name for column in self.table.columns} - {"body", "envelope", "state"}
         wanted = ("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at")
         return ",".join(name for name in wanted if name in names)
 

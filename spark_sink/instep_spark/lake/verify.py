@@ -1,19 +1,26 @@
 """Holds `entities` against what `changes` says, of the same lake or of a fresh reading of the log.
 
 Expected state is computed by the plain fold of rule 3 over all rows, sweeps included: another way
-than the one the pipeline goes. The comparison is one join (rule 12).
+than the one the pipeline goes. Streams that state changes only are composed anew, in the driver,
+which holds their entities meanwhile. The comparison is one join (rule 12).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
 
-from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
-from instep_spark.lake.literals import text
-from instep_spark.lake.stamp import Progress, read_progress
-from instep_spark.lake.survey import StreamKey
+from instep_spark.changes import ControlKind
+from instep_spark.lake.composed import CHUNK_RECORDS, chunk_of
+from instep_spark.lake.composer import Composer, Row
+from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, ignored
+from instep_spark.lake.literals import any_of, text, whose
+from instep_spark.lake.stamp import LateSweep, Progress, Stand, read_progress
+from instep_spark.lake.survey import StreamKey, Sweep, readable_of
+from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.target import place
 
 if TYPE_CHECKING:
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "audit", "compare", "expected", "verify"]
 
+_WANTED: Final = ("consumer", "stream", "id", "key", "class", "token", "body")
 _NEVER: Final = 9_223_372_036_854_775_807
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
@@ -75,6 +83,10 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
         known = spark.createDataFrame(bounds, "consumer STRING, stream STRING, upto BIGINT")
         rows = rows.join(known.hint("broadcast"), ["consumer", "stream"])
         rows = rows.where("ordinal <= upto").drop("upto")
+    partial = changes.where("NOT whole").select("consumer", "stream").distinct().collect()
+    changing = [(row.consumer, row.stream) for row in partial]
+    composed = [row for key in changing for row in _composed(changes, key, progress)]
+    rows = rows.where(f"NOT ({any_of(changing)})")
     named = rows.where("uuid <> '' AND token <> ''").selectExpr(
         "consumer", "stream", "key", "id AS known_id"
     )
@@ -98,7 +110,7 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
             'appended_at', stored.appended_at, 'ordinal', stored.ordinal, 'marked', row.ordinal,
             'attempt', row.attempt) AS {_STATE})
         ELSE stored END"""
-    return spark.sql(f"""
+    found = spark.sql(f"""
         WITH late AS (SELECT * FROM VALUES {late} AS v(consumer, stream, ordinal, made)),
         sweeping AS (
             SELECT consumer, stream, collect_list(named_struct(
@@ -123,6 +135,62 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
              AND c.ordinal = l.stored.ordinal
         WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
     """)  # noqa: S608 — constants, literals escaped
+    if not composed:
+        return found
+    columns = [pa.array([row[name] for row in composed], pa.string()) for name in _WANTED]
+    return found.unionByName(
+        spark.createDataFrame(pa.Table.from_arrays(columns, names=list(_WANTED)))
+    )
+
+
+def _composed(changes: DataFrame, key: StreamKey, progress: Progress | None) -> Iterable[Row]:
+    """The entities of a stream that states changes only, from its first row on."""
+    if progress is None:
+        last = changes.where(whose(key)).selectExpr("max(ordinal) AS ordinal").first()
+        stand = Stand(last.ordinal if last is not None else 0)
+    else:
+        stand = progress[key]
+    composer = Composer()
+    held = {one.ordinal for one in stand.late}
+    made = sorted(
+        (
+            Sweep(key, at, one.attempt, one.readable)
+            for one in stand.late
+            if (at := _made(one)) >= 0
+        ),
+        key=lambda sweep: sweep.ordinal,
+    )
+
+    def make(sweep: Sweep) -> None:
+        composer.prune(sweep.attempt, sweep.ordinal)
+        composer.remove(sweep.attempt, sweep.readable)
+
+    for row in _rows(changes, key, stand.ordinal):
+        while made and made[0].ordinal < row["ordinal"]:
+            make(made.pop(0))
+        if row["kind"] != ControlKind.SWEEP:
+            composer.apply(row)
+        elif row["ordinal"] not in held:
+            make(Sweep(key, row["ordinal"], row["attempt"], readable_of(row["body"])))
+    for sweep in made:
+        if sweep.ordinal < stand.ordinal:
+            make(sweep)
+        else:
+            # What is left of the others is stated with the next row.
+            composer.remove(sweep.attempt, sweep.readable)
+    return composer.rows
+
+
+def _made(late: LateSweep) -> int:
+    """Where a sweep that was held has been made; negative: nowhere."""
+    return OVERTAKEN if late.applied_ordinal is None else late.applied_ordinal
+
+
+def _rows(changes: DataFrame, key: StreamKey, upto: int) -> Iterator[Row]:
+    """Records and sweeps of a stream, in order."""
+    for begin in range(0, upto, CHUNK_RECORDS):
+        end = min(begin + CHUNK_RECORDS, upto)
+        yield from chunk_of(changes, key, begin, end, f"({RECORD} OR kind = 'SWEEP')")
 
 
 def _swept(stored: str, before: str, of: str = "") -> str:
@@ -139,12 +207,8 @@ def _late_values(progress: Progress | None) -> str:
         for late in stand.late:
             made = late.applied_ordinal
             at = _NEVER if made is None or made < 0 else made
-            rows.append(f"({_whose(key)}, {late.ordinal}L, {at}L)")
+            rows.append(f"({text(key[0])}, {text(key[1])}, {late.ordinal}L, {at}L)")
     return ", ".join(rows)
-
-
-def _whose(key: StreamKey) -> str:
-    return f"{text(key[0])}, {text(key[1])}"
 
 
 def compare(wanted: DataFrame, entities: DataFrame, on: tuple[str, ...] = IDENTITY) -> Comparison:
