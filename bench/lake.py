@@ -224,6 +224,9 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="Runs of floor and product each.")] = 1,
     plot_to: Annotated[Path | None, typer.Option(help="Draw the cost of layouts there.")] = None,
     batch_records: Annotated[int, typer.Option(min=1, help="Updates of a micro-batch.")] = 1_000,
+    limit_s: Annotated[
+        float, typer.Option(min=1, help="Begin no size that would end later than this, in all.")
+    ] = 1_800,
     layout: Annotated[
         list[str] | None, typer.Option(help="Only these layouts (may be repeated); default all.")
     ] = None,
@@ -248,16 +251,22 @@ def main(
     for name in ("entities", "load", "bare MERGE", "instep", "ratio"):
         table.add_column(name, justify="right")
     met = True
+    begun_s, cost_s = time.perf_counter(), 0.0
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         chain(spark, folder / "warm", 1_000, min(rounds, 2))
         for count in counts if rounds else ():
+            spent_s = time.perf_counter() - begun_s
+            if spent_s + count * cost_s > limit_s:
+                print(f"{count:,} entities: not measured, it would take {count * cost_s:,.0f} s")
+                continue
             for one in chain(spark, folder, count, rounds):
                 met = met and one.ratio >= RATIO_TARGET
                 if jsonl:
                     print(msgspec.json.encode(one).decode(), flush=True)
                 speeds = (f"{one.floor_records_per_s:,}", f"{one.product_records_per_s:,}")
                 table.add_row(f"{one.entities:,}", one.load, *speeds, f"{one.ratio:.2f}")
+            cost_s = (time.perf_counter() - begun_s - spent_s) / count
         if plot_to is not None:
             found = layouts(spark, folder / "layouts", counts, batch_records, names)
             plot(plot_to, counts, found, batch_records)

@@ -1,19 +1,22 @@
-"""`python -m bench.landing`: landing in `changes` beside bare appends of delta-rs.
+"""`python -m bench.landing`: landing in `changes` beside bare appends of delta-rs and of Spark.
 
-Both are given the same records in memory, batch by batch. The floor builds the same columns in the
-plainest way, and appends: no position, no ordinal to go on from, no transaction, no look for what
-was delivered before. A process for both, in turn; ratios can be compared between machines.
+All are given the same records in memory, batch by batch. The floors build the same columns in the
+plainest way, and append: no position, no ordinal to go on from, no transaction, no look for what
+was delivered before. A process for all, delta-rs and product in turn; ratios can be compared
+between machines. Spark appends a few batches only: a commit takes it a quarter of a second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pyarrow as pa
 import typer
@@ -22,8 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from instep import Batch, Kind, Position, Record, StreamInfo
+from instep.errors import ConfigurationError
 from instep_spark import DeltaSink
 from instep_spark.changes import CHANGES, arrow_schema
+from instep_spark.session import SparkOptions, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["RATIO_TARGET"]
 
@@ -34,6 +42,7 @@ _T0_US: Final = 1_767_225_600_000_000
 _SCHEMA: Final = arrow_schema(CHANGES)
 _SETTINGS: Final = {"delta.dataSkippingStatsColumns": "stream,ordinal,key"}
 _WRITTEN: Final = WriterProperties(compression="ZSTD", compression_level=1)
+_SPARK_BATCHES: Final = 10
 
 
 def records(first: int, count: int) -> list[Record]:
@@ -69,6 +78,29 @@ def floor(url: str, batches: list[list[Record]]) -> float:
             commit_properties=CommitProperties(),
         )
     return time.perf_counter() - begun_s
+
+
+def spark_floor(spark: SparkSession, url: str, batches: list[list[Record]]) -> float:
+    """Bare appends of Spark; records/s."""
+    first, *measured = batches[: _SPARK_BATCHES + 1] if len(batches) > 1 else [*batches, *batches]
+    _spark_append(spark, url, first)
+    begun_s = time.perf_counter()
+    for batch in measured:
+        _spark_append(spark, url, batch)
+    return sum(map(len, measured)) / (time.perf_counter() - begun_s)
+
+
+def _spark_append(spark: SparkSession, url: str, batch: list[Record]) -> None:
+    spark.createDataFrame(_plain(batch)).write.format("delta").mode("append").save(url)
+
+
+def _spark() -> SparkSession | None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return open_session(SparkOptions(master="local[2]"))
+    except ConfigurationError as error:
+        print(f"Spark is not measured: {error}")
+        return None
 
 
 def _plain(batch: list[Record]) -> pa.Table:
@@ -132,13 +164,17 @@ def main(
     batch: Annotated[
         list[int] | None, typer.Option(help="Records of a batch (may be repeated).")
     ] = None,
+    beside_spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Also measure bare appends of Spark.")
+    ] = True,
     strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
     """Measure records/s from memory to committed rows of a Delta table."""
     shown = Table(title=f"Records/s from memory to rows of `changes` (target {RATIO_TARGET})")
-    for name in ("batch", "floor", "product", "ratio"):
+    for name in ("batch", "delta-rs", "product", "ratio", "bare Spark", "ratio to it"):
         shown.add_column(name, justify="right")
     met = True
+    landed: dict[int, tuple[float, float, float]] = {}
     programs: list[Callable[[str, list[list[Record]]], float]] = [floor, product]
     for size in batch or [1_000, 5_000, 20_000]:
         batches = [records(at, size) for at in range(1, total + 1, size)]
@@ -152,7 +188,19 @@ def main(
         ratio = statistics.median(ours / bare for bare, ours in zip(*rates, strict=True))
         met = met and ratio >= RATIO_TARGET
         bare, ours = map(statistics.median, rates)
-        shown.add_row(f"{size:,}", f"{bare:,.0f}", f"{ours:,.0f}", f"{ratio:.2f}")
+        landed[size] = (bare, ours, ratio)
+    # Its JVM comes last, so that it takes no time from the others.
+    session = _spark() if beside_spark else None
+    for size, (bare, ours, ratio) in landed.items():
+        told = ("–", "–")
+        if session is not None:
+            with TemporaryDirectory(prefix="instep-landing-") as folder:
+                batches = [records(at, size) for at in range(1, total + 1, size)]
+                rate = spark_floor(session, (Path(folder) / "lake").as_uri(), batches)
+            told = (f"{rate:,.0f}", f"{ours / rate:.1f}")
+        shown.add_row(f"{size:,}", f"{bare:,.0f}", f"{ours:,.0f}", f"{ratio:.2f}", *told)
+    if session is not None:
+        session.stop()
     Console().print(shown)
     if strict and not met:
         raise typer.Exit(1)
