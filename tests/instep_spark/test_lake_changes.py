@@ -58,7 +58,7 @@ def test_random_changes_in_random_micro_batches(
 ) -> None:
     monkeypatch.setattr("instep_spark.lake.composed.CHUNK_RECORDS", 12)
     chance = random.Random(3)
-    log, other = ChangeOnly(3).run(18), Provider(3, "other").run(3)
+    log, other = ChangeOnly(7).run(18), Provider(3, "other").run(3)
     assert sum(row.kind == "SWEEP" for row in log) > 0
     land(tmp_path, log)
     land(tmp_path, other)
