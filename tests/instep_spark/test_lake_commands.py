@@ -37,6 +37,14 @@ url = "{url}"
 sweep_guard_share = 1.0
 """
 
+DELTA = 'kind = "delta"\nurl = "{url}"'
+TEE = """\
+kind = "tee"
+sinks = [
+    {{ kind = "sql", url = "sqlite:///{folder}/store.db" }},
+    {{ kind = "delta", url = "{url}" }},
+]"""
+
 
 def instep(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
@@ -61,7 +69,7 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     lake = tmp_path / "lake"
     land(lake, Provider(5, "one", keys=4).run(12))
     config = tmp_path / "instep.toml"
-    config.write_text(CONFIG.format(url=lake.as_uri()))
+    config.write_text(CONFIG.replace(DELTA, TEE).format(url=lake.as_uri(), folder=tmp_path))
     ran = instep("lake", "run", str(config), "--once", "--format", "jsonl")
     assert ran.exit_code == 0, ran.output
     moved = {str(step["table"]) for step in lines(ran)}

@@ -99,18 +99,17 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
     path = config or default_path()
     seen: set[str] = set()
     for consumer in load(path).consumers:
-        options = _delta(consumer)
-        if options is None or options.url in seen:
-            continue
-        seen.add(options.url)
         alignment = consumer.settings.alignment
-        yield (
-            options,
-            LakeSettings(
-                sweep_guard_share=alignment.sweep_guard_share,
-                sweep_guard_records=alignment.sweep_guard_records,
-            ),
-        )
+        for options in _deltas(consumer):
+            if options.url not in seen:
+                seen.add(options.url)
+                yield (
+                    options,
+                    LakeSettings(
+                        sweep_guard_share=alignment.sweep_guard_share,
+                        sweep_guard_records=alignment.sweep_guard_records,
+                    ),
+                )
     if not seen:
         raise ConfigurationError(
             "no consumer has a delta sink",
@@ -119,12 +118,19 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
         )
 
 
-def _delta(consumer: ConsumerConfiguration) -> DeltaOptions | None:
+def _deltas(consumer: ConsumerConfiguration) -> list[DeltaOptions]:
+    """The delta sinks of a consumer: its own, or those of its tee."""
     part = consumer.sink
-    if part.kind != "delta":
-        return None
+    places = {part.where: {**part.options, "kind": part.kind}}
+    if part.kind == "tee":
+        sinks = part.options.get("sinks", [])
+        places = {f"{part.where}.sinks[{n}]": sink for n, sink in enumerate(sinks)}
     try:
-        return DeltaOptions.read(part.options, part.where)
+        return [
+            DeltaOptions.read(options, where)
+            for where, options in places.items()
+            if isinstance(options, dict) and options.get("kind") == "delta"
+        ]
     except ConfigurationError as error:
         raise part.scrubbed(error) from None
 
