@@ -58,7 +58,7 @@ SMALL: Final = {
 }
 """Small rows, short lives: starting costs more than running."""
 LAKE: Final = ("lake", "run", "--tables", ",".join(FOLLOWED[1:]))
-RETURN_S: Final = 900.0
+RETURN_S: Final = 3600.0
 """How long a table may stand still: a machine may be busy with other things for a while."""
 SHOWN_S: Final = 20.0
 
