@@ -110,3 +110,7 @@ def test_wrong_usage_is_named(tmp_path: Path) -> None:
     no_lake = instep("lake", "run", str(config))
     assert no_lake.exit_code == 2
     assert "no consumer has a delta sink" in no_lake.output
+    config.write_text(CONFIG.format(url=tmp_path.as_uri()))
+    no_table = instep("lake", "run", str(config), "--tables", "alarms,topologies")
+    assert no_table.exit_code == 2
+    assert "no table 'topologies'" in no_table.output

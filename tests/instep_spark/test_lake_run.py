@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, Step
 from instep_spark.lake.stamp import read_progress
 from instep_spark.lake.target import Target, place
+from tests.instep_spark.lake_changes import Change
 from tests.instep_spark.lake_kit import (
     UNGUARDED,
     changes,
@@ -237,6 +238,20 @@ def test_a_table_of_an_older_version_gets_what_it_lacks(
     made.apply(changes(spark, tmp_path))
     (one,) = read(tmp_path, "entities")
     assert (one["key"], one["proven"]) == ("n1", True)
+
+
+def test_a_class_that_gains_fields_needs_nothing_new(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, [row(1), row(2)])
+    made = pipeline(spark, tmp_path, tables=[])
+    made.apply(changes(spark, tmp_path))
+    gained = Change(**asdict(row(3, key="n2")), content='{"uuid": "n2", "new": {"field": [7]}}')
+    land(tmp_path, [gained])
+    made.apply(changes(spark, tmp_path))
+    rows = spark.sql(
+        "SELECT key, variant_get(parse_json(body), '$.new.field[0]', 'INT') AS gained "
+        f"FROM {made.entities.sql} ORDER BY key"
+    ).collect()
+    assert [(one.key, one.gained) for one in rows] == [("n1", None), ("n2", 7)]
 
 
 def replace_columns(target: Target) -> Target:

@@ -19,7 +19,7 @@ from instep.cli.output import Format, FormatOption, json_line
 from instep.config import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Step
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Step, check_tables
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.session import open_session
@@ -72,6 +72,8 @@ def lake(
     SQL store has delivered. Verify and audit end with 1 where something is wrong.
     """
     console = Console(stderr=True, highlight=False)
+    names = [name for name in tables.split(",") if name]
+    check_tables(names, "--tables")
     found = list(_lakes(config))
     if verb is Verb.RUN and not once and len(found) > 1:
         raise ConfigurationError(
@@ -85,7 +87,7 @@ def lake(
             made = Lake(
                 options.url,
                 spark,
-                tables=[name for name in tables.split(",") if name],
+                tables=names,
                 settings=settings,
                 told=told,
             )

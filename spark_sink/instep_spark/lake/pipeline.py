@@ -37,7 +37,7 @@ from instep_spark.lake.topology import Topology
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "Step"]
+__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "Step", "check_tables"]
 
 FOLLOWERS: Final = ("entity_history", "alarms", "topology", "stream_health")
 """The tables that follow `entities`."""
@@ -55,6 +55,17 @@ class Step(msgspec.Struct, frozen=True):
     held: tuple[StreamKey, ...] = ()
 
 
+def check_tables(tables: Collection[str], where: str = "tables") -> None:
+    """Raise `ConfigurationError` for a name that no table of the pipeline has."""
+    unknown = set(tables) - {*FOLLOWERS, "entities"}
+    if unknown:
+        raise ConfigurationError(
+            f"the pipeline has no table {min(unknown)!r}",
+            where=where,
+            hint=f"it has: entities, {', '.join(FOLLOWERS)}",
+        )
+
+
 class Pipeline:
     """The tables of one lake, and what moves them."""
 
@@ -66,13 +77,7 @@ class Pipeline:
         settings: LakeSettings | None = None,
         told: Callable[[Step], None] | None = None,
     ) -> None:
-        unknown = set(tables) - {*FOLLOWERS, "entities"}
-        if unknown:
-            raise ConfigurationError(
-                f"the pipeline has no table {min(unknown)!r}",
-                where="tables",
-                hint=f"it has: entities, {', '.join(FOLLOWERS)}",
-            )
+        check_tables(tables)
         self.url = url
         self.settings = settings or LakeSettings()
         self.changes = place(url, "changes")
