@@ -50,6 +50,7 @@ class _Layout(NamedTuple):
 
 
 _BUCKETS: Final = 16
+_TURNS: Final = 5
 _LAYOUTS: Final = {
     "plain": _Layout(),
     "deletion vectors": _Layout(vectors=True),
@@ -171,28 +172,31 @@ def _bare_merge(batch: Any, table: str, *, bucketed: bool = False) -> None:
 def layouts(
     spark: SparkSession, folder: Path, sizes: list[int], batch_records: int, names: list[str]
 ) -> dict[str, list[float]]:
-    """Seconds of a micro-batch of updates, by layout and size of the table."""
-    found: dict[str, list[float]] = {}
+    """Seconds of a micro-batch of updates, by layout and size of the table; the layouts in turn."""
+    found: dict[str, list[float]] = {layout: [] for layout in names}
     for size in sizes:
         landed = folder / f"changes-{size}"
         for part in rows(1, size, 1, 1):
             write_deltalake(landed, part, mode="append")
         changes = spark.read.format("delta").load(landed.as_uri())
-        every = max(1, size // batch_records)
+        tables: dict[str, str] = {}
         for layout in names:
-            chosen = _LAYOUTS[layout]
             table = _floor_table(spark, folder / f"{layout.replace(' ', '-')}-{size}", layout)
-            _floor_rows(changes, bucketed=chosen.bucketed)
+            _floor_rows(changes, bucketed=_LAYOUTS[layout].bucketed)
             spark.sql(f"INSERT INTO {table} BY NAME SELECT * FROM floor_rows")
             spark.sql(f"OPTIMIZE {table}")
-            times = []
-            for turn in range(4):
-                batch = changes.where(f"ordinal % {every} = {turn}").localCheckpoint()
+            tables[layout] = table
+        every = max(_TURNS, size // batch_records)
+        times: dict[str, list[float]] = {layout: [] for layout in names}
+        for turn in range(_TURNS):
+            batch = changes.where(f"ordinal % {every} = {turn}").localCheckpoint()
+            for layout in names if turn % 2 else reversed(names):
                 begun = time.perf_counter()
-                _bare_merge(batch, table, bucketed=chosen.bucketed)
-                times.append(time.perf_counter() - begun)
+                _bare_merge(batch, tables[layout], bucketed=_LAYOUTS[layout].bucketed)
+                times[layout].append(time.perf_counter() - begun)
+        for layout in names:
             # The first one of a table opens its files.
-            found.setdefault(layout, []).append(statistics.median(times[1:]))
+            found[layout].append(statistics.median(times[layout][1:]))
             print(f"{size:>9,} entities, {layout}: {found[layout][-1]:.2f} s", flush=True)
     return found
 
