@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -40,10 +41,15 @@ CREATE TABLE IF NOT EXISTS change (
     cursor INTEGER PRIMARY KEY, key TEXT NOT NULL, token TEXT NOT NULL, appended_at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS position (stream INTEGER PRIMARY KEY, token TEXT NOT NULL);
 """
+_ROWS_A_STATEMENT: Final = (5_000, 500, 50, 5, 1)
+"""The driver gives the interpreter's lock away once a statement, and waits for it after each."""
 _UPSERT: Final = """
-INSERT INTO entity VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+INSERT INTO entity VALUES {} ON CONFLICT (key) DO UPDATE SET
     token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
 """
+_UPSERTS: Final = {
+    size: _UPSERT.format(", ".join(["(?, ?, ?, ?)"] * size)) for size in _ROWS_A_STATEMENT
+}
 _CHANGE: Final = "INSERT INTO change (key, token, appended_at) VALUES (?, ?, ?)"
 _MOVE: Final = "INSERT OR REPLACE INTO position VALUES (1, ?)"
 
@@ -70,7 +76,7 @@ class _SqliteTable:
         path = url.removeprefix("sqlite:///")
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
-        self._journal = journal
+        self.journal = journal
 
     def token(self) -> str | None:
         row = self._db.execute("SELECT token FROM position").fetchone()
@@ -82,8 +88,12 @@ class _SqliteTable:
         """One transaction."""
         db = self._db
         db.execute("BEGIN IMMEDIATE")
-        db.executemany(_UPSERT, rows)
-        if self._journal:
+        done = 0
+        for size, upsert in _UPSERTS.items():
+            while done + size <= len(rows):
+                db.execute(upsert, tuple(chain.from_iterable(rows[done : done + size])))
+                done += size
+        if self.journal:
             db.executemany(_CHANGE, changes)
         db.execute(_MOVE, (token,))
         db.execute("COMMIT")
@@ -106,13 +116,13 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
             key,
             record.log_record_header.token,
             record.log_record_header.log_append_time_stamp,
-            bytes(record.log_record_body),
+            bytearray(record.log_record_body),
         )
         for key, record in folded.items()
     ]
-    changes: list[tuple[str, ...]] = [
-        (h.entity_key, h.token, h.log_append_time_stamp) for h in headers
-    ]
+    changes: list[tuple[str, ...]] = (
+        [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
+    )
     table.write(rows, changes, headers[-1].token)
     return len(headers)
 

@@ -35,7 +35,7 @@ class PostgresTable:
 
     def __init__(self, url: str, *, journal: bool) -> None:
         self._loop = asyncio.new_event_loop()
-        self._journal = journal
+        self.journal = journal
         self._db: Any = self._loop.run_until_complete(asyncpg.connect(url))
         self._loop.run_until_complete(self._db.execute(_SCHEMA))
 
@@ -56,7 +56,7 @@ class PostgresTable:
         async with db.transaction():
             await db.copy_records_to_table("incoming", records=rows)
             await db.execute(_MERGE)
-            if self._journal:
+            if self.journal:
                 columns = ("key", "token", "appended_at")
                 await db.copy_records_to_table("change", records=changes, columns=columns)
             await db.execute(_MOVE, token)

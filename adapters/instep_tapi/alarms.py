@@ -28,16 +28,18 @@ _CLEAR = {
 }
 _LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_")
 _MAX_IDENTITY_CHARS = 128
+_BACKSLASH = ord("\\")
+"""As a number: to look for a text of one byte takes five times as long."""
 _could_say = re.compile(b"CLEAR").search
 """Faster than `in` on texts as long as an entity."""
 
 
-def states_clear(content: bytes) -> bool:
+def states_clear(content: bytes | bytearray) -> bool:
     """Whether this content of a condition-detector says CLEAR, in any of the field's spellings.
 
     Nothing is parsed unless the bytes could say so: most do not. Raises `msgspec.MsgspecError`.
     """
-    if _could_say(content) is None and b"\\" not in content:
+    if _could_say(content) is None and _BACKSLASH not in content:
         return False
     return _clear(msgspec.json.decode(content), depth=len(_CONTAINERS))
 

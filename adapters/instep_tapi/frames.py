@@ -8,10 +8,12 @@ without its module.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
+from itertools import chain
+from operator import itemgetter, or_
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, overload
 
 import msgspec
 
@@ -20,13 +22,15 @@ from instep_tapi.names import MAX_TEXT_CHARS, OBJECT_CLASSES, container_of, stri
 __all__ = [
     "NO_BODY",
     "BadRecord",
+    "Exact",
     "ExactBody",
-    "ExactLogRecord",
     "Fields",
     "Header",
     "LogRecord",
     "NameValue",
+    "SealedBody",
     "decode_fields",
+    "exact_body",
     "split_exact",
     "split_fast",
     "split_liberal",
@@ -139,15 +143,28 @@ class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
     log_record_body: _AnyExactBody | None = None
 
 
-_exact = msgspec.json.Decoder(ExactLogRecord)
-_exact_list = msgspec.json.Decoder(list[ExactLogRecord])
+class _ExactLogHeader(msgspec.Struct, rename="kebab", gc=False):
+    """The same with its body undecoded, where few bodies will be asked for."""
+
+    log_record_header: ExactHeader
+    log_record_body: msgspec.Raw = NO_BODY
+
+
+_ExactItem: TypeAlias = ExactLogRecord | _ExactLogHeader
+
+_exact = msgspec.json.Decoder(ExactLogRecord).decode
+_exact_list = msgspec.json.Decoder(list[ExactLogRecord]).decode
+_header = msgspec.json.Decoder(ExactHeader).decode
+_header_list = msgspec.json.Decoder(list[_ExactLogHeader]).decode
+_body = msgspec.json.Decoder(_AnyExactBody | None).decode
 _plain = msgspec.json.Decoder(LogRecord)
 _plain_list = msgspec.json.Decoder(list[LogRecord])
 _prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 decode_fields = msgspec.json.Decoder(Fields).decode
 
-_BARE = b'{"log-record-header"'
+_BARE = b'{"log-record-header":'
+_BODY = b',"log-record-body":'
 _LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
 _STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
 _NOTIFICATION = rb'\{\s*"ietf-restconf:notification"\s*:\s*\{\s*"eventTime"\s*:\s*"[^"\\]*"\s*,\s*'
@@ -156,25 +173,98 @@ _OPENING = re.compile(
     % (_NOTIFICATION + _STREAM.removeprefix(rb"\{\s*") + _LOG, _STREAM + _LOG, _LOG)
 )
 _CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
+_UNDECODED = (bytes, msgspec.Raw)
 _BLANKS = b" \t\r\n"
 
 
-def split_exact(
-    frames: Sequence[bytes],
-) -> tuple[list[ExactLogRecord], Sequence[bytes]] | None:
-    """The records of frames that hold a list each, or a bare one each, and of each its frame; None
-    where not all are spelled to the letter. Whether a body is UTF-8 is told when it is opened.
+SealedBody: TypeAlias = ExactBody | bytes | msgspec.Raw | None
+"""A body that is decoded, or to be decoded by `exact_body`."""
+
+
+class Exact(msgspec.Struct, frozen=True):
+    """Log-records spelled to the letter, in columns."""
+
+    headers: Sequence[ExactHeader]
+    bodies: Sequence[SealedBody]
+    frames: Sequence[bytes]
+    """Of each the frame that it came in."""
+
+
+def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> Exact | None:
+    """The records of frames that hold a list each, or a bare one each; None where not all are
+    spelled to the letter. Whether a body is UTF-8 is told when it is opened, and without
+    `with_bodies` all else about it too.
     """
     try:
         if frames[0].startswith(b"["):
-            lists = [_exact_list.decode(frame) for frame in frames]
+            decode: Callable[[bytes], list[_ExactItem]]
+            decode = _exact_list if with_bodies else _header_list  # type: ignore[assignment]
+            lists = list(map(decode, frames))
             of = [one for items, one in zip(lists, frames, strict=True) for _ in items]
-            return [item for items in lists for item in items], of
+            return _exact_of(list(chain.from_iterable(lists)), of)
         if not frames[0].startswith(_BARE):
             return None
-        return [_exact.decode(frame) for frame in frames], frames
+        if not with_bodies:
+            with suppress(ValueError):
+                return _split_headers(frames)
+        return _exact_of(list(map(_exact, frames)), frames)
     except (ValueError, RecursionError):
         return None
+
+
+def _exact_of(items: Sequence[_ExactItem], frames: Sequence[bytes]) -> Exact:
+    return Exact(
+        [item.log_record_header for item in items],
+        [item.log_record_body for item in items],
+        frames,
+    )
+
+
+def _split_headers(frames: Sequence[bytes]) -> Exact:
+    """Of bare log-records the headers only, which is where most of their time goes.
+
+    What is one JSON object from where a header begins to where a body begins is the header. Nearly
+    always all of them are as long as the first.
+    """
+    start = len(_BARE)
+    try:
+        end = frames[0].find(_BODY, start)
+        header_of = itemgetter(slice(start, end))
+        headers = list(map(_header, map(header_of, frames)))
+        return Exact(headers, _Bodies(frames, [end] * len(frames)), frames)
+    except ValueError:
+        ends = [frame.find(_BODY, start) for frame in frames]
+        headers = [_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)]
+        return Exact(headers, _Bodies(frames, ends), frames)
+
+
+class _Bodies(Sequence[bytes]):
+    """What comes after the headers of these frames."""
+
+    def __init__(self, frames: Sequence[bytes], headers_end: Sequence[int]) -> None:
+        self._frames = frames
+        self._ends = headers_end
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        frame, end = self._frames[index], self._ends[index]
+        if end < 0:
+            return bytes(NO_BODY)
+        # What else may come there is no JSON, and is found to be none.
+        return frame[end + len(_BODY) : -1] if frame.startswith(_BODY, end) else frame[end:]
+
+
+def exact_body(body: SealedBody) -> ExactBody | None:
+    """Decoded, if it is not yet. Raises what msgspec raises."""
+    return _body(body) if isinstance(body, _UNDECODED) else body
 
 
 def utf8(text: bytes) -> bytes:

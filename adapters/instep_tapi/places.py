@@ -23,6 +23,8 @@ class _Offset(msgspec.Struct, rename="kebab", gc=False):
 
 
 _place = msgspec.json.Decoder(tuple[_Partition, _Offset])
+_AT_ONCE = 200
+"""In a longer text, Python searches in a way that prepares itself anew for each find."""
 _integers = msgspec.json.Decoder(list[int])
 
 
@@ -36,8 +38,10 @@ def read_places(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] | None:
     first = bytes(places[0])
     partition, offset = _place.decode(first)
     before, _, after = first.rpartition(offset.value.encode())
-    # No JSON value can hold the end of one list and the beginning of the next, but for in a text,
-    # where the quotation marks would be escaped.
-    digits = b"".join(places).replace(after + before, b",")
-    offsets = _integers.decode(b"[%b]" % digits[len(before) : len(digits) - len(after)])
+    offsets: list[int] = []
+    for start in range(0, len(places), _AT_ONCE):
+        # No JSON value can hold the end of one list and the beginning of the next, but for in a
+        # text, where the quotation marks would be escaped.
+        digits = b"".join(places[start : start + _AT_ONCE]).replace(after + before, b",")
+        offsets += _integers.decode(b"[%b]" % digits[len(before) : len(digits) - len(after)])
     return (partition.value, offsets) if len(offsets) == len(places) else None

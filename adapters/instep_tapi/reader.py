@@ -91,6 +91,8 @@ class Reader:
         self._stamp, self._stamp_us = "", 0
         self._partitions = {""}
         self._all_whole = whole
+        # Where of late few bodies were asked for, they are not even parsed beforehand.
+        self._peeked_records = self._asked_records = 0
         # A stream whose frames never have a usual shape is seldom tried for one.
         self._inexact = _Trial()
         self._liberal_only = _Trial()
@@ -127,6 +129,7 @@ class Reader:
 
     def open(self, statements: Sequence[Statement]) -> Opened:
         """Look into the bodies of what `peek` gave. Bad input never raises."""
+        self._asked_records = len(statements)
         odd: list[str] = []
         try:
             records = self._unsealed(statements, odd)
@@ -152,18 +155,20 @@ class Reader:
                 records += [one for one in read if (one.key, one.token) in asked]
         return Opened(records, unreadable, dict(Counter(odd)))
 
-    def _unsealed(self, statements: Iterable[Statement], odd: list[str]) -> list[Record]:
+    def _unsealed(self, statements: Iterable[Statement], odd: list[str]) -> Sequence[Record]:
         with_uuid, whole = self._with_uuid, self._whole
         if isinstance(statements, SealedStretch):
             return statements.opened(odd, with_uuid=with_uuid, whole=whole)
         return [unsealed(one, odd, with_uuid=with_uuid, whole=whole) for one in statements]
 
     def _stretch(self, frames: Sequence[bytes]) -> SealedStretch | None:
-        split = split_exact(frames)
-        if split is None or not split[0]:
+        few = 2 * self._asked_records < self._peeked_records
+        exact = split_exact(frames, with_bodies=not few)
+        if exact is None or not exact.headers:
             return None
+        self._peeked_records = len(exact.headers)
         try:
-            stretch = sealed_stretch(self._stream, *split, self._times_us)
+            stretch = sealed_stretch(self._stream, exact, self._times_us)
             if stretch is not None and stretch.partition not in self._partitions:
                 self._add_partition(stretch.partition)
         except _BAD_INPUT:

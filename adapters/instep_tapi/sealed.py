@@ -8,10 +8,17 @@ from typing import Final, cast
 import msgspec
 
 from instep.records import Kind, Record, Statement
-from instep.stretch import Stretch, in_order
+from instep.stretch import HeaderStretch, RecordStretch, in_order
 from instep_tapi.alarms import states_clear
-from instep_tapi.bodies import open_body, open_exact_body
-from instep_tapi.frames import NO_BODY, BadRecord, ExactBody, ExactLogRecord, Fields
+from instep_tapi.bodies import Buffer, open_body, open_exact_body
+from instep_tapi.frames import (
+    NO_BODY,
+    BadRecord,
+    Exact,
+    Fields,
+    SealedBody,
+    exact_body,
+)
 from instep_tapi.headers import MAX_OFFSET, check_text
 from instep_tapi.names import ANY_CLASS, CLASSES_WITHOUT_CONTAINER, CONDITION_DETECTOR
 from instep_tapi.places import read_places
@@ -38,30 +45,30 @@ EXACT_KINDS: Final = {
 class Sealed(Statement, frozen=True, gc=False):
     """A statement whose body nobody has asked for yet, and the frame that it came in."""
 
-    body: ExactBody | None = None
+    body: SealedBody = None
     frame: bytes = b""
 
 
-class SealedStretch(Stretch):
+class SealedStretch(HeaderStretch[Sealed]):
     """Log-records spelled to the letter, as a stretch; made by `sealed_stretch`."""
 
-    __slots__ = ("_frames", "_items")
+    columns = (*HeaderStretch.columns, "bodies", "frames")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - plain data
         self,
         stream: str,
-        items: Sequence[ExactLogRecord],
-        frames: Sequence[bytes],
         partition: str,
-        keys: list[str],
-        tokens: list[str],
-        offsets: list[int],
-        appended_at_us: list[int],
+        keys: Sequence[str],
+        offsets: Sequence[int],
+        appended_at_us: Sequence[int],
+        kinds: Sequence[Kind],
+        tokens: Sequence[str],
+        bodies: Sequence[SealedBody],
+        frames: Sequence[bytes],
     ) -> None:
-        kinds = [EXACT_KINDS[item.log_record_header.record_type] for item in items]
-        super().__init__(stream, partition, keys, kinds, tokens, offsets, appended_at_us)
-        self._items = items
-        self._frames = frames
+        super().__init__(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+        self.bodies = bodies
+        self.frames = frames
 
     def at(self, index: int) -> Sealed:
         return Sealed(
@@ -72,56 +79,47 @@ class SealedStretch(Stretch):
             self.appended_at_us[index],
             self.partition,
             self.offsets[index],
-            self._items[index].log_record_body,
-            self._frames[index],
+            self.bodies[index],
+            self.frames[index],
         )
 
-    def opened(self, odd: list[str], *, with_uuid: bool, whole: bool) -> list[Record]:
+    def opened(self, odd: list[str], *, with_uuid: bool, whole: bool) -> RecordStretch:
         """All of them, their bodies looked into. Raises what bad input raises."""
-        stream, partition = self.stream, self.partition
-        records = []
-        for item, key, kind, token, offset, at_us in zip(
-            self._items,
+        said = [
+            exact_entity(kind, body, odd)
+            for kind, body in zip(self.kinds, self.bodies, strict=True)
+        ]
+        classes, bodies, envelopes, ends = zip(*said, strict=True)
+        uuids = [""] * len(bodies)
+        if with_uuid:
+            uuids = [uuid_of(body) if body else "" for body in bodies]
+        return RecordStretch(
+            self.stream,
+            self.partition,
             self.keys,
-            self.kinds,
-            self.tokens,
             self.offsets,
             self.appended_at_us,
-            strict=True,
-        ):
-            entity_class, content, envelope, ends = exact_entity(kind, item.log_record_body, odd)
-            uuid = uuid_of(content) if with_uuid and content else ""
-            records.append(
-                Record(
-                    stream,
-                    key,
-                    kind,
-                    token,
-                    at_us,
-                    partition,
-                    offset,
-                    entity_class,
-                    content,
-                    envelope,
-                    ends,
-                    uuid,
-                    whole,
-                )
-            )
-        return records
+            self.kinds,
+            self.tokens,
+            classes,
+            bodies,
+            envelopes,
+            ends,
+            uuids,
+            whole=whole,
+        )
 
 
 def sealed_stretch(
     stream: str,
-    items: Sequence[ExactLogRecord],
-    frames: Sequence[bytes],
+    exact: Exact,
     times_us: Callable[[Sequence[str]], list[int]],
 ) -> SealedStretch | None:
-    """These records of these frames as a stretch, where they are one and need no closer look.
+    """These records as a stretch, where they are one and need no closer look.
 
     Raises what `times_us` raises, and `ValueError` for an offset that is no number.
     """
-    headers = [item.log_record_header for item in items]
+    headers = exact.headers
     place = read_places([header.full_log_record_offset_id for header in headers])
     if place is None:
         return None
@@ -129,18 +127,22 @@ def sealed_stretch(
     appended_at_us = times_us([header.log_append_time_stamp for header in headers])
     if not in_order(offsets, appended_at_us) or offsets[-1] > MAX_OFFSET:
         return None
-    lacking = [
-        item.log_record_header.record_type
-        for item in items
-        if (body := item.log_record_body) is None or body.entity is NO_BODY
-    ]
-    if "RECORD_TYPE_CREATE_UPDATE" in lacking:
-        return None
     keys = [header.entity_key for header in headers]
     tokens = [header.token for header in headers]
     if "\0" in "".join(keys) or "\0" in "".join(tokens):
         return None
-    return SealedStretch(stream, items, frames, partition, keys, tokens, offsets, appended_at_us)
+    kinds = [EXACT_KINDS[header.record_type] for header in headers]
+    return SealedStretch(
+        stream,
+        partition,
+        keys,
+        offsets,
+        appended_at_us,
+        kinds,
+        tokens,
+        exact.bodies,
+        exact.frames,
+    )
 
 
 class _Uuid(msgspec.Struct, gc=False):
@@ -165,21 +167,23 @@ def unsealed(statement: Statement, odd: list[str], *, with_uuid: bool, whole: bo
         statement.partition,
         statement.offset,
         entity_class,
-        content,
-        envelope,
+        bytes(content),
+        bytes(envelope),
         ends,
         uuid_of(content) if with_uuid and content else "",
         whole,
     )
 
 
-def exact_entity(
-    kind: Kind, body: ExactBody | None, odd: list[str]
-) -> tuple[str, bytes, bytes, bool]:
-    """As `entity_of`, of a body spelled to the letter."""
-    if body is None:
-        return "", b"", b"", True
-    entity_class, content, envelope = open_exact_body(body, odd)
+def exact_entity(kind: Kind, body: SealedBody, odd: list[str]) -> tuple[str, Buffer, Buffer, bool]:
+    """As `entity_of`, of a body spelled to the letter. Raises what bad input raises."""
+    stated = exact_body(body)
+    if stated is None or stated.entity is NO_BODY:
+        if kind is Kind.CREATE_UPDATE:
+            raise BadRecord("whether its class may be empty is judged by the liberal way")
+        if stated is None:
+            return "", b"", b"", True
+    entity_class, content, envelope = open_exact_body(stated, odd)
     # Not by a call: of new keys, each record comes by here.
     if not (content.isascii() and envelope.isascii()):
         content.decode()
@@ -206,7 +210,7 @@ def entity_of(
     return entity_class, b"{}", envelope, False
 
 
-def uuid_of(content: bytes) -> str:
+def uuid_of(content: Buffer) -> str:
     """The entity's own uuid, empty where it states none. Raises `BadRecord`."""
     try:
         uuid = _uuid.decode(content).uuid

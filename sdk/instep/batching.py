@@ -13,7 +13,7 @@ from instep.ports import Mode, StreamInfo
 from instep.position import RECENT_RECORDS, Phase, Position
 from instep.records import Batch, Delivery, Opened, Statement, SweepStep
 from instep.settings import AlignmentSettings
-from instep.stretch import Superseded
+from instep.stretch import RecordStretch, Superseded
 from instep.sweep_due import Progress
 
 __all__ = ["adds_up", "advanced", "batch_of", "opened"]
@@ -74,7 +74,10 @@ def opened(
     if latest_only and delivery.whole and not adds_up(stream):
         found = delivery.opened(last_words(records))
     if found is None or found.unreadable:
-        found = delivery.opened([one for one in records if not isinstance(one, Superseded)])
+        kept = records
+        if not isinstance(records, RecordStretch):
+            kept = [one for one in records if not isinstance(one, Superseded)]
+        found = delivery.opened(kept)
     counts = Counter(deviations)
     counts.update(delivery.deviations)
     counts.update(found.deviations)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from instep.records import Delivery, Statement
-from instep.stretch import Folded, Stretch
+from instep.stretch import Folded, HeaderStretch, RecordStretch, Stretch, last_indexes
 
 __all__ = ["fold", "folded", "last_words", "newer"]
 
@@ -46,7 +46,7 @@ def fold(records: Iterable[S]) -> dict[str, S]:
     return folded
 
 
-def last_words(records: Sequence[Statement]) -> list[Statement]:
+def last_words(records: Sequence[Statement]) -> Sequence[Statement]:
     """The statements that `fold` leaves."""
     return records.last_words() if isinstance(records, Stretch) else list(fold(records).values())
 
@@ -59,15 +59,15 @@ def folded(delivery: Delivery) -> Delivery:
     before it may be asked for.
     """
     stretch = delivery.records
-    if not isinstance(stretch, Stretch) or not delivery.whole:
+    if not isinstance(stretch, HeaderStretch) or not delivery.whole:
         return delivery
-    indexes = stretch.last_indexes()
-    found = delivery.opened(list(map(stretch.at, indexes)))
-    if found.unreadable:
+    indexes = last_indexes(stretch.keys)
+    found = delivery.opened(stretch.picked(indexes))
+    if not isinstance(found.records, RecordStretch):
         return delivery
-    kept = dict(zip(indexes, found.records, strict=True))
     return msgspec.structs.replace(
         delivery,
-        records=Folded(stretch, kept),
+        records=Folded(stretch, found.records, indexes),
+        open=None,
         deviations=dict(Counter(delivery.deviations) + Counter(found.deviations)),
     )

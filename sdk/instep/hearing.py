@@ -19,6 +19,9 @@ __all__ = ["Hearing"]
 
 _LATELY_RECORDS = 5_000
 _GIVE_WAY_S = 0.0001
+_STORM_TURNS = 3
+"""Of the loop, in which more arrives: the more there is of a storm at once, the fewer statements of
+it are a last word."""
 
 
 def _give_way() -> None:
@@ -48,6 +51,7 @@ class Hearing:
         self._folds = folds
         self._lately: set[str] = set()
         self._lately_records = 0
+        self._storms = False
         self._feed = feed
         # Asked once: to look whether an object has a protocol costs more than to use it.
         self._prover = feed if isinstance(feed, ProvesLife) else None
@@ -100,7 +104,8 @@ class Hearing:
                 if full:
                     self._listens_since_s = self._arrived_s = self._now()
                 # Whatever else has arrived, a commit that is done makes room for the next first.
-                await asyncio.sleep(0)
+                for _ in range(1 + _STORM_TURNS * self._storms):
+                    await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
             inbox.fail(error)
 
@@ -110,7 +115,8 @@ class Hearing:
         """
         records = delivery.records
         if isinstance(records, Stretch):
-            if self._folds and self._repeats(records.keys):
+            self._storms = self._folds and self._repeats(records.keys)
+            if self._storms:
                 return folded(delivery)
             if not self._inbox.empty:
                 _give_way()

@@ -6,17 +6,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, islice, pairwise
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, islice, repeat
 from operator import le, lt
-from typing import overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from instep.records import Kind, Record, Statement
 
-__all__ = ["Folded", "Joined", "Stretch", "Superseded", "in_order", "joined"]
+__all__ = [
+    "Folded",
+    "HeaderStretch",
+    "Joined",
+    "RecordStretch",
+    "Stretch",
+    "Superseded",
+    "all_whole",
+    "in_order",
+    "joined",
+    "last_indexes",
+]
 
 
-class Stretch(Sequence[Statement]):
+S_co = TypeVar("S_co", bound=Statement, covariant=True)
+
+
+class Stretch(Sequence[S_co]):
     """Statements that follow each other in one partition: offsets grow, append times do not go
     back.
 
@@ -24,112 +39,225 @@ class Stretch(Sequence[Statement]):
     each of them is.
     """
 
-    __slots__ = ("appended_at_us", "keys", "kinds", "offsets", "partition", "stream", "tokens")
-
-    def __init__(
-        self,
-        stream: str,
-        partition: str,
-        keys: Sequence[str],
-        kinds: Sequence[Kind],
-        tokens: Sequence[str],
-        offsets: Sequence[int],
-        appended_at_us: Sequence[int],
-    ) -> None:
-        self.stream = stream
-        self.partition = partition
-        self.keys = keys
-        self.kinds = kinds
-        self.tokens = tokens
-        self.offsets = offsets
-        self.appended_at_us = appended_at_us
+    stream: str
+    partition: str
+    keys: Sequence[str]
 
     @abstractmethod
-    def at(self, index: int) -> Statement:
+    def at(self, index: int) -> S_co:
         """The statement at an index from 0 on."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @overload
-    def __getitem__(self, index: int) -> Statement: ...
+    def __getitem__(self, index: int) -> S_co: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Statement]: ...
-    def __getitem__(self, index: int | slice) -> Statement | list[Statement]:
+    def __getitem__(self, index: slice) -> list[S_co]: ...
+    def __getitem__(self, index: int | slice) -> S_co | list[S_co]:
         which = range(len(self))[index]
         return self.at(which) if isinstance(which, int) else list(map(self.at, which))
 
-    def __iter__(self) -> Iterator[Statement]:
+    def __iter__(self) -> Iterator[S_co]:
         return map(self.at, range(len(self)))
 
-    def last_indexes(self) -> list[int]:
-        """Where the statement is that counts for each key (rule 3): the last, as nothing goes
-        backwards.
-        """
-        return list(dict(zip(self.keys, range(len(self)), strict=True)).values())
+    def last_words(self) -> Sequence[S_co]:
+        """The statement that counts for each key (rule 3): the last, as nothing goes backwards."""
+        return list(map(self.at, last_indexes(self.keys)))
 
-    def last_words(self) -> list[Statement]:
+
+class HeaderStretch(Stretch[S_co]):
+    """A stretch of which the headers are at hand."""
+
+    columns: ClassVar[tuple[str, ...]] = ("keys", "offsets", "appended_at_us", "kinds", "tokens")
+    """What it has one of a statement, in the order in which they are given."""
+
+    def __init__(
+        self,
+        stream: str,
+        partition: str,
+        keys: Sequence[str],
+        offsets: Sequence[int],
+        appended_at_us: Sequence[int],
+        kinds: Sequence[Kind],
+        tokens: Sequence[str],
+    ) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.keys = keys
+        self.offsets = offsets
+        self.appended_at_us = appended_at_us
+        self.kinds = kinds
+        self.tokens = tokens
+
+    def picked(self, indexes: Sequence[int]) -> Self:
+        """Those of them, in this order."""
+        columns = [getattr(self, name) for name in self.columns]
+        return self._made([[column[index] for index in indexes] for column in columns])
+
+    def followed_by(self, others: Sequence[Self]) -> Self:
+        """This and the stretches after it, as one."""
+        parts = (self, *others)
+        return self._made(
+            [[one for part in parts for one in getattr(part, name)] for name in self.columns]
+        )
+
+    def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
+        return type(self)(self.stream, self.partition, *columns)
+
+
+class RecordStretch(HeaderStretch[Record]):
+    """A stretch of records: a store writes its columns, and builds no record at all.
+
+    Bodies and envelopes may be `bytearray`, which database drivers take as they are.
+    """
+
+    columns = (*HeaderStretch.columns, "classes", "bodies", "envelopes", "ends", "uuids")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - plain data
+        self,
+        stream: str,
+        partition: str,
+        keys: Sequence[str],
+        offsets: Sequence[int],
+        appended_at_us: Sequence[int],
+        kinds: Sequence[Kind],
+        tokens: Sequence[str],
+        classes: Sequence[str],
+        bodies: Sequence[bytes | bytearray],
+        envelopes: Sequence[bytes | bytearray],
+        ends: Sequence[bool],
+        uuids: Sequence[str],
+        *,
+        whole: bool,
+    ) -> None:
+        super().__init__(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+        self.classes = classes
+        self.bodies = bodies
+        self.envelopes = envelopes
+        self.ends = ends
+        self.uuids = uuids
+        self.whole = whole
+
+    def at(self, index: int) -> Record:
+        return next(iter(self.picked((index,))))
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(
+            Record,
+            repeat(self.stream),
+            self.keys,
+            self.kinds,
+            self.tokens,
+            self.appended_at_us,
+            repeat(self.partition),
+            self.offsets,
+            self.classes,
+            map(bytes, self.bodies),
+            map(bytes, self.envelopes),
+            self.ends,
+            self.uuids,
+            repeat(self.whole),
+        )
+
+    def last_words(self) -> RecordStretch:
         """The statement that counts for each key."""
-        return list(map(self.at, self.last_indexes()))
+        if len(set(self.keys)) == len(self.keys):
+            return self
+        return self.picked(last_indexes(self.keys))
+
+    def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
+        return type(self)(self.stream, self.partition, *columns, whole=self.whole)
 
 
 class Superseded(Statement, frozen=True, gc=False):
     """A statement whose body was let go: a later one of its stretch stands for it."""
 
 
-class Folded(Stretch):
-    """A stretch of which only the records that count were kept, by their index."""
+class Folded(Stretch[Statement]):
+    """A stretch of which only the records that count were kept.
 
-    __slots__ = ("_kept",)
+    Args:
+        whole: All of it; its headers are kept, not its bodies.
+        kept: Its last words …
+        indexes: … and the place of each.
+    """
 
-    def __init__(self, whole: Stretch, kept: Mapping[int, Record]) -> None:
-        super().__init__(
-            whole.stream,
-            whole.partition,
-            whole.keys,
-            whole.kinds,
-            whole.tokens,
-            whole.offsets,
-            whole.appended_at_us,
-        )
+    def __init__(
+        self, whole: HeaderStretch[Statement], kept: RecordStretch, indexes: Sequence[int]
+    ) -> None:
+        self.stream = whole.stream
+        self.partition = whole.partition
+        self.keys = whole.keys
+        self._offsets = whole.offsets
+        self._appended_at_us = whole.appended_at_us
+        self._kinds = whole.kinds
+        self._tokens = whole.tokens
         self._kept = kept
+        self._indexes = indexes
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {index: place for place, index in enumerate(self._indexes)}
 
     def at(self, index: int) -> Statement:
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
+        place = self._places.get(index)
+        if place is not None:
+            return self._kept.at(place)
         return Superseded(
             self.stream,
             self.keys[index],
-            self.kinds[index],
-            self.tokens[index],
-            self.appended_at_us[index],
+            self._kinds[index],
+            self._tokens[index],
+            self._appended_at_us[index],
             self.partition,
-            self.offsets[index],
+            self._offsets[index],
         )
 
+    def last_words(self) -> RecordStretch:
+        """The statement that counts for each key."""
+        return self._kept
 
-class Joined(Stretch):
+
+class Joined(Stretch[Statement]):
     """Stretches that follow each other, as one."""
 
-    __slots__ = ("_begins", "_parts")
-
-    def __init__(self, parts: Sequence[Stretch]) -> None:
-        super().__init__(
-            parts[0].stream,
-            parts[0].partition,
-            [key for part in parts for key in part.keys],
-            [kind for part in parts for kind in part.kinds],
-            [token for part in parts for token in part.tokens],
-            [offset for part in parts for offset in part.offsets],
-            [time_us for part in parts for time_us in part.appended_at_us],
-        )
+    def __init__(self, parts: Sequence[Stretch[Statement]]) -> None:
+        self.stream = parts[0].stream
+        self.partition = parts[0].partition
         self._parts = parts
         self._begins = [0, *accumulate(map(len, parts))]
+
+    @cached_property
+    def keys(self) -> list[str]:  # type: ignore[override]  # made when it is asked for
+        return [key for part in self._parts for key in part.keys]
+
+    def __len__(self) -> int:
+        return self._begins[-1]
 
     def at(self, index: int) -> Statement:
         part = bisect_right(self._begins, index) - 1
         return self._parts[part].at(index - self._begins[part])
+
+    def last_words(self) -> Sequence[Statement]:
+        """The statement that counts for each key."""
+        words = [part.last_words() for part in self._parts]
+        opened = [one for one in words if isinstance(one, RecordStretch)]
+        if len(opened) == len(words):
+            return opened[0].followed_by(opened[1:]).last_words()
+        return list({one.key: one for part in words for one in part}.values())
+
+
+def last_indexes(keys: Sequence[str]) -> list[int]:
+    """Where each key is found last."""
+    return list(dict(zip(keys, range(len(keys)), strict=True)).values())
+
+
+def all_whole(records: Sequence[Record]) -> bool:
+    """Whether none of them is a change that is merged into what is stored."""
+    if isinstance(records, RecordStretch):
+        return records.whole
+    return all(record.whole for record in records)
 
 
 def in_order(offsets: Sequence[int], appended_at_us: Sequence[int]) -> bool:
@@ -144,11 +272,18 @@ def in_order(offsets: Sequence[int], appended_at_us: Sequence[int]) -> bool:
 def joined(parts: Sequence[Sequence[Statement]]) -> Sequence[Statement]:
     """These one after the other: as a stretch, where they are one."""
     stretches = [part for part in parts if isinstance(part, Stretch)]
-    if len(stretches) == len(parts) and all(
-        one.partition == other.partition
-        and one.offsets[-1] < other.offsets[0]
-        and one.appended_at_us[-1] <= other.appended_at_us[0]
-        for one, other in pairwise(stretches)
-    ):
-        return Joined(stretches)
-    return [statement for part in parts for statement in part]
+    if len(stretches) < len(parts) or not all(map(_follows, stretches[1:], stretches)):
+        return [statement for part in parts for statement in part]
+    opened = [one for one in stretches if isinstance(one, RecordStretch)]
+    if len(opened) == len(stretches) and len({one.whole for one in opened}) == 1:
+        return opened[0].followed_by(opened[1:])
+    return Joined(stretches)
+
+
+def _follows(stretch: Stretch[Statement], before: Stretch[Statement]) -> bool:
+    first, last = stretch[0], before[-1]
+    return (
+        first.partition == last.partition
+        and last.offset < first.offset
+        and last.appended_at_us <= first.appended_at_us
+    )

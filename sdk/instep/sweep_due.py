@@ -148,21 +148,16 @@ class Progress:
         """Whether these are of one partition and nothing in them goes backwards or repeats: the
         usual case under load, told without a look at one record after another.
         """
-        if isinstance(records, Stretch):
-            partition, places, times_us = (
-                records.partition,
-                records.offsets,
-                records.appended_at_us,
-            )
-        else:
-            partition = records[0].partition
+        first = records[0]
+        partition = first.partition
+        if not isinstance(records, Stretch):
             places = [record.offset for record in records]
             times_us = [record.appended_at_us for record in records]
             if not in_order(places, times_us) or {one.partition for one in records} != {partition}:
                 return False
-        return places[0] > offsets.get(partition, -1) and times_us[0] >= self.appended_us.get(
-            partition, 0
-        )
+        return first.offset > offsets.get(
+            partition, -1
+        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
 
     def _followed(self, heard: set[str], now_us: int) -> None:
         """Records of these partitions came."""

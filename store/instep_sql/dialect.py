@@ -18,14 +18,17 @@ __all__ = ["ChangeRow", "Dialect", "EndRow", "EntityRow", "Mark", "UnstorableErr
 Mark = tuple[int, int, int]
 """stream_no, lineage, attempt: the same for all that one commit writes."""
 
-EntityRow = tuple[str, str, str, str, int, int, str, bytes, bytes]
+EntityRow = tuple[str, str, str, str, int, int, str, bytes | bytearray, bytes | bytearray]
 """key, class, token, partition, offset, appended_at_us, uuid, envelope, body."""
 
 EndRow = tuple[int, str, int, int, str, int, int]
 """stream_no, key, lineage, offset, partition, offset again, appended_at_us."""
 
-ChangeRow = tuple[int, str, str, str, int | None, str, int, int, bytes, bytes | None]
-"""stream_no, key, class, change, kind, token, appended_at_us, committed_at_us, body, previous."""
+ChangeRow = (
+    tuple[str, str, str, int, str, int]
+    | tuple[str, str, str, int, str, int, bytes | bytearray, bytes | bytearray | None]
+)
+"""key, class, change, kind, token, appended_at_us; with bodies also body, previous."""
 
 
 class UnstorableError(SinkError):
@@ -103,8 +106,10 @@ class Dialect(Protocol):
         """Remove entities unless a newer record is stored (rules 3 and 4); how many were."""
         ...
 
-    def add_changes(self, connection: Connection, rows: Sequence[ChangeRow]) -> None:
-        """Append to the journal, in order."""
+    def add_changes(
+        self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
+    ) -> None:
+        """Append to the journal, in order; with bodies, if the rows have them."""
         ...
 
     def many(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:

@@ -4,20 +4,21 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Connection, text
 
 from instep.fold import newer
 from instep.reading import ChangeKind
-from instep.records import Record
+from instep.records import Kind, Record, Statement
+from instep.stretch import RecordStretch
 from instep_sql.dialect import ChangeRow, Dialect
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.stored import stored_records
 
-__all__ = ["Told", "tell", "tell_recomposed", "tell_swept", "trim"]
+__all__ = ["tell", "tell_recomposed", "tell_swept", "trim"]
 
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
@@ -28,16 +29,6 @@ _OVER_COUNT: Final = "cursor <= (SELECT max(cursor) FROM instep_change) - :keep"
 _OVER_AGE: Final = """
     cursor < (SELECT min(cursor) FROM instep_change) + :limit AND committed_at_us < :before_us
 """
-
-
-class Told(msgspec.Struct):
-    """What is known of a key while a batch is told: the last record that counted, and whether it
-    lives.
-    """
-
-    record: Record
-    lineage: int
-    alive: bool
 
 
 def tell(
@@ -57,53 +48,96 @@ def tell(
     before (CHANGE_ONLY): an older record is no change, neither is the end of what is not there, nor
     a statement of the same body.
     """
-    known = {
-        row.record.key: Told(row.record, row.lineage, alive=True)
-        for row in stored_records(connection, dialect, no, {record.key for record in records})
+    stretch = records if isinstance(records, RecordStretch) else None
+    keys = stretch.keys if stretch else [record.key for record in records]
+    stored = stored_records(connection, dialect, no, set(keys))
+    living: dict[str, _Living | None] = {
+        one.record.key: (one.record.body, one.record.entity_class) for one in stored
     }
+    comparable = {one.record.key: one.record for one in stored if one.lineage == lineage}
+    facts: Iterable[_Fact]
+    if decided:
+        facts = map(_fact, records)
+    elif stretch:
+        facts = _counting_in_order(stretch, comparable)
+    else:
+        facts = _counting(records, comparable)
+    dialect.add_changes(connection, no, now_us, _rows(facts, living, mode))
+
+
+def _rows(
+    facts: Iterable[_Fact], living: dict[str, _Living | None], mode: Journal
+) -> list[ChangeRow]:
     rows: list[ChangeRow] = []
-    for record in records:
-        told = known.get(record.key)
-        if (
-            not decided
-            and told is not None
-            and told.lineage == lineage
-            and newer(told.record, record)
-        ):
-            continue
-        before = told.record if told is not None and told.alive else None
-        known[record.key] = Told(record, lineage, alive=not record.ends)
-        change = _change(before, record)
-        if change is None:
-            continue
-        previous = before.body if before is not None and mode is Journal.PREVIOUS else None
-        entity_class = record.entity_class
-        if before is not None and (record.ends or not entity_class):
+    for key, kind, token, appended_at_us, stated_class, body, ends in facts:
+        before = living.get(key)
+        living[key] = None if ends else (body, stated_class)
+        if before is None:
+            if ends:
+                continue
+            change, entity_class = ChangeKind.CREATED, stated_class
+        else:
+            if not ends and before[0] == body:
+                continue
+            change = ChangeKind.DELETED if ends else ChangeKind.UPDATED
             # An end may name no class, or ANY_CLASS.
-            entity_class = before.entity_class
-        rows.append(
-            (
-                no,
-                record.key,
-                entity_class,
-                change.value,
-                record.kind.value,
-                record.token,
-                record.appended_at_us,
-                now_us,
-                b"" if mode is Journal.CHANGES else record.body,
-                previous,
-            )
-        )
-    dialect.add_changes(connection, rows)
+            entity_class = before[1] if ends or not stated_class else stated_class
+        row = (key, entity_class, change.value, kind.value, token, appended_at_us)
+        if mode is Journal.CHANGES:
+            rows.append(row)
+        else:
+            previous = before[0] if before is not None and mode is Journal.PREVIOUS else None
+            rows.append((*row, body, previous))
+    return rows
 
 
-def _change(before: Record | None, record: Record) -> ChangeKind | None:
-    if record.ends:
-        return None if before is None else ChangeKind.DELETED
-    if before is None:
-        return ChangeKind.CREATED
-    return None if before.body == record.body else ChangeKind.UPDATED
+_Living = tuple[bytes | bytearray, str]
+"""Body and class of an entity."""
+_Fact = tuple[str, Kind, str, int, str, bytes | bytearray, bool]
+"""Key, kind, token, appended_at_us, class, body and whether it ends the entity."""
+_fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "body", "ends")
+
+
+def _counting(records: Sequence[Record], last: dict[str, Record]) -> Iterator[_Fact]:
+    """Those that count by rule 3, of which the last so far are known."""
+    for record in records:
+        before = last.get(record.key)
+        if before is None or not newer(before, record):
+            last[record.key] = record
+            yield _fact(record)
+
+
+def _counting_in_order(records: RecordStretch, stored: dict[str, Record]) -> Iterator[_Fact]:
+    """The same of a stretch: nothing in it is older than what came before in it."""
+    facts = zip(
+        records.keys,
+        records.kinds,
+        records.tokens,
+        records.appended_at_us,
+        records.classes,
+        records.bodies,
+        records.ends,
+        strict=True,
+    )
+    if not stored:
+        return facts
+    return _newer_than(stored, facts, records)
+
+
+def _newer_than(
+    stored: dict[str, Record], facts: Iterable[_Fact], records: RecordStretch
+) -> Iterator[_Fact]:
+    stream, partition = records.stream, records.partition
+    for fact, offset in zip(facts, records.offsets, strict=True):
+        key, kind, token, appended_at_us, *_ = fact
+        before = stored.get(key)
+        if before is not None:
+            if newer(
+                before, Statement(stream, key, kind, token, appended_at_us, partition, offset)
+            ):
+                continue
+            del stored[key]
+        yield fact
 
 
 def tell_swept(

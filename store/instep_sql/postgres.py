@@ -7,7 +7,8 @@ synchronous driver in the worker thread does it within a tenth of the fastest as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import psycopg
@@ -37,13 +38,13 @@ _ENTITY: Final = {
 }
 _CHANGE: Final = {
     "stream_no": "int4",
+    "committed_at_us": "int8",
     "key": "text",
     "class": "text",
     "change": "text",
     "kind": "int2",
     "token": "text",
     "appended_at_us": "int8",
-    "committed_at_us": "int8",
     "body": "bytea",
     "previous": "bytea",
 }
@@ -74,14 +75,16 @@ CREATE TEMPORARY TABLE IF NOT EXISTS instep_incoming (
   {", ".join(f"{name} {kind}" for name, kind in _ENTITY.items())}
 ) ON COMMIT DELETE ROWS
 """
-_COPY_INCOMING: Final = f"COPY instep_incoming ({_columns(_ENTITY)}) FROM STDIN (FORMAT BINARY)"
+_COPY_INCOMING: Final = "COPY instep_incoming ({}) FROM STDIN (FORMAT BINARY)"
+# Nearly always the same in all rows of a batch, and then said once.
+_SHARED: Final = frozenset({"class", "partition", "uuid"})
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
 
 # Rule 3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
 # offsets compare where both are known in one partition; append times else.
 _MERGE: Final = f"""
 INSERT INTO instep_entity AS stored ({_MARK}, {_columns(_ENTITY)}, proven)
-SELECT {{mark}}, {_columns(_ENTITY)}, 1 FROM {{incoming}}
+SELECT {{mark}}, {{values}}, 1 FROM {{incoming}}
 ON CONFLICT (stream_no, key) DO UPDATE SET
   lineage = excluded.lineage, attempt = excluded.attempt,
   {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[1:])}, proven = 1
@@ -172,19 +175,33 @@ class Postgres:
     def upsert_entities(self, connection: Connection, mark: Mark, rows: Sequence[EntityRow]) -> int:
         numbers = "{:d}, {:d}, {:d}".format(*mark)
         if len(rows) < _COPY_FROM_RECORDS:
-            merge = _MERGE.format(mark=numbers, incoming=_ENTITY_ARRAYS)
+            merge = _MERGE.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
             return _run_arrays(connection, merge, rows)
+        names = list(_ENTITY)
+        shared = {
+            name
+            for at, name in enumerate(names)
+            if name in _SHARED and len({row[at] for row in rows}) == 1
+        }
+        own = {name: kind for name, kind in _ENTITY.items() if name not in shared}
+        own_values = itemgetter(*[names.index(name) for name in own])
         cursor = _cursor(connection)
-        _copy(cursor, _COPY_INCOMING, _ENTITY, rows)
-        merge = _MERGE.format(mark=numbers, incoming="instep_incoming")
-        return cursor.execute(merge).rowcount
+        _copy(cursor, _COPY_INCOMING.format(_columns(own)), own, map(own_values, rows))
+        values = ", ".join("%s::text" if name in shared else name for name in names)
+        merge = _MERGE.format(mark=numbers, values=values, incoming="instep_incoming")
+        said_once = [rows[0][at] for at, name in enumerate(names) if name in shared]
+        return cursor.execute(merge.encode(), said_once).rowcount
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return _run_arrays(connection, _REMOVE, rows)
 
-    def add_changes(self, connection: Connection, rows: Sequence[ChangeRow]) -> None:
+    def add_changes(
+        self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
+    ) -> None:
         if rows:
-            _copy(_cursor(connection), _COPY_CHANGES, _CHANGE, rows)
+            bodies = (b"", None) if len(rows[0]) + 2 < len(_CHANGE) else ()
+            said = ((no, now_us, *row, *bodies) for row in rows)
+            _copy(_cursor(connection), _COPY_CHANGES, _CHANGE, said)
 
     def many(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         if not rows:
@@ -213,7 +230,7 @@ def _run_arrays(connection: Connection, statement: str, rows: Sequence[tuple[Any
 
 
 def _copy(
-    cursor: psycopg.Cursor[Any], statement: str, of: dict[str, str], rows: Sequence[Any]
+    cursor: psycopg.Cursor[Any], statement: str, of: dict[str, str], rows: Iterable[Any]
 ) -> None:
     with cursor.copy(statement.encode()) as copy:
         copy.set_types(list(of.values()))

@@ -51,17 +51,20 @@ WHERE instep_entity.lineage <> excluded.lineage OR CASE
 """
 # The driver gives up the interpreter's lock once a statement. With a row each, the thread waits for
 # it at every row while the loop is reading; with many rows the two run side by side.
-_ROWS_A_STATEMENT: Final = 3_000
+_ROWS_A_STATEMENT: Final = (3_000, 300, 30, 3, 1)
+"""Of few sizes, since a statement is parsed once; 10 columns of the largest are bound at most."""
 _END: Final = """
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ? AND (lineage <> ? OR CASE
   WHEN "offset" >= 0 AND ? >= 0 AND partition = ? THEN "offset" <= ?
   ELSE appended_at_us <= ? END)
 """
 _CHANGE: Final = """
-INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
-                           committed_at_us, body, previous)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+INSERT INTO instep_change (stream_no, committed_at_us, key, class, change, kind, token,
+                           appended_at_us, body, previous)
+VALUES """
+# The time of the commit is the first parameter, for all rows.
+_CHANGE_COLUMNS: Final = 8
+_CHANGE_ROW: Final = "({:d}, ?1, ?, ?, ?, ?, ?, ?, {})"
 
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_BUSY: (
@@ -195,21 +198,18 @@ class Sqlite:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 
     def upsert_entities(self, connection: Connection, mark: Mark, rows: Sequence[EntityRow]) -> int:
-        single = len(rows) % _ROWS_A_STATEMENT
-        whole = len(rows) - single
-        written = 0
-        if whole:
-            upsert = _upsert(mark, _ROWS_A_STATEMENT)
-            for first in range(0, whole, _ROWS_A_STATEMENT):
-                values = tuple(chain.from_iterable(rows[first : first + _ROWS_A_STATEMENT]))
-                written += connection.exec_driver_sql(upsert, values).rowcount
-        return written + self.many(connection, _upsert(mark, 1), rows[whole:])
+        # A number in the text costs less than one that is bound in each row.
+        return _insert(connection, _INSERT, _ROW.format(*mark), rows, _UNLESS_NEWER)
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return self.many(connection, _END, rows)
 
-    def add_changes(self, connection: Connection, rows: Sequence[ChangeRow]) -> None:
-        self.many(connection, _CHANGE, rows)
+    def add_changes(
+        self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
+    ) -> None:
+        if rows:
+            bodies = "x'', NULL" if len(rows[0]) < _CHANGE_COLUMNS else "?, ?"
+            _insert(connection, _CHANGE, _CHANGE_ROW.format(no, bodies), rows, first=(now_us,))
 
     def many(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         if not rows:
@@ -217,10 +217,28 @@ class Sqlite:
         return connection.exec_driver_sql(statement, list(rows)).rowcount
 
 
-@lru_cache(maxsize=16)
-def _upsert(mark: Mark, rows: int) -> str:
-    # A number in the text costs less than one that is bound in each row.
-    return _INSERT + ", ".join([_ROW.format(*mark)] * rows) + _UNLESS_NEWER
+def _insert(
+    connection: Connection,
+    into: str,
+    row: str,
+    rows: Sequence[tuple[Any, ...]],
+    then: str = "",
+    first: tuple[Any, ...] = (),
+) -> int:
+    """`first`: parameters before those of the rows."""
+    written = done = 0
+    for size in _ROWS_A_STATEMENT:
+        while done + size <= len(rows):
+            values = (*first, *chain.from_iterable(rows[done : done + size]))
+            statement = _statement(into, row, size, then)
+            written += connection.exec_driver_sql(statement, values).rowcount
+            done += size
+    return written
+
+
+@lru_cache(maxsize=64)
+def _statement(into: str, row: str, rows: int, then: str) -> str:
+    return into + ", ".join([row] * rows) + then
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection
 
-from instep.fold import fold
 from instep.position import Position
 from instep.records import Batch, CommitResult, Record
+from instep.stretch import all_whole
 from instep_sql import journal, parts, quarantine, streams, uuids
 from instep_sql.dialect import Dialect
+from instep_sql.entity_rows import entity_rows
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.streams import StreamRow
 from instep_sql.sweep import sweep
@@ -106,7 +107,7 @@ def write_records(
         joined = uuids.join(connection, dialect, stream, position, records)
         records, unresolved = joined.records, joined.unresolved_keys
         shown = {record.key for record in records if not record.token and not record.ends}
-    if stream.by_change or not all(record.whole for record in records):
+    if stream.by_change or not all_whole(records):
         composed = parts.compose(connection, dialect, stream.no, position, records)
         stream.by_change = True
         records = composed.records
@@ -131,36 +132,10 @@ def write_records(
             decided=stream.by_change,
             now_us=now_us,
         )
-    last = {record.key: record for record in records} if stream.by_change else fold(records)
-    folded = last.values()
     no, lineage, attempt = stream.no, position.lineage, position.attempt
-    deleted = dialect.end_entities(
-        connection,
-        [
-            (no, r.key, lineage, r.offset, r.partition, r.offset, r.appended_at_us)
-            for r in folded
-            if r.ends
-        ],
-    )
-    written = dialect.upsert_entities(
-        connection,
-        (no, lineage, attempt),
-        [
-            (
-                r.key,
-                r.entity_class,
-                r.token,
-                r.partition,
-                r.offset,
-                r.appended_at_us,
-                r.uuid,
-                r.envelope,
-                r.body,
-            )
-            for r in folded
-            if not r.ends
-        ],
-    )
+    upserts, ends = entity_rows(records, no, lineage, decided=stream.by_change)
+    deleted = dialect.end_entities(connection, ends)
+    written = dialect.upsert_entities(connection, (no, lineage, attempt), upserts)
     if shown:
         uuids.prove(connection, dialect, no, attempt, shown)
     return Written(written, deleted, unresolved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,28 +13,47 @@ from msgspec.structs import replace
 
 from instep.fold import fold, folded, last_words
 from instep.records import Delivery, Kind, Opened, Record, Statement, Unreadable
-from instep.stretch import Joined, Stretch, Superseded, in_order, joined
+from instep.stretch import (
+    HeaderStretch,
+    Joined,
+    RecordStretch,
+    Superseded,
+    all_whole,
+    in_order,
+    joined,
+)
 
 
-class _Kept(Stretch):
+class _Kept(HeaderStretch[Statement]):
     """A stretch of statements that exist already; counts how often one is asked for."""
 
     def __init__(self, statements: list[Statement]) -> None:
-        super().__init__(
-            statements[0].stream,
-            statements[0].partition,
-            [one.key for one in statements],
-            [one.kind for one in statements],
-            [one.token for one in statements],
-            [one.offset for one in statements],
-            [one.appended_at_us for one in statements],
-        )
+        super().__init__("s", statements[0].partition, *_headers(statements))
         self.statements = statements
         self.built = 0
 
     def at(self, index: int) -> Statement:
         self.built += 1
         return self.statements[index]
+
+    def picked(self, indexes: Sequence[int]) -> _Kept:
+        return _Kept([self.statements[index] for index in indexes])
+
+
+def _headers(statements: Sequence[Statement]) -> list[list[Any]]:
+    names = ("key", "offset", "appended_at_us", "kind", "token")
+    return [[getattr(one, name) for one in statements] for name in names]
+
+
+def _records(keys: Sequence[str], first: int = 0) -> RecordStretch:
+    said = [_said(key, first + offset) for offset, key in enumerate(keys)]
+    bodies = [bytearray(b"{%d}" % one.offset) for one in said]
+    envelopes = [bytearray(b"[%d]" % one.offset) for one in said]
+    ends = [one.offset % 3 == 0 for one in said]
+    uuids = [f"u{one.offset}" for one in said]
+    classes = [f"C{one.offset}" for one in said]
+    columns: list[Any] = [*_headers(said), classes, bodies, envelopes, ends, uuids]
+    return RecordStretch("s", "0", *columns, whole=True)
 
 
 def _said(key: str, offset: int, at_us: int = 0, partition: str = "0") -> Statement:
@@ -108,13 +128,13 @@ def test_offsets_grow_and_times_do_not_go_back(
 
 def _read(statements: Sequence[Statement]) -> Opened:
     """What is said of `bad` cannot be read."""
-    read = [
-        Record(s.stream, s.key, s.kind, s.token, s.appended_at_us, s.partition, s.offset)
-        for s in statements
-        if s.key != "bad"
-    ]
-    bad = [Unreadable("s", b"?", "it is bad")] * (len(statements) - len(read))
-    return Opened(read, bad, {"odd": len(read)})
+    if any(one.key == "bad" for one in statements):
+        return Opened([], [Unreadable("s", b"?", "it is bad")] * len(statements))
+    nothing, alive = [b""] * len(statements), [False] * len(statements)
+    texts = [""] * len(statements)
+    columns: list[Any] = [*_headers(statements), texts, nothing, nothing, alive, texts]
+    records = RecordStretch("s", "0", *columns, whole=True)
+    return Opened(records, (), {"odd": len(statements)})
 
 
 @given(keys=_KEYS)
@@ -139,3 +159,58 @@ def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
     assert folded(delivery) is delivery
     for other in (Delivery(list(delivery.records), open=_read), replace(delivery, whole=False)):
         assert folded(other) is other
+
+
+@given(keys=_KEYS)
+def test_records_in_columns_are_the_records(keys: list[str]) -> None:
+    stretch = _records(keys)
+    records = list(stretch)
+    assert [one.key for one in records] == keys
+    assert records == [stretch[index] for index in range(len(keys))]
+    for offset, one in enumerate(records):
+        assert (one.body, one.envelope) == (b"{%d}" % offset, b"[%d]" % offset)
+        assert (one.ends, one.uuid, one.entity_class) == (
+            offset % 3 == 0,
+            f"u{offset}",
+            f"C{offset}",
+        )
+        assert isinstance(one.body, bytes)
+    assert list(stretch.last_words()) == list(fold(records).values())
+    assert list(stretch.picked([len(keys) - 1, 0])) == [records[-1], records[0]]
+
+
+@given(keys=_KEYS, more=_KEYS)
+def test_records_that_follow_each_other_are_joined_column_by_column(
+    keys: list[str], more: list[str]
+) -> None:
+    one, other = _records(keys), _records(more, len(keys))
+    whole = joined([one, other])
+    assert isinstance(whole, RecordStretch)
+    assert list(whole) == [*one, *other]
+    other.whole = False
+    apart = joined([one, other])
+    assert isinstance(apart, Joined)
+    assert list(apart) == list(whole)[: len(keys)] + list(other)
+
+
+def test_a_change_among_them_is_told() -> None:
+    stretch = _records("ab")
+    assert all_whole(stretch)
+    assert all_whole(list(stretch))
+    stretch.whole = False
+    assert not all_whole(stretch)
+    assert not all_whole(list(stretch))
+
+
+@given(keys=_KEYS, more=_KEYS)
+def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more: list[str]) -> None:
+    statements = [_said(key, offset, offset) for offset, key in enumerate([*keys, *more])]
+    parts = [_Kept(statements[: len(keys)]), _Kept(statements[len(keys) :])]
+    whole = joined([folded(Delivery(part, open=_read)).records for part in parts])
+    assert isinstance(whole, Joined)
+    assert not any(part.built for part in parts)
+    expected = list(fold(statements).values())
+    assert [(one.key, one.offset) for one in last_words(whole)] == [
+        (one.key, one.offset) for one in expected
+    ]
+    assert [one.offset for one in whole] == [one.offset for one in statements]

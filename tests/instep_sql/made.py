@@ -10,6 +10,7 @@ from instep.ports import Mode, StreamInfo
 from instep.position import Position
 from instep.reading import Change, StoredEntity
 from instep.records import Batch, CommitResult, Kind, Record
+from instep.stretch import RecordStretch
 from instep_sql import SqlStore
 
 STREAM = "s1"
@@ -38,6 +39,24 @@ def shown(uuid: str, opened_at: int, body: bytes = b'{"of":"get"}', **changes: A
     """A row of a baseline."""
     given = {"entity_class": "NODE", **changes}
     return Record(STREAM, uuid, Kind.CREATE_UPDATE, "", opened_at, body=body, uuid=uuid, **given)
+
+
+def stretch(said: list[tuple[str, bool]]) -> RecordStretch:
+    """Records in columns, one a key and whether it ends, at the offsets from 0 on."""
+    numbers = range(len(said))
+    columns: list[Any] = [
+        [key for key, _ in said],
+        list(numbers),
+        list(numbers),
+        [Kind.CREATE_UPDATE] * len(said),
+        [f"t{n}" for n in numbers],
+        ["NODE"] * len(said),
+        [bytearray(b"{%d}" % n) for n in numbers],
+        [bytearray(b"[%d]" % n) for n in numbers],
+        [ends for _, ends in said],
+        [f"u{n}" for n in numbers],
+    ]
+    return RecordStretch(STREAM, "0", *columns, whole=True)
 
 
 class Stage:

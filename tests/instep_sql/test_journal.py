@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from instep.errors import JournalOffError, SinkError
 from instep.reading import Change, ChangeKind
 from instep.records import Kind, SweepStep
 from instep_sql import SqlStore
-from tests.instep_sql.made import Stage, Stages, ended, info, said
+from instep_sql.journal import _counting, _counting_in_order
+from tests.instep_sql.made import Stage, Stages, ended, info, said, stretch
 
 pytestmark = pytest.mark.asyncio
 
@@ -183,3 +186,33 @@ async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time(stag
         at.lineage = at.attempt = 2
         await at.commit(said("a", 5))
         assert await at.told() == [("a", "created"), ("a", "updated")]
+
+
+@given(
+    stored=st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
+    said=st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=12),
+)
+async def test_of_columns_the_same_counts_as_of_their_records(
+    stored: dict[str, int], said: list[tuple[str, bool]]
+) -> None:
+    columns = stretch(said)
+    known = {key: replace(columns[0], key=key, offset=at) for key, at in stored.items()}
+    in_order = list(_counting_in_order(columns, dict(known)))
+    assert in_order == list(_counting(list(columns), dict(known)))
+
+
+async def test_a_batch_in_columns_is_told(stage: Stages) -> None:
+    async with stage(journal="previous") as at:
+        await at.commit(said("b", 0, b"{}"))
+        batch = at.batch().replace(records=stretch([("a", False), ("b", False), ("a", True)]))
+        await at.store.commit(batch)
+        assert await at.told() == [
+            ("b", "created"),
+            ("a", "created"),
+            ("b", "updated"),
+            ("a", "deleted"),
+        ]
+        *_, updated, deleted = await at.changes()
+        assert (updated.previous, updated.body) == (b"{}", b"{1}")
+        assert (deleted.previous, deleted.entity_class) == (b"{0}", "NODE")
+        assert list(await at.bodies()) == ["b"]

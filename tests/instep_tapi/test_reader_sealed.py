@@ -131,3 +131,55 @@ def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
     assert isinstance(batch, Batch)
     assert tokens(batch.records) == kept
     assert (batch.position.token, batch.position.records) == ("t2", 2)
+
+
+def in_a_storm() -> Reader:
+    """A reader of which few bodies were asked for of late."""
+    reader = Reader("s")
+    delivery = peeked(*[stated(offset) for offset in range(5)], reader=reader)
+    delivery.opened(delivery.records[-1:])
+    return reader
+
+
+def ended(kind: str, **changes: Any) -> dict[str, Any]:
+    return stated(20, "a", **{"record-type": f"RECORD_TYPE_{kind}", **changes})
+
+
+def compact(value: object, **changes: bytes) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    for old, new in changes.items():
+        text = text.replace(old.encode(), new)
+    return text
+
+
+ODD_FRAMES = {
+    "as the others": compact(stated(20)),
+    "a longer header": compact(stated(2000)),
+    "an end without body": compact(ended("TOMBSTONE", body=None)),
+    "an end": compact(ended("DELETE")),
+    "no body where one is due": compact(stated(20, body=None)),
+    "a body that is null": compact(stated(20, body=None))[:-1] + b',"log-record-body":null}',
+    "a body cut off": compact(stated(20))[:-9],
+    "a body that is no JSON": compact(stated(20), NODE=b"", ODU=b'"'),
+    "members after the body": compact(stated(20))[:-1] + b',"more":1}',
+    "members after the record": compact(stated(20)) + b"}",
+    "something else than the body": compact(stated(20)).replace(
+        b"log-record-body", b"log-record-bodi"
+    ),
+    "the body's name within the header": compact(stated(20, more={"log-record-body": {}})),
+    "the body's name as a value": compact(stated(20, more="log-record-body")),
+    "a header cut off": compact(stated(20))[:60],
+    "another class": compact(stated(20), CONDITION_DETECTOR=b"NODE"),
+    "a body that is not UTF-8": compact(stated(20), ODU=b"\xff"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_FRAMES.values(), ids=ODD_FRAMES)
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_what_is_read_does_not_depend_on_what_was_asked_for_before(odd: bytes, before: int) -> None:
+    frames = [compact(stated(offset, f"k{offset}")) for offset in range(10, 10 + before)]
+    frames += [odd, compact(stated(3000, "z"))]
+    found, once = in_a_storm().read(frames), Reader("s").read(frames)
+    assert list(found.records) == list(once.records)
+    assert list(found.unreadable) == list(once.unreadable)
+    assert found.deviations == once.deviations

@@ -65,8 +65,8 @@ def _sql(name: str, old: str, new: str) -> Callable[[], list[Change]]:
         statement = getattr(sqlite, name)
         assert old in statement, f"{name} has changed: mend the mutation"
         # Without its cache, which knows the statement as it was.
-        upsert = sqlite._upsert.__wrapped__
-        return [(sqlite, name, statement.replace(old, new)), (sqlite, "_upsert", upsert)]
+        made = sqlite._statement.__wrapped__
+        return [(sqlite, name, statement.replace(old, new)), (sqlite, "_statement", made)]
 
     return make
 
