@@ -208,7 +208,13 @@ def _first_of_a_batch_wins() -> list[Change]:
             first.setdefault(record.key, record)
         return first
 
-    return [("instep_sql.writer", "fold", fold)]
+    def last_indexes(keys: Any) -> list[int]:
+        return [keys.index(key) for key in dict.fromkeys(keys)]
+
+    return [
+        ("instep_sql.entity_rows", "fold", fold),
+        ("instep.stretch", "last_indexes", last_indexes),
+    ]
 
 
 def _sweep_ends_early() -> list[Change]:
