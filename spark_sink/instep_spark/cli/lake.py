@@ -123,7 +123,7 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
 def _deltas(consumer: ConsumerConfiguration) -> list[DeltaOptions]:
     """The delta sinks of a consumer: its own, or those of its tee."""
     part = consumer.sink
-    places = {part.where: {**part.options, "kind": part.kind}}
+    places: dict[str, Any] = {part.where: {**part.options, "kind": part.kind}}
     if part.kind == "tee":
         sinks = part.options.get("sinks", [])
         places = {f"{part.where}.sinks[{n}]": sink for n, sink in enumerate(sinks)}
