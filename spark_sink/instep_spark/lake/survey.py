@@ -61,7 +61,7 @@ def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
             SELECT consumer, stream, ordinal, kind, attempt, class, uuid, whole, lineage,
                    `partition`, record_offset, appended_at,
                    CASE WHEN kind = 'SWEEP' THEN named_struct(
-                       'ordinal', ordinal, 'attempt', attempt, 'body', body) END AS sweep,
+                       'ordinal', ordinal, 'attempt', attempt) END AS sweep,
                    CASE WHEN {ENTITY} THEN lag(named_struct(
                        'lineage', lineage, 'partition', `partition`,
                        'record_offset', record_offset, 'appended_at', appended_at)) OVER (
@@ -77,8 +77,14 @@ def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
                array_sort(collect_list(sweep)) AS sweeps
         FROM placed GROUP BY consumer, stream
     """)  # noqa: S608 — constants only
+    counted = found.orderBy("consumer", "stream").collect()
+    bodies: dict[tuple[str, str, int], str | None] = {}
+    if any(row.sweeps for row in counted):
+        # Apart, so that the bodies of all rows need not be read for those of a few.
+        swept = rows.where("kind = 'SWEEP'").select("consumer", "stream", "ordinal", "body")
+        bodies = {(r.consumer, r.stream, r.ordinal): r.body for r in swept.collect()}
     surveys: dict[StreamKey, Survey] = {}
-    for row in found.orderBy("consumer", "stream").collect():
+    for row in counted:
         key = (row.consumer, row.stream)
         surveys[key] = Survey(
             row["first"],
@@ -90,7 +96,10 @@ def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
             row.keyed,
             row.partial,
             row.earliest_us,
-            tuple(Sweep(key, s.ordinal, s.attempt, readable_of(s.body)) for s in row.sweeps),
+            tuple(
+                Sweep(key, s.ordinal, s.attempt, readable_of(bodies[*key, s.ordinal]))
+                for s in row.sweeps
+            ),
         )
     return surveys
 
