@@ -16,10 +16,14 @@ from instep.records import Kind, Record, Statement
 from instep.stretch import RecordStretch
 from instep_sql.dialect import ChangeRow, Dialect
 from instep_sql.options import Journal, SqlOptions
-from instep_sql.stored import stored_records
+from instep_sql.stored import as_json
 
 __all__ = ["tell", "tell_recomposed", "tell_swept", "trim"]
 
+_STORED: Final = """
+    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset"
+    FROM instep_entity WHERE stream_no = :no AND key IN {members}
+"""
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
     DELETE FROM instep_change WHERE cursor IN (
@@ -50,11 +54,7 @@ def tell(
     """
     stretch = records if isinstance(records, RecordStretch) else None
     keys = stretch.keys if stretch else [record.key for record in records]
-    stored = stored_records(connection, dialect, no, set(keys))
-    living: dict[str, _Living | None] = {
-        one.record.key: (one.record.body, one.record.entity_class) for one in stored
-    }
-    comparable = {one.record.key: one.record for one in stored if one.lineage == lineage}
+    living, comparable = _stored(connection, dialect, no, lineage, set(keys))
     facts: Iterable[_Fact]
     if decided:
         facts = map(_fact, records)
@@ -93,12 +93,31 @@ def _rows(
 
 _Living = tuple[bytes | bytearray, str]
 """Body and class of an entity."""
+
+
+def _stored(
+    connection: Connection, dialect: Dialect, no: int, lineage: int, keys: set[str]
+) -> tuple[dict[str, _Living | None], dict[str, Statement]]:
+    """What is stored under these keys, and of one lineage with the batch its place in the log."""
+    query = text(_STORED.format(members=dialect.members("keys")))
+    rows = connection.execute(query, {"no": no, "keys": as_json(keys)})
+    living: dict[str, _Living | None] = {}
+    comparable: dict[str, Statement] = {}
+    for key, entity_class, body, of, token, at_us, partition, offset in rows:
+        living[key] = (body, entity_class)
+        if of == lineage:
+            comparable[key] = Statement(
+                "", key, Kind.CREATE_UPDATE, token, at_us, partition, offset
+            )
+    return living, comparable
+
+
 _Fact = tuple[str, Kind, str, int, str, bytes | bytearray, bool]
 """Key, kind, token, appended_at_us, class, body and whether it ends the entity."""
 _fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "body", "ends")
 
 
-def _counting(records: Sequence[Record], last: dict[str, Record]) -> Iterator[_Fact]:
+def _counting(records: Sequence[Record], last: dict[str, Statement]) -> Iterator[_Fact]:
     """Those that count by rule 3, of which the last so far are known."""
     for record in records:
         before = last.get(record.key)
@@ -107,7 +126,7 @@ def _counting(records: Sequence[Record], last: dict[str, Record]) -> Iterator[_F
             yield _fact(record)
 
 
-def _counting_in_order(records: RecordStretch, stored: dict[str, Record]) -> Iterator[_Fact]:
+def _counting_in_order(records: RecordStretch, stored: dict[str, Statement]) -> Iterator[_Fact]:
     """The same of a stretch: nothing in it is older than what came before in it."""
     facts = zip(
         records.keys,
@@ -125,7 +144,7 @@ def _counting_in_order(records: RecordStretch, stored: dict[str, Record]) -> Ite
 
 
 def _newer_than(
-    stored: dict[str, Record], facts: Iterable[_Fact], records: RecordStretch
+    stored: dict[str, Statement], facts: Iterable[_Fact], records: RecordStretch
 ) -> Iterator[_Fact]:
     stream, partition = records.stream, records.partition
     for fact, offset in zip(facts, records.offsets, strict=True):
