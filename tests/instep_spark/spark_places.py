@@ -12,6 +12,8 @@ from typing import Any
 from pyspark import SparkContext
 
 from instep.errors import StoreUnavailableError
+from instep_spark.lake.lake import Lake
+from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lakes import stage
 from tests.instep_sql.made import said
 
@@ -30,7 +32,16 @@ async def main(url: str, spark: dict[str, Any], *, kill: bool) -> None:
             except StoreUnavailableError as error:
                 print(error, flush=True)
             assert await at.sink.position(at.stream) == at.position
+        lake = Lake(url, open_session(SparkOptions(**spark)), tables=["entity_history"])
+        lake._pipeline.open(lake.spark)
+        rows = lake._next()
+        assert rows is not None
+        before = rows.count()
         await at.commit(said("k", 100))
+        if lake.is_connect:
+            print(f"{rows.count() - before} more in a micro-batch")
+        lake.run(once=True)
+        print(f"{lake.verify().right} right")
         census = await at.sink.census("s1", 1)
         print(f"{census.total} live", flush=True)
 

@@ -40,7 +40,8 @@ def test_a_killed_jvm_loses_nothing(tmp_path: Path) -> None:
 
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server() as (remote, _):
-        assert "100 live" in land(url_of(tmp_path), {"remote": remote})
+        said = land(url_of(tmp_path), {"remote": remote})
+        assert "0 more in a micro-batch\n100 right\n100 live" in said
 
 
 def test_a_cluster_of_two_workers(tmp_path: Path) -> None:

@@ -172,7 +172,11 @@ class Lake:
                 stop.wait(interval_s)
 
     def _next(self) -> DataFrame | None:
-        """The next rows that no table has, bounded; None where there are none."""
+        """The next rows that no table has, bounded; None where there are none.
+
+        Connect reads a table anew for each statement about it. So what is there now is bounded by
+        its ordinals: all that is asked of the rows is then asked of the same ones.
+        """
         done = {
             key: min((t.progress[key].ordinal for t in self._pipeline.targets), default=0)
             for key in self._pipeline.entities.progress.stands
@@ -184,7 +188,12 @@ class Lake:
         rows = rows.where(
             f"ordinal > coalesce(known, 0) AND ordinal <= coalesce(known, 0) + {_BATCH_RECORDS}"
         ).drop("known")
-        return None if rows.isEmpty() else rows
+        ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).toArrow()
+        if not ends.num_rows:
+            return None
+        last = self.spark.createDataFrame(ends.rename_columns(["consumer", "stream", "last"]))
+        rows = rows.join(last.hint("broadcast"), ["consumer", "stream"])
+        return rows.where("ordinal <= last").drop("last")
 
     def take_messages(self, store: str) -> int:
         """Append to `messages` what the SQL store at this URL has delivered since the last time;
