@@ -16,7 +16,7 @@ from tests.instep_spark.spark_servers import LOOPBACK, QUICK, cluster, connect_s
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(java_version() not in (17, 21), reason="no Java 17 or 21"),
 ]
 
@@ -25,7 +25,7 @@ def land(url: str, spark: dict[str, Any], *options: str) -> str:
     """What a process says that lands there."""
     command = [sys.executable, "-m", "tests.instep_spark.spark_places", url, json.dumps(spark)]
     done = subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=280, check=False
+        [*command, *options], capture_output=True, text=True, timeout=580, check=False
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     assert [row["ordinal"] for row in rows(url)] == list(range(1, 102))
