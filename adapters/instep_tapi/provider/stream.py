@@ -169,4 +169,7 @@ class Stream:
             ):
                 statement.event_s = None
                 self._append(RecordType.CREATE_UPDATE, statement)
+            else:
+                # It may have been stated anew, with nothing changed, while changes were lost.
+                statement.record = logged
         return self.log.next_ordinal - before

@@ -31,6 +31,16 @@ async def test_3_19_2_emulated_compaction_sends_state_first_and_resumes_after_it
 
 
 @pytest.mark.asyncio
+async def test_what_was_said_again_unheard_is_still_current_state() -> None:
+    async with Provider(network(), one_stream(emulated=True, retention_s=60)) as provider:
+        provider.lose_changes("all")
+        provider.update("n0", {})
+        assert provider.recover("all") == 0
+        async with connected(provider) as client:
+            assert held(await client.records(ENTITIES)) == truth(provider)
+
+
+@pytest.mark.asyncio
 async def test_3_8_1_2_a_truncated_log_gives_recent_changes_only() -> None:
     settings = one_stream(storage=LogStorageStrategy.TRUNCATED, retention_records=4)
     async with Provider(network(), settings) as provider, connected(provider) as client:
