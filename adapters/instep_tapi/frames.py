@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
-from operator import itemgetter, or_
+from operator import itemgetter, methodcaller, or_
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, overload
 
 import msgspec
@@ -164,6 +164,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 decode_fields = msgspec.json.Decoder(Fields).decode
 
 _BARE = b'{"log-record-header":'
+_is_bare = methodcaller("startswith", _BARE)
 _BODY = b',"log-record-body":'
 _LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
 _STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
@@ -221,19 +222,20 @@ def _exact_of(items: Sequence[_ExactItem], frames: Sequence[bytes]) -> Exact:
 
 
 def _split_headers(frames: Sequence[bytes]) -> Exact:
-    """Of bare log-records the headers only, which is where most of their time goes.
+    """Of bare log-records with bodies the headers only, which is where most of their time goes.
 
     What is one JSON object from where a header begins to where a body begins is the header. Nearly
-    always all of them are as long as the first.
+    always all of them are as long as the first. Raises `ValueError` for anything else.
     """
+    if not all(map(_is_bare, frames)):
+        raise ValueError("another kind of frame among them")
     start = len(_BARE)
     try:
-        end = frames[0].find(_BODY, start)
-        header_of = itemgetter(slice(start, end))
-        headers = list(map(_header, map(header_of, frames)))
+        end = frames[0].index(_BODY, start)
+        headers = list(map(_header, map(itemgetter(slice(start, end)), frames)))
         return Exact(headers, _Bodies(frames, [end] * len(frames)), frames)
     except ValueError:
-        ends = [frame.find(_BODY, start) for frame in frames]
+        ends = [frame.index(_BODY, start) for frame in frames]
         headers = [_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)]
         return Exact(headers, _Bodies(frames, ends), frames)
 
@@ -256,10 +258,10 @@ class _Bodies(Sequence[bytes]):
         if isinstance(index, slice):
             return [self[at] for at in range(len(self))[index]]
         frame, end = self._frames[index], self._ends[index]
-        if end < 0:
-            return bytes(NO_BODY)
+        if frame.startswith(_BODY, end) and frame.endswith(b"}"):
+            return frame[end + len(_BODY) : -1]
         # What else may come there is no JSON, and is found to be none.
-        return frame[end + len(_BODY) : -1] if frame.startswith(_BODY, end) else frame[end:]
+        return frame[end:]
 
 
 def exact_body(body: SealedBody) -> ExactBody | None:
