@@ -119,6 +119,8 @@ class Progress:
             partition = record.partition
             offset = record.offset
             at_us = record.appended_at_us
+            # What comes once more breaks a silence as well: the stream is on its way back to here.
+            heard.add(partition)
             if offset >= 0:
                 last = offsets.get(partition, -1)
                 if offset > last:
@@ -134,7 +136,6 @@ class Progress:
             if at_us < appended_us.get(partition, 0):
                 times_back += 1
             appended_us[partition] = at_us
-            heard.add(partition)
         self.oldest_us = oldest_us
         self._followed(heard, now_us)
         _count(deviations, "offset-backwards", offsets_back)
@@ -164,7 +165,7 @@ class Progress:
         appended_us = self.appended_us
         self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
         self._heard_us |= dict.fromkeys(heard, now_us)
-        if any(appended_us[partition] <= self._opened_us for partition in heard):
+        if any(appended_us.get(partition, 0) <= self._opened_us for partition in heard):
             # One partition still replays: that the others are silent meanwhile says nothing.
             self.silence_from(now_us)
 

@@ -82,6 +82,18 @@ def test_silence_at_the_goal_is_enough_and_silence_before_it_must_be_longer() ->
     assert follower.due(2_061)
 
 
+def test_what_comes_once_more_is_no_silence() -> None:
+    follower = Follower()
+    read = of("0", 5, 900), of("0", 6, 950), of("1", 9, 1_000)
+    follower.follow(2_001, *read)
+    recent = follower.position.remember([one.token for one in read])
+    follower.position = msgspec.structs.replace(follower.position, recent=recent)
+    for now_s in range(2_009, 2_100, 9):
+        assert not follower.follow(now_s, read[0])
+        assert not follower.due(now_s)
+    assert follower.due(2_110)
+
+
 def test_while_one_partition_replays_the_silence_of_another_says_nothing() -> None:
     follower = Follower()
     for now_s in range(2_001, 2_200, 50):

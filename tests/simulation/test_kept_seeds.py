@@ -19,6 +19,7 @@ KEPT = {
     4034: "the simulated provider changed the order of its partitions when it was healed",
     5776: "a log that had lost records showed it in partitions only that were not heard yet",
     6865: "a sweep was released while its census was taken again",
+    7704: "records that came once more were taken for a silence, and it for the head of the log",
 }
 
 
