@@ -24,7 +24,7 @@ from deltalake.exceptions import (
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, arrow_schema
-from instep_spark.lake.stamp import RECENT_COMMITS, Progress
+from instep_spark.lake.stamp import RECENT_COMMITS, Stamp
 from instep_spark.options import DeltaOptions
 from instep_spark.writer import Conflict, Transaction, check_table, properties
 
@@ -163,9 +163,9 @@ class RustWriter:
             where = self._options.location("entities")
             raise as_sink_error(error, self._options, where) from error
         for commit in commits:
-            progress = Progress.decode(commit.get("userMetadata") or "")
-            if progress is not None:
-                return progress[consumer, stream].ordinal
+            stamp = Stamp.decode(commit.get("userMetadata") or "")
+            if stamp is not None:
+                return stamp.progress[consumer, stream].ordinal
         return 0
 
     def text(self, value: str) -> str:

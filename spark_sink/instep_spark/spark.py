@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
 from instep_spark.changes import TABLES, ddl
-from instep_spark.lake.stamp import read_progress
+from instep_spark.lake.stamp import read_stamp
 from instep_spark.lake.target import table_exists
 from instep_spark.options import DeltaOptions
 from instep_spark.rust import as_sink_error
@@ -152,7 +152,7 @@ class SparkWriter:
             spark, entities = self._spark, self._target("entities")
             if self._options.database or not table_exists(spark, entities):
                 return 0
-            return read_progress(spark, entities)[consumer, stream].ordinal
+            return read_stamp(spark, entities).progress[consumer, stream].ordinal
         except Exception as error:
             raise self._as_sink_error(error) from error
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from instep import Position
-from instep_spark.lake.stamp import Progress
+from instep_spark.lake.stamp import Progress, Stamp
 from tests.crash.lake_witness import Place, Witness
 from tests.crash.site import Report, Site
 
@@ -108,9 +108,9 @@ def compare_progress(here: Site) -> list[str]:
     found = []
     for name in FOLLOWED:
         commits = DeltaTable(f"{here.store}/{name}").history()
-        stamps = (Progress.decode(commit.get("userMetadata") or "") for commit in commits)
-        newest = next((stamp for stamp in stamps if stamp is not None), Progress())
-        stands = {stream: stand.ordinal for (_, stream), stand in newest.stands.items()}
+        stamps = (Stamp.decode(commit.get("userMetadata") or "") for commit in commits)
+        newest = next((stamp for stamp in stamps if stamp is not None), Stamp(Progress()))
+        stands = {stream: stand.ordinal for (_, stream), stand in newest.progress.stands.items()}
         if stands != head:
             found.append(f"{name} stands at {stands}, changes at {dict(head)}")
     return found

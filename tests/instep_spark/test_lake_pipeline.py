@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from instep_spark.lake.stamp import read_stamp
+from instep_spark.lake.target import OvertakenError
 from tests.instep_spark.lake_kit import (
     changes,
     check_alarms,
@@ -48,6 +50,25 @@ def test_random_logs_in_random_micro_batches(
     model = Model()
     for log in logs:
         model.read(log)
+    check_entities(tmp_path, model)
+    check_history(tmp_path, model)
+    check_alarms(tmp_path, model)
+
+
+def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(12)
+    land(tmp_path, log)
+    slow, quick = pipeline(spark, tmp_path), pipeline(spark, tmp_path)
+    quick.apply(frame(spark, tmp_path, log[: len(log) // 2]))
+    stamps = [read_stamp(spark, target.sql).encode() for target in quick.targets]
+    with pytest.raises(OvertakenError, match="another pipeline has written"):
+        slow.entities.stamp(spark, slow.entities.progress)
+    assert [read_stamp(spark, target.sql).encode() for target in quick.targets] == stamps
+    slow.apply(changes(spark, tmp_path))
+    model = Model()
+    model.read(log)
     check_entities(tmp_path, model)
     check_history(tmp_path, model)
     check_alarms(tmp_path, model)

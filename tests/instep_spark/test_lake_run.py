@@ -18,7 +18,7 @@ from instep.records import SweepStep
 from instep_spark.current import live
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, Step
-from instep_spark.lake.stamp import read_progress
+from instep_spark.lake.stamp import read_stamp
 from instep_spark.lake.target import Target, place
 from tests.instep_spark.lake_changes import Change
 from tests.instep_spark.lake_kit import (
@@ -117,9 +117,9 @@ def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
     pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
     entities = place(tmp_path.as_uri(), "entities")
     lake = Lake(tmp_path.as_uri(), spark, tables=[])
-    progress = read_progress(spark, entities).encode()
+    progress = read_stamp(spark, entities).encode()
     assert lake.optimize().keys() == {"entities"} == set(lake.vacuum())
-    assert read_progress(spark, entities).encode() == progress
+    assert read_stamp(spark, entities).encode() == progress
     assert {one["table"] for one in lake.history(3)} == {"changes", "entities"}
     assert lake.verify().clean
     DeltaTable(tmp_path / "entities").update(new_values={"body": "wrong"}, predicate="key = 'n2'")

@@ -15,7 +15,7 @@ import msgspec
 
 from instep.errors import SinkError
 from instep_spark.lake.literals import text
-from instep_spark.lake.stamp import Progress
+from instep_spark.lake.stamp import Progress, Stamp
 from instep_spark.lake.survey import StreamKey, Survey, survey_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Batch:
 
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """
-        name = progress.encode()
+        name = Stamp(progress).encode()
         if name not in self._parts:
             part = self._part(self._rows, progress)
             if not _dense(part, progress):

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.messages import Messages
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
-from instep_spark.lake.stamp import configured, read_progress
+from instep_spark.lake.stamp import carrying, read_stamp
 from instep_spark.lake.tables import LAKE_TABLES
 from instep_spark.lake.target import place, table_exists
 from instep_spark.lake.verify import Comparison, audit, verify
@@ -222,7 +222,10 @@ class Lake:
         for name in self._tables():
             table = place(self.url, name)
             # The commit carries the progress on: it may become the newest one.
-            with self._errors(), configured(self.spark, read_progress(self.spark, table)):
+            with (
+                self._errors(),
+                carrying(self.spark, read_stamp(self.spark, table), maintenance=True),
+            ):
                 told: Any = self.spark.sql(f"OPTIMIZE {table}").first()
             removed[name] = int(told.metrics.numFilesRemoved)
         return removed
@@ -232,9 +235,16 @@ class Lake:
         names = self._tables()
         for name in names:
             table = place(self.url, name)
-            with self._errors(), configured(self.spark, read_progress(self.spark, table)):
+            with (
+                self._errors(),
+                carrying(self.spark, read_stamp(self.spark, table), maintenance=True),
+            ):
                 self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
         return names
+
+    def _keeping(self, table: str) -> AbstractContextManager[None]:
+        """A commit carries on what the last one of the pipeline says: it may outlive that one."""
+        return carrying(self.spark, read_stamp(self.spark, table), maintenance=True)
 
     def history(self, limit_commits: int = 10) -> list[dict[str, Any]]:
         """The last commits of each table: version, time, operation, rows."""

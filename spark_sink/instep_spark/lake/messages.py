@@ -84,8 +84,9 @@ class Messages(Target):
         table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
         spark.createDataFrame(table).createOrReplaceTempView("instep_messages")
         names = ", ".join(_SCHEMA.names)
-        insert = f"INSERT INTO {self.sql} ({names}) SELECT {names} FROM instep_messages"  # noqa: S608
-        self.commit(spark, Progress(), insert)
+        new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"  # noqa: S608
+        merge = f"MERGE INTO {self.sql} USING instep_messages ON false {new}"
+        self.commit(spark, Progress(), merge)
 
 
 def _text(body: bytes) -> str:

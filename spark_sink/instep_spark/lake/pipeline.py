@@ -31,7 +31,7 @@ from instep_spark.lake.sweeps import (
     follow,
     make,
 )
-from instep_spark.lake.target import Target, place, table_exists
+from instep_spark.lake.target import OvertakenError, Target, place, table_exists
 from instep_spark.lake.topology import Topology
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ class Pipeline:
     def apply(self, rows: DataFrame) -> None:
         """Bring all tables as far as these rows of `changes` lead.
 
-        Where another writer came between (an OPTIMIZE of the platform), the whole micro-batch is
-        run again from what the tables then say. Raises `SinkError` where `changes` lacks rows.
+        Where another writer came between (an OPTIMIZE of the platform, or a pipeline that was
+        killed and whose statement still runs in a server), the whole micro-batch is run again from
+        what the tables then say. Raises `SinkError` where `changes` lacks rows.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
@@ -111,8 +112,9 @@ class Pipeline:
             try:
                 self._apply(rows)
                 return
-            except PySparkException as error:
-                if attempts_left == 0 or not _CONFLICT.search(str(error)):
+            except (PySparkException, OvertakenError) as error:
+                known = isinstance(error, OvertakenError) or _CONFLICT.search(str(error))
+                if attempts_left == 0 or not known:
                     raise
             for target in (*self.targets, *([self.composed] if self.composed.is_open else [])):
                 target.open(rows.sparkSession)

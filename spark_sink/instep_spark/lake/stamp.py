@@ -3,13 +3,17 @@
 Each commit of the pipeline carries its `Progress` as the commit's user metadata: the table's
 content and the ordinal up to which it follows `changes` move together, whatever checkpoint a stream
 has, and whether it has one. A micro-batch that comes again finds its ordinals behind it.
+
+It carries the number of that commit as well, as an application transaction of Delta: a statement of
+a pipeline that was killed may still run in a server, and what another has decided meanwhile must
+not be written beside it. Of two commits of one number, Delta lets one happen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +21,11 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECENT_COMMITS", "LateSweep", "Progress", "Stand", "configured", "read_progress"]
+__all__ = ["RECENT_COMMITS", "LateSweep", "Progress", "Stamp", "Stand", "carrying", "read_stamp"]
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_TRANSACTION: Final = "spark.databricks.delta.write.txn"
+_APPLICATION: Final = "instep lake"
 _CONFIGURATION: Final = {
     # A commit that changes no row still moves the progress.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
@@ -74,8 +80,9 @@ class _Entry(msgspec.Struct, frozen=True):
     stand: Stand
 
 
-class _Stamp(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
+class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
     streams: list[_Entry]
+    number: int = 0
 
 
 class Progress:
@@ -100,39 +107,55 @@ class Progress:
         """The streams that are known to state changes only."""
         return frozenset(key for key, stand in self.stands.items() if stand.by_change)
 
+
+class Stamp(NamedTuple):
+    """What a commit carries."""
+
+    progress: Progress
+    number: int = 0
+    """Count of the pipeline's commits to the table."""
+
     def encode(self) -> str:
         """As it stands in a commit."""
-        entries = [_Entry(*key, stand) for key, stand in sorted(self.stands.items())]
-        return msgspec.json.encode(_Stamp(entries)).decode()
+        entries = [_Entry(*key, stand) for key, stand in sorted(self.progress.stands.items())]
+        return msgspec.json.encode(_Text(entries, self.number)).decode()
 
     @classmethod
-    def decode(cls, text: str) -> Progress | None:
+    def decode(cls, text: str) -> Stamp | None:
         """None for the metadata of somebody else's commit."""
         try:
-            stamp = msgspec.json.decode(text, type=_Stamp)
+            found = msgspec.json.decode(text, type=_Text)
         except msgspec.MsgspecError:
             return None
-        return cls({(entry.consumer, entry.stream): entry.stand for entry in stamp.streams})
+        stands = {(entry.consumer, entry.stream): entry.stand for entry in found.streams}
+        return cls(Progress(stands), found.number)
 
 
-def read_progress(spark: SparkSession, target: str) -> Progress:
-    """The progress in the newest commit of `target` (SQL for the table) that carries one."""
+def read_stamp(spark: SparkSession, target: str) -> Stamp:
+    """What the last commit of the pipeline to `target` (SQL for the table) carries."""
     for limit in (f" LIMIT {RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}")
-        for row in (
-            commits.select("version", "userMetadata").orderBy("version", ascending=False).collect()
-        ):
-            found = Progress.decode(row.userMetadata or "")
-            if found is not None:
-                return found
-    return Progress()
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select("version", "userMetadata")
+        stamps = [
+            (stamp.number, row.version, stamp)
+            for row in commits.collect()
+            if (stamp := Stamp.decode(row.userMetadata or "")) is not None
+        ]
+        if stamps:
+            # An OPTIMIZE carries what was true when it began: commits may have come between.
+            return max(stamps)[2]
+    return Stamp(Progress())
 
 
 @contextmanager
-def configured(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """Within this, commits of the session carry `progress`."""
-    wanted = {**_CONFIGURATION, _METADATA: progress.encode()}
+def carrying(spark: SparkSession, stamp: Stamp, *, maintenance: bool = False) -> Iterator[None]:
+    """Within this, a commit of the session carries `stamp`, and happens only where no other one
+    of its number has; `maintenance` passes on the stamp of a commit that has happened.
+    """
+    wanted = {**_CONFIGURATION, _METADATA: stamp.encode()}
+    if not maintenance:
+        wanted[f"{_TRANSACTION}AppId"] = _APPLICATION
+        wanted[f"{_TRANSACTION}Version"] = str(stamp.number)
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)

@@ -10,14 +10,14 @@ import msgspec
 
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.lake.batch import Segment
-from instep_spark.lake.stamp import Progress, Stand, configured, read_progress
+from instep_spark.lake.stamp import Progress, Stamp, Stand, carrying, read_stamp
 from instep_spark.lake.survey import StreamKey
 from instep_spark.lake.tables import LAKE_VERSION, VERSION_PROPERTY, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Target", "place", "table_exists"]
+__all__ = ["OvertakenError", "Target", "place", "table_exists"]
 
 
 def place(url: str, name: str) -> str:
@@ -36,6 +36,13 @@ def table_exists(spark: SparkSession, table: str) -> bool:
     return True
 
 
+class OvertakenError(SinkError):
+    """A statement was decided on what the table held before another pipeline wrote it."""
+
+    code = "overtaken"
+    retriable = True
+
+
 class Target:
     """One table of the pipeline; subclasses say how rows of `changes` move it."""
 
@@ -45,6 +52,8 @@ class Target:
         self.sql = place(url, table.name)
         """The table, as SQL names it."""
         self.progress = self.durable = Progress()
+        self._commits = 0
+        """How many of the pipeline's commits the table has."""
         self._where = f"{url.rstrip('/')}/{table.name}"
 
     def open(self, spark: SparkSession) -> None:
@@ -62,7 +71,8 @@ class Target:
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
         self._check_version(spark)
-        self.progress = self.durable = read_progress(spark, self.sql)
+        self.progress, self._commits = read_stamp(spark, self.sql)
+        self.durable = self.progress
 
     def _skipping(self) -> str:
         # Statistics of bodies would cost more than they tell.
@@ -108,10 +118,22 @@ class Target:
         return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
 
     def commit(self, spark: SparkSession, progress: Progress, statement: str) -> None:
-        """Run a statement that writes the table; `progress` is durable with it."""
-        with configured(spark, progress):
-            spark.sql(statement)
+        """Run a MERGE, UPDATE or DELETE; `progress` is durable with it.
+
+        Raises `OvertakenError` where another pipeline has written the table since it was opened.
+        """
+        stamp = Stamp(progress, self._commits + 1)
+        with carrying(spark, stamp):
+            told = spark.sql(statement).collect()
+        if not told:
+            # Delta has passed over the statement: there is a commit of this number.
+            raise OvertakenError(
+                "another pipeline has written the table meanwhile",
+                where=self._where,
+                hint="let one pipeline at a time run on a lake",
+            )
         self.progress = self.durable = progress
+        self._commits = stamp.number
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable that rows which do not concern the table lie behind it."""
@@ -120,7 +142,7 @@ class Target:
 
     def stamp(self, spark: SparkSession, progress: Progress) -> None:
         """Make progress durable that changes no row."""
-        self.commit(spark, progress, f"INSERT INTO {self.sql} SELECT * FROM {self.sql} WHERE false")  # noqa: S608
+        self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")  # noqa: S608
 
     def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> Progress:
         """The progress when this segment is written."""

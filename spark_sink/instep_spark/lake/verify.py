@@ -18,7 +18,7 @@ from instep_spark.lake.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.composer import Composer, Row
 from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, ignored
 from instep_spark.lake.literals import any_of, text, whose
-from instep_spark.lake.stamp import LateSweep, Progress, Stand, read_progress
+from instep_spark.lake.stamp import LateSweep, Progress, Stand, read_stamp
 from instep_spark.lake.survey import StreamKey, Sweep, readable_of
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.target import place
@@ -57,7 +57,7 @@ class Comparison(msgspec.Struct, frozen=True):
 def verify(spark: SparkSession, url: str) -> Comparison:
     """Recompute `entities` from `changes`, as far as it has come, and compare."""
     target = place(url, "entities")
-    progress = read_progress(spark, target)
+    progress = read_stamp(spark, target).progress
     changes = spark.sql(f"SELECT * FROM {place(url, 'changes')}")  # noqa: S608
     entities = spark.sql(f"SELECT * FROM {target}")  # noqa: S608
     return compare(expected(changes, progress), entities)
