@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter, methodcaller, or_
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, overload
 
@@ -201,8 +201,8 @@ def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> Exact |
             decode: Callable[[bytes], list[_ExactItem]]
             decode = _exact_list if with_bodies else _header_list  # type: ignore[assignment]
             lists = list(map(decode, frames))
-            of = [one for items, one in zip(lists, frames, strict=True) for _ in items]
-            return _exact_of(list(chain.from_iterable(lists)), of)
+            of = chain.from_iterable(map(repeat, frames, map(len, lists)))
+            return _exact_of(list(chain.from_iterable(lists)), list(of))
         if not frames[0].startswith(_BARE):
             return None
         if not with_bodies:

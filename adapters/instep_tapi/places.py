@@ -37,11 +37,33 @@ def read_places(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] | None:
     """
     first = bytes(places[0])
     partition, offset = _place.decode(first)
-    before, _, after = first.rpartition(offset.value.encode())
-    offsets: list[int] = []
+    before, digits, after = first.rpartition(offset.value.encode())
+    numbers = _cut(places, len(first), len(before), len(digits)) or _replaced(places, before, after)
+    offsets = _integers.decode(b"[%b]" % numbers)
+    return (partition.value, offsets) if len(offsets) == len(places) else None
+
+
+def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) -> bytearray | None:
+    """The numbers, where all are as long as the first, and all else is the same: digit by digit of
+    all of them, as columns of a table. None where it is not so.
+    """
+    text = bytearray().join(places)
+    count = len(places)
+    if len(text) != length * count:
+        return None
+    numbers = bytearray(b",") * (count * (digits + 1) - 1)
+    for at in range(digits):
+        numbers[at :: digits + 1] = text[begin + at :: length]
+        text[begin + at :: length] = bytes(count)
+    return numbers if text == text[:length] * count else None
+
+
+def _replaced(places: Sequence[msgspec.Raw], before: bytes, after: bytes) -> bytes:
+    """The numbers, whatever digits they have."""
+    found: list[bytes] = []
     for start in range(0, len(places), _AT_ONCE):
         # No JSON value can hold the end of one list and the beginning of the next, but for in a
         # text, where the quotation marks would be escaped.
-        digits = b"".join(places[start : start + _AT_ONCE]).replace(after + before, b",")
-        offsets += _integers.decode(b"[%b]" % digits[len(before) : len(digits) - len(after)])
-    return (partition.value, offsets) if len(offsets) == len(places) else None
+        text = b"".join(places[start : start + _AT_ONCE]).replace(after + before, b",")
+        found.append(text[len(before) : len(text) - len(after)])
+    return b",".join(found)
