@@ -41,6 +41,8 @@ _ONE_MACHINE: Final = {
     # 200 and 50 by default, for clusters: most of the tasks of a micro-batch would find nothing.
     "spark.sql.shuffle.partitions": "8",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # 10,000 by default: a VACUUM makes as many tasks, however few folders it looks into.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 _GONE: Final = re.compile(
     r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
