@@ -46,7 +46,8 @@ _ONE_MACHINE: Final = {
 }
 _GONE: Final = re.compile(
     r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
-    r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|stopped SparkContext"
+    r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|NO_ACTIVE_SESSION|OPERATION_NOT_FOUND"
+    r"|stopped SparkContext"
     r"|while (sending|receiving)|Broken pipe|trying to connect to the Java server"
 )
 _WAYS_OUT: Final = (

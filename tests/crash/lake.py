@@ -155,9 +155,7 @@ def lose_log(
             return [f"no attempt was opened: {those.told()}"]
         those.ensure()
         time.sleep(0.3)
-    time.sleep(0.5)
-    until_us = time.time_ns() // 1_000
-    seen.lost += [(begin_us, until_us, ("alarms", key)) for key in gone]
+    seen.lost += [(begin_us, ("alarms", key)) for key in gone]
     here.command("storm", changes_per_s=storm_per_s)
     return []
 

@@ -148,6 +148,7 @@ def compare_history(here: Site, seen: Witness, rng: random.Random) -> list[str]:
     exact = rng.sample(times, min(len(times), MOMENTS))
     moments = sorted({*moments, *exact, *(at - 1 for at in exact)})
     found: list[str] = list(_overlaps(rows))
+    readings = _readings(here)
     for at, stated in zip(moments, seen.states(moments), strict=True):
         replayed = {
             (row["stream"], row["key"]): row
@@ -156,7 +157,7 @@ def compare_history(here: Site, seen: Witness, rng: random.Random) -> list[str]:
         }
         for place in stated.keys() | replayed.keys():
             row, wanted = replayed.get(place), stated.get(place)
-            if row is not None and wanted is None and _unknowable(place, row, at, seen):
+            if row is not None and wanted is None and _unknowable(place, row, at, seen, readings):
                 continue
             body = None if wanted is None else wanted.body
             if row is None or json.loads(row["body"]) != body:
@@ -166,10 +167,26 @@ def compare_history(here: Site, seen: Witness, rng: random.Random) -> list[str]:
     return found
 
 
-def _unknowable(place: Place, row: dict[str, Any], at: int, seen: Witness) -> bool:
-    """It vanished together with the log: nobody could know before the next reading of the log."""
+def _readings(here: Site) -> dict[str, list[int]]:
+    """Of each stream, when the readings of its log began that came to their sweep."""
+    rows = table(here.store, "changes", "stream", "kind", "attempt", "committed_at")
+    swept = {(row["stream"], row["attempt"]) for row in rows if row["kind"] == "SWEEP"}
+    found: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] == "ATTEMPT" and (row["stream"], row["attempt"]) in swept:
+            found[row["stream"]].append(row["committed_at"])
+    return found
+
+
+def _unknowable(
+    place: Place, row: dict[str, Any], at: int, seen: Witness, readings: dict[str, list[int]]
+) -> bool:
+    """It vanished together with the log: nobody could know before the next reading of the log that
+    came to its end.
+    """
     return row["ended_by"] == "SWEEP" and any(
-        place == gone and begin <= at < until for begin, until, gone in seen.lost
+        place == gone and begin <= at < min((r for r in readings[place[0]] if r > begin), default=0)
+        for begin, gone in seen.lost
     )
 
 

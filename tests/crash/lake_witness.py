@@ -51,8 +51,8 @@ class Witness:
     """All that was stated, by stream in the order of the log."""
 
     said: dict[str, list[Said]] = field(default_factory=dict)
-    lost: list[tuple[int, int, Place]] = field(default_factory=list)
-    """Entities that vanished with a log, unsaid: when, and until when nobody could know."""
+    lost: list[tuple[int, Place]] = field(default_factory=list)
+    """Entities that vanished with a log, unsaid, and when."""
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def listen(self, stream: str, address: str) -> None:
@@ -97,7 +97,7 @@ class Witness:
         """The last statements about what existed at each of these moments, in their order."""
         everything = [one for said in self.said.values() for one in said]
         everything.sort(key=lambda one: one.appended_at_us)
-        gone = sorted((begin, place) for begin, _, place in self.lost)
+        gone = sorted(self.lost)
         times = [one.appended_at_us for one in everything]
         state: dict[Place, Said] = {}
         done = 0
