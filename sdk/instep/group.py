@@ -31,8 +31,11 @@ class Group:
     async def __aenter__(self) -> Self:
         """Start all. Raises `SinkError`, with those already started stopped again."""
         async with AsyncExitStack() as stack:
+            # Those that are not started, too, let go of a source that they share.
             for consumer in self.consumers:
-                await stack.enter_async_context(consumer)
+                stack.push_async_exit(consumer)
+            for consumer in self.consumers:
+                await consumer.__aenter__()
             self._stack = stack.pop_all()
         return self
 

@@ -21,7 +21,7 @@ from instep import (
     StreamState,
     UnreachableError,
 )
-from instep.errors import ConfigurationError, StoreUnavailableError
+from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
 from instep.plugins import sink_plugin
 from instep.ports import ProvesLife
 from instep.shared_source import SharedSource
@@ -177,6 +177,16 @@ async def test_a_failing_sink_holds_nobody_back(urls: list[str]) -> None:
         await group.aligned(10)
     assert set(source.opened) == {Start.OLDEST, "token-49"}
     assert len(await keys(SqlStore(urls[1]))) == 49
+
+
+@pytest.mark.asyncio
+async def test_where_one_sink_refuses_all_let_go_of_the_source(urls: list[str]) -> None:
+    source = LogSource()
+    refused = [SqlStore(urls[0]), SqlStore("sqlite:////no/such/folder.db"), SqlStore(urls[1])]
+    group = Group(TeeSink(refused).consumers("c", source, QUICK))
+    with pytest.raises(SinkError, match="cannot be opened"):
+        await group.__aenter__()
+    assert source.closed == 1
 
 
 @pytest.mark.asyncio
