@@ -39,7 +39,7 @@ def read_places(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] | None:
     partition, offset = _place.decode(first)
     before, digits, after = first.rpartition(offset.value.encode())
     numbers = _cut(places, len(first), len(before), len(digits)) or _replaced(places, before, after)
-    offsets = _integers.decode(b"[%b]" % numbers)
+    offsets = _integers.decode(b"".join((b"[", numbers, b"]")))
     return (partition.value, offsets) if len(offsets) == len(places) else None
 
 

@@ -8,7 +8,7 @@ from typing import Final, cast
 import msgspec
 
 from instep.records import Kind, Record, Statement
-from instep.stretch import HeaderStretch, RecordStretch, in_order
+from instep.stretch import Headers, HeaderStretch, RecordStretch, in_order
 from instep_tapi.alarms import states_clear
 from instep_tapi.bodies import Buffer, open_body, open_exact_body
 from instep_tapi.frames import (
@@ -52,21 +52,12 @@ class Sealed(Statement, frozen=True, gc=False):
 class SealedStretch(HeaderStretch[Sealed]):
     """Log-records spelled to the letter, as a stretch; made by `sealed_stretch`."""
 
-    columns = (*HeaderStretch.columns, "bodies", "frames")
+    more = ("bodies", "frames")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - plain data
-        self,
-        stream: str,
-        partition: str,
-        keys: Sequence[str],
-        offsets: Sequence[int],
-        appended_at_us: Sequence[int],
-        kinds: Sequence[Kind],
-        tokens: Sequence[str],
-        bodies: Sequence[SealedBody],
-        frames: Sequence[bytes],
+    def __init__(
+        self, headers: Headers, bodies: Sequence[SealedBody], frames: Sequence[bytes]
     ) -> None:
-        super().__init__(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+        super().__init__(headers)
         self.bodies = bodies
         self.frames = frames
 
@@ -93,21 +84,7 @@ class SealedStretch(HeaderStretch[Sealed]):
         uuids = [""] * len(bodies)
         if with_uuid:
             uuids = [uuid_of(body) if body else "" for body in bodies]
-        return RecordStretch(
-            self.stream,
-            self.partition,
-            self.keys,
-            self.offsets,
-            self.appended_at_us,
-            self.kinds,
-            self.tokens,
-            classes,
-            bodies,
-            envelopes,
-            ends,
-            uuids,
-            whole=whole,
-        )
+        return RecordStretch(self.headers, classes, bodies, envelopes, ends, uuids, whole=whole)
 
 
 def sealed_stretch(
@@ -132,17 +109,8 @@ def sealed_stretch(
     if "\0" in "".join(keys) or "\0" in "".join(tokens):
         return None
     kinds = [EXACT_KINDS[header.record_type] for header in headers]
-    return SealedStretch(
-        stream,
-        partition,
-        keys,
-        offsets,
-        appended_at_us,
-        kinds,
-        tokens,
-        exact.bodies,
-        exact.frames,
-    )
+    read = Headers(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+    return SealedStretch(read, exact.bodies, exact.frames)
 
 
 class _Uuid(msgspec.Struct, gc=False):

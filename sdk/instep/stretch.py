@@ -8,15 +8,16 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import le, lt
-from typing import Any, ClassVar, Self, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from instep.records import Kind, Record, Statement
 
 __all__ = [
     "Folded",
     "HeaderStretch",
+    "Headers",
     "Joined",
     "RecordStretch",
     "Stretch",
@@ -66,44 +67,51 @@ class Stretch(Sequence[S_co]):
         return list(map(self.at, last_indexes(self.keys)))
 
 
+class Headers(NamedTuple):
+    """What the headers of a stretch say, column by column."""
+
+    stream: str
+    partition: str
+    keys: Sequence[str]
+    offsets: Sequence[int]
+    appended_at_us: Sequence[int]
+    kinds: Sequence[Kind]
+    tokens: Sequence[str]
+
+
 class HeaderStretch(Stretch[S_co]):
     """A stretch of which the headers are at hand."""
 
-    columns: ClassVar[tuple[str, ...]] = ("keys", "offsets", "appended_at_us", "kinds", "tokens")
-    """What it has one of a statement, in the order in which they are given."""
+    more: ClassVar[tuple[str, ...]] = ()
+    """What it has one of a statement besides, in the order in which they are given."""
 
-    def __init__(
-        self,
-        stream: str,
-        partition: str,
-        keys: Sequence[str],
-        offsets: Sequence[int],
-        appended_at_us: Sequence[int],
-        kinds: Sequence[Kind],
-        tokens: Sequence[str],
-    ) -> None:
-        self.stream = stream
-        self.partition = partition
-        self.keys = keys
-        self.offsets = offsets
-        self.appended_at_us = appended_at_us
-        self.kinds = kinds
-        self.tokens = tokens
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.stream, self.partition, self.keys = headers[:3]
+        self.offsets, self.appended_at_us, self.kinds, self.tokens = headers[3:]
 
     def picked(self, indexes: Sequence[int]) -> Self:
         """Those of them, in this order."""
-        columns = [getattr(self, name) for name in self.columns]
-        return self._made([[column[index] for index in indexes] for column in columns])
+        return self._made([[column[index] for index in indexes] for column in self.columns()])
 
     def followed_by(self, others: Sequence[Self]) -> Self:
         """This and the stretches after it, as one."""
-        parts = (self, *others)
+        parts = [part.columns() for part in (self, *others)]
         return self._made(
-            [[one for part in parts for one in getattr(part, name)] for name in self.columns]
+            [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
         )
 
+    def columns(self) -> list[Sequence[Any]]:
+        """All that there is one of for each statement."""
+        return [*self.headers[2:], *(getattr(self, name) for name in self.more)]
+
     def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
-        return type(self)(self.stream, self.partition, *columns)
+        return type(self)(*self._parts(columns))
+
+    def _parts(self, columns: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        said = len(Headers._fields) - 2
+        headers = Headers(self.stream, self.partition, *columns[:said])
+        return (headers, *columns[said:])
 
 
 class RecordStretch(HeaderStretch[Record]):
@@ -112,17 +120,11 @@ class RecordStretch(HeaderStretch[Record]):
     Bodies and envelopes may be `bytearray`, which database drivers take as they are.
     """
 
-    columns = (*HeaderStretch.columns, "classes", "bodies", "envelopes", "ends", "uuids")
+    more = ("classes", "bodies", "envelopes", "ends", "uuids")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - plain data
+    def __init__(
         self,
-        stream: str,
-        partition: str,
-        keys: Sequence[str],
-        offsets: Sequence[int],
-        appended_at_us: Sequence[int],
-        kinds: Sequence[Kind],
-        tokens: Sequence[str],
+        headers: Headers,
         classes: Sequence[str],
         bodies: Sequence[bytes | bytearray],
         envelopes: Sequence[bytes | bytearray],
@@ -131,7 +133,7 @@ class RecordStretch(HeaderStretch[Record]):
         *,
         whole: bool,
     ) -> None:
-        super().__init__(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+        super().__init__(headers)
         self.classes = classes
         self.bodies = bodies
         self.envelopes = envelopes
@@ -167,7 +169,7 @@ class RecordStretch(HeaderStretch[Record]):
         return self.picked(last_indexes(self.keys))
 
     def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
-        return type(self)(self.stream, self.partition, *columns, whole=self.whole)
+        return type(self)(*self._parts(columns), whole=self.whole)
 
 
 class Superseded(Statement, frozen=True, gc=False):
@@ -189,10 +191,7 @@ class Folded(Stretch[Statement]):
         self.stream = whole.stream
         self.partition = whole.partition
         self.keys = whole.keys
-        self._offsets = whole.offsets
-        self._appended_at_us = whole.appended_at_us
-        self._kinds = whole.kinds
-        self._tokens = whole.tokens
+        self._headers = whole.headers
         self._kept = kept
         self._indexes = indexes
 
@@ -204,14 +203,10 @@ class Folded(Stretch[Statement]):
         place = self._places.get(index)
         if place is not None:
             return self._kept.at(place)
+        stream, partition, keys, offsets, appended_at_us, kinds, tokens = self._headers
+        at_us = appended_at_us[index]
         return Superseded(
-            self.stream,
-            self.keys[index],
-            self._kinds[index],
-            self._tokens[index],
-            self._appended_at_us[index],
-            self.partition,
-            self._offsets[index],
+            stream, keys[index], kinds[index], tokens[index], at_us, partition, offsets[index]
         )
 
     def last_words(self) -> RecordStretch:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from instep.fold import fold, folded, last_words
 from instep.records import Delivery, Kind, Opened, Record, Statement, Unreadable
 from instep.stretch import (
+    Headers,
     HeaderStretch,
     Joined,
     RecordStretch,
@@ -28,7 +29,7 @@ class _Kept(HeaderStretch[Statement]):
     """A stretch of statements that exist already; counts how often one is asked for."""
 
     def __init__(self, statements: list[Statement]) -> None:
-        super().__init__("s", statements[0].partition, *_headers(statements))
+        super().__init__(_headers(statements))
         self.statements = statements
         self.built = 0
 
@@ -40,9 +41,10 @@ class _Kept(HeaderStretch[Statement]):
         return _Kept([self.statements[index] for index in indexes])
 
 
-def _headers(statements: Sequence[Statement]) -> list[list[Any]]:
+def _headers(statements: Sequence[Statement]) -> Headers:
     names = ("key", "offset", "appended_at_us", "kind", "token")
-    return [[getattr(one, name) for one in statements] for name in names]
+    columns: list[Any] = [[getattr(one, name) for one in statements] for name in names]
+    return Headers("s", statements[0].partition if statements else "0", *columns)
 
 
 def _records(keys: Sequence[str], first: int = 0) -> RecordStretch:
@@ -52,8 +54,7 @@ def _records(keys: Sequence[str], first: int = 0) -> RecordStretch:
     ends = [one.offset % 3 == 0 for one in said]
     uuids = [f"u{one.offset}" for one in said]
     classes = [f"C{one.offset}" for one in said]
-    columns: list[Any] = [*_headers(said), classes, bodies, envelopes, ends, uuids]
-    return RecordStretch("s", "0", *columns, whole=True)
+    return RecordStretch(_headers(said), classes, bodies, envelopes, ends, uuids, whole=True)
 
 
 def _said(key: str, offset: int, at_us: int = 0, partition: str = "0") -> Statement:
@@ -132,8 +133,8 @@ def _read(statements: Sequence[Statement]) -> Opened:
         return Opened([], [Unreadable("s", b"?", "it is bad")] * len(statements))
     nothing, alive = [b""] * len(statements), [False] * len(statements)
     texts = [""] * len(statements)
-    columns: list[Any] = [*_headers(statements), texts, nothing, nothing, alive, texts]
-    records = RecordStretch("s", "0", *columns, whole=True)
+    headers = _headers(statements)
+    records = RecordStretch(headers, texts, nothing, nothing, alive, texts, whole=True)
     return Opened(records, (), {"odd": len(statements)})
 
 

@@ -10,7 +10,7 @@ from instep.ports import Mode, StreamInfo
 from instep.position import Position
 from instep.reading import Change, StoredEntity
 from instep.records import Batch, CommitResult, Kind, Record
-from instep.stretch import RecordStretch
+from instep.stretch import Headers, RecordStretch
 from instep_sql import SqlStore
 
 STREAM = "s1"
@@ -44,19 +44,17 @@ def shown(uuid: str, opened_at: int, body: bytes = b'{"of":"get"}', **changes: A
 def stretch(said: list[tuple[str, bool]]) -> RecordStretch:
     """Records in columns, one a key and whether it ends, at the offsets from 0 on."""
     numbers = range(len(said))
+    keys, kinds = [key for key, _ in said], [Kind.CREATE_UPDATE] * len(said)
+    tokens = [f"t{n}" for n in numbers]
     columns: list[Any] = [
-        [key for key, _ in said],
-        list(numbers),
-        list(numbers),
-        [Kind.CREATE_UPDATE] * len(said),
-        [f"t{n}" for n in numbers],
         ["NODE"] * len(said),
         [bytearray(b"{%d}" % n) for n in numbers],
         [bytearray(b"[%d]" % n) for n in numbers],
         [ends for _, ends in said],
         [f"u{n}" for n in numbers],
     ]
-    return RecordStretch(STREAM, "0", *columns, whole=True)
+    headers = Headers(STREAM, "0", keys, numbers, numbers, kinds, tokens)
+    return RecordStretch(headers, *columns, whole=True)
 
 
 class Stage:
