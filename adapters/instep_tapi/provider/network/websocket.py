@@ -56,7 +56,10 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
         max_msg_size=_MAX_CLIENT_FRAME_BYTES,
         timeout=1.0,
     )
-    await ws.prepare(request)
+    try:
+        await ws.prepare(request)
+    except ConnectionResetError:
+        return web.Response()  # the client has gone, and nobody reads it
     await Session(site, stream, reader, request, ws).run()
     return ws
 

@@ -20,6 +20,10 @@ from tests.instep_tapi.provider.kit import (
     until,
 )
 
+_HANDSHAKE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 ENTITIES = 11  # context, topology, 3 nodes, 6 ports
 
 
@@ -289,3 +293,21 @@ async def test_an_unknown_stream_is_404() -> None:
                 url.with_path("/restconf/data/context/stream-context/available-stream=x")
             )
         assert refused.value.status == 404
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_goes_before_it_is_answered_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = 0
+    async with Provider(network(), one_stream()) as provider:
+        url = stream_url(provider)
+        for _ in range(50):
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            words = f"GET {url.raw_path_qs} HTTP/1.1\r\nHost: x\r\n{_HANDSHAKE}\r\n"
+            writer.write(words.encode())
+            writer.transport.abort()
+            await asyncio.sleep(0.005)
+        asked = provider.counters("all").connections
+    assert asked
+    assert not caplog.records
