@@ -221,11 +221,7 @@ class Lake:
         removed: dict[str, int] = {}
         for name in self._tables():
             table = place(self.url, name)
-            # The commit carries the progress on: it may become the newest one.
-            with (
-                self._errors(),
-                carrying(self.spark, read_stamp(self.spark, table), maintenance=True),
-            ):
+            with self._errors(), self._keeping(table):
                 told: Any = self.spark.sql(f"OPTIMIZE {table}").first()
             removed[name] = int(told.metrics.numFilesRemoved)
         return removed
@@ -235,10 +231,7 @@ class Lake:
         names = self._tables()
         for name in names:
             table = place(self.url, name)
-            with (
-                self._errors(),
-                carrying(self.spark, read_stamp(self.spark, table), maintenance=True),
-            ):
+            with self._errors(), self._keeping(table):
                 self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
         return names
 
