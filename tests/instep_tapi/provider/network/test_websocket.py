@@ -299,7 +299,6 @@ async def test_an_unknown_stream_is_404() -> None:
 async def test_a_client_that_goes_before_it_is_answered_is_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked = 0
     async with Provider(network(), one_stream()) as provider:
         url = stream_url(provider)
         for _ in range(50):
