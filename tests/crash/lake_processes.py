@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from tests.crash.lake_checks import FOLLOWED
 from tests.crash.site import INSTEP, Site
-from tests.instep_spark.spark_servers import LOOPBACK, QUICK, Server, cluster, connect_server
+from tests.instep_spark.spark_servers import QUICK, Server, cluster, connect_server
 
 __all__ = ["LAKE", "MODES", "RETURN_S", "Mode", "Processes", "processes"]
 
@@ -47,16 +47,10 @@ sweep_guard_share = 1.0
 """
 SMALL: Final = {
     **QUICK,
-    **LOOPBACK,
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
     "spark.executor.memory": "600m",
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
 }
-"""Small rows, short lives: starting costs more than running."""
 LAKE: Final = ("lake", "run", "--tables", ",".join(FOLLOWED[1:]))
 RETURN_S: Final = 3600.0
 """How long a table may stand still: a machine may be busy with other things for a while."""
@@ -248,8 +242,7 @@ def processes(here: Site, mode: Mode) -> Iterator[Processes]:
         servers: list[Server] = []
         match mode:
             case "connect":
-                place = {name: SMALL[name] for name in SMALL if name.startswith("spark.sql")}
-                url, server = stack.enter_context(connect_server(place))
+                url, server = stack.enter_context(connect_server())
                 spark: dict[str, Any] = {"remote": url}
                 servers = [server]
             case "cluster":

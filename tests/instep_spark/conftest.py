@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from instep.errors import ConfigurationError
 from instep_spark.session import SparkOptions, open_session
+from tests.instep_spark.spark_servers import QUICK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,18 +27,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     options = SparkOptions(
         master="local[2]",
         config={
+            **QUICK,
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # On a few rows, compiling costs more than running. When its cache is full, Java stops
-            # compiling, and all that follows is ten times as slow.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
-            "-XX:ReservedCodeCacheSize=240m",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.adaptive.enabled": "false",
         },
     )
     try:

@@ -18,14 +18,25 @@ import pytest
 
 from instep_spark.jar import installed_jar
 
-__all__ = ["LOOPBACK", "QUICK", "Server", "cluster", "connect_server"]
+__all__ = ["QUICK", "Server", "cluster", "connect_server"]
 
 HOME: Final = Path(pyspark.__file__).parent
+JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""When the cache of code is full, Java stops compiling, and all that follows is ten times as slow.
+"""
 QUICK: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
 }
-LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For few rows and short lives: starting, compiling and describing cost more than running."""
 START_S: Final = 600
 
 
@@ -39,7 +50,8 @@ class Server:
 
     def _start(self) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
-        environment = os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+        place = {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = os.environ | place | {"SPARK_DAEMON_JAVA_OPTS": JAVA}
         return subprocess.Popen(self._command, stdout=quiet, stderr=quiet, env=environment)
 
     def wait(self) -> None:
@@ -72,19 +84,17 @@ def _started(name: str, *arguments: str, port: int | None = None) -> Iterator[Se
 
 
 @contextmanager
-def connect_server(config: dict[str, str] | None = None) -> Iterator[tuple[str, Server]]:
+def connect_server() -> Iterator[tuple[str, Server]]:
     """The `sc://` URL of a Spark Connect server with Delta."""
     jar, port = installed_jar(), _free_port()
     if jar is None:
         pytest.skip("no provider of Delta's jar is installed")
     facts = {
         **QUICK,
-        **LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        **(config or {}),
     }
     settings = [text for key, value in facts.items() for text in ("--conf", f"{key}={value}")]
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"

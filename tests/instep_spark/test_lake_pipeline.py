@@ -28,15 +28,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_logs_in_random_micro_batches(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    chance = random.Random(seed)
-    logs = [
-        Provider(seed, "one", offsets=seed == 0).run(24),
-        Provider(seed, "two", offsets=False).run(6),
-    ]
+def test_random_logs_in_random_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    logs = [Provider(0, "one").run(24), Provider(1, "two", offsets=False).run(24)]
     for log in logs:
         land(tmp_path, log)
     made = pipeline(spark, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from instep_spark.session import java_version
 from tests.instep_spark.lakes import rows, url_of
-from tests.instep_spark.spark_servers import LOOPBACK, QUICK, cluster, connect_server
+from tests.instep_spark.spark_servers import QUICK, cluster, connect_server
 
 pytestmark = [
     pytest.mark.spark,
@@ -33,7 +33,7 @@ def land(url: str, spark: dict[str, Any], *options: str) -> str:
 
 
 def test_a_killed_jvm_loses_nothing(tmp_path: Path) -> None:
-    said = land(url_of(tmp_path), {"master": "local[1]", "config": QUICK | LOOPBACK}, "--kill")
+    said = land(url_of(tmp_path), {"master": "local[1]", "config": QUICK}, "--kill")
     assert "Spark has gone away — it is started again" in said
     assert "100 live" in said
 
@@ -46,5 +46,5 @@ def test_spark_connect(tmp_path: Path) -> None:
 
 def test_a_cluster_of_two_workers(tmp_path: Path) -> None:
     with cluster(tmp_path) as (master, _):
-        config = {**QUICK, **LOOPBACK, "spark.executor.memory": "600m", "spark.cores.max": "2"}
+        config = {**QUICK, "spark.executor.memory": "600m", "spark.cores.max": "2"}
         assert "100 live" in land(url_of(tmp_path), {"master": master, "config": config})

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.errors import SinkError
-from instep_spark.lake.literals import text
+from instep_spark.lake.literals import ordinals, whose
 from instep_spark.lake.stamp import Progress, Stamp
 from instep_spark.lake.survey import StreamKey, Survey, survey_of
 
@@ -36,7 +38,11 @@ COLUMNS: Final = (
 
 def fixed(rows: DataFrame) -> DataFrame:
     """The same rows as a local relation: what is asked of them next plans and runs at once."""
-    return rows.sparkSession.createDataFrame(rows.toArrow(), rows.schema)
+    return _local(rows.toArrow(), rows)
+
+
+def _local(held: pa.Table, like: DataFrame) -> DataFrame:
+    return like.sparkSession.createDataFrame(held, like.schema)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -45,11 +51,13 @@ class Part(msgspec.Struct, frozen=True):
     rows: Any
     """DataFrame of `changes` with a column `id`."""
     surveys: dict[StreamKey, Survey]
+    held: pa.Table | None = None
+    """The same rows, where they are few enough to be held by the driver."""
 
     @property
     def small(self) -> bool:
-        """Whether the rows are few enough to be held by the driver."""
-        return sum(survey.rows for survey in self.surveys.values()) <= SMALL_RECORDS
+        """Whether what is made of the rows is few enough to be held by the driver."""
+        return self.held is not None
 
     @property
     def last(self) -> dict[StreamKey, int]:
@@ -74,16 +82,30 @@ class Part(msgspec.Struct, frozen=True):
         """
         count = max((len(ordinals) for ordinals in cuts.values()), default=0)
         for number in range(count + 1):
-            bounds: dict[StreamKey, tuple[int, int]] = {}
+            begin: dict[StreamKey, int] = {}
+            last: dict[StreamKey, int] = {}
             for key, survey in self.surveys.items():
                 ends = [*cuts.get(key, ()), survey.last]
                 if number < len(ends):
                     before = ends[number - 1] if number else survey.first - 1
                     if before < ends[number]:
-                        bounds[key] = (before, ends[number])
-            rows = self.rows if count == 0 else _between(self.rows, bounds)
-            begin = {key: before for key, (before, _) in bounds.items()}
-            yield Segment(rows, begin, {key: end for key, (_, end) in bounds.items()}, number)
+                        begin[key], last[key] = before, ends[number]
+            rows = self.rows if count == 0 else self._between(begin, last)
+            yield Segment(rows, begin, last, number)
+
+    def _between(self, begin: dict[StreamKey, int], last: dict[StreamKey, int]) -> DataFrame:
+        """The rows of these streams behind the first and up to the second ordinal."""
+        rows: DataFrame = self.rows
+        if self.held is None:
+            known = ordinals(rows.sparkSession, begin=begin, upto=last)
+            joined = rows.join(known, ["consumer", "stream"])
+            return joined.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+        wanted = pc.scalar(False)
+        for (consumer, stream), upto in last.items():
+            own = (pc.field("consumer") == consumer) & (pc.field("stream") == stream)
+            behind = pc.field("ordinal") > begin[consumer, stream]
+            wanted |= own & behind & (pc.field("ordinal") <= upto)
+        return _local(self.held.filter(wanted), rows)
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -124,10 +146,11 @@ class Batch:
 
     def _part(self, rows: DataFrame, progress: Progress) -> Part:
         rows = self._with_id(_behind(rows, progress))
-        surveys = survey_of(rows)
-        if sum(one.rows for one in surveys.values()) <= SMALL_RECORDS:
-            rows = fixed(rows)
-        return Part(rows, surveys)
+        few = rows.limit(SMALL_RECORDS + 1).toArrow()
+        if few.num_rows > SMALL_RECORDS:
+            return Part(rows, survey_of(rows))
+        rows = _local(few, rows)
+        return Part(rows, survey_of(rows) if few.num_rows else {}, few)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
         columns = [f"`{name}`" for name in COLUMNS]
@@ -155,33 +178,18 @@ def _dense(part: Part, progress: Progress) -> bool:
 
 def _behind(rows: DataFrame, progress: Progress) -> DataFrame:
     """Rows with a larger ordinal than their stream has in `progress`."""
-    spark = rows.sparkSession
-    stands = [(*key, stand.ordinal) for key, stand in progress.stands.items() if stand.ordinal]
+    stands = {key: stand.ordinal for key, stand in progress.stands.items() if stand.ordinal}
     if not stands:
         return rows
     if len(stands) == 1:
-        ((consumer, stream, ordinal),) = stands
-        one = "consumer = {c} AND stream = {s} AND ordinal <= {o}"
-        return rows.where(f"NOT ({one.format(c=text(consumer), s=text(stream), o=ordinal)})")
-    known = spark.createDataFrame(stands, "consumer STRING, stream STRING, known BIGINT")
-    joined = rows.join(known.hint("broadcast"), ["consumer", "stream"], "left")
+        ((key, ordinal),) = stands.items()
+        return rows.where(f"NOT ({whose(key)} AND ordinal <= {ordinal})")
+    joined = rows.join(ordinals(rows.sparkSession, known=stands), ["consumer", "stream"], "left")
     return joined.where("known IS NULL OR ordinal > known").drop("known")
-
-
-def _between(rows: DataFrame, bounds: dict[StreamKey, tuple[int, int]]) -> DataFrame:
-    """Rows of these streams behind the first and up to the second ordinal."""
-    limits = [(*key, *pair) for key, pair in bounds.items()]
-    known = rows.sparkSession.createDataFrame(
-        limits, "consumer STRING, stream STRING, begin BIGINT, upto BIGINT"
-    )
-    joined = rows.join(known.hint("broadcast"), ["consumer", "stream"])
-    return joined.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
 
 
 def _bounded(changes: DataFrame, surveys: dict[StreamKey, Survey]) -> DataFrame:
     """Rows of `changes` up to the last ordinal of each stream surveyed."""
-    ends = [(*key, survey.last) for key, survey in surveys.items()]
-    spark = changes.sparkSession
-    known = spark.createDataFrame(ends, "consumer STRING, stream STRING, upto BIGINT")
-    joined = changes.join(known.hint("broadcast"), ["consumer", "stream"])
+    ends = {key: survey.last for key, survey in surveys.items()}
+    joined = changes.join(ordinals(changes.sparkSession, upto=ends), ["consumer", "stream"])
     return joined.where("ordinal <= upto").drop("upto")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -202,7 +201,7 @@ class Composed(Target):
             for key, survey in part.surveys.items()
         }
         rows = others.unionByName(own)
-        return Part(part.rows, surveyed), msgspec.structs.replace(segment, rows=rows)
+        return replace(part, surveys=surveyed), replace(segment, rows=rows)
 
     def beside(self, segment: Segment, streams: Collection[StreamKey]) -> Segment:
         """The segment with a row more for each change that could not be joined to anything."""
@@ -210,7 +209,7 @@ class Composed(Target):
         if not keys:
             return segment
         own = self._rows(segment.rows.sparkSession, segment, keys, f"kind = '{UNRESOLVED}'")
-        return msgspec.structs.replace(segment, rows=segment.rows.unionByName(own))
+        return replace(segment, rows=segment.rows.unionByName(own))
 
     def _rows(
         self, spark: SparkSession, segment: Segment, keys: list[StreamKey], kinds: str

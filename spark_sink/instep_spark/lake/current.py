@@ -124,9 +124,9 @@ class Current(Target):
                     update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"  # noqa: S608
                     self.commit(spark, self.progress, update)
         gone = " OR ".join(_removed(sweep) for sweep in sweeps)
-        self.commit(spark, self.progress, f"DELETE FROM {self.sql} WHERE {gone}")  # noqa: S608
-        # Delta keeps no transaction of a DELETE that removes nothing.
-        self.stamp(spark, progress)
+        if not self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}"):  # noqa: S608
+            # Delta keeps no transaction of a DELETE that removes nothing.
+            self.stamp(spark, progress)
 
 
 def _marked(rows: DataFrame, segment: Segment) -> DataFrame:

@@ -59,6 +59,9 @@ class Intervals(Target):
             return
         stored = self._open(spark, segment)
         rows = segment.rows.where(ENTITY)
+        if part.small and not by_uuid:
+            # One look at the table for all that follows.
+            stored = fixed(stored.join(rows.select(*IDENTITY).distinct(), list(IDENTITY), "semi"))
         if by_uuid:
             rows = resolved(rows, stored)
         if part.backwards or by_uuid:
@@ -129,10 +132,10 @@ class Intervals(Target):
         a realignment that finds everything in place rewrites nothing.
         """
         for sweep in sweeps:
-            self._sweep(spark, sweep)
-        self.stamp(spark, progress)
+            made = self.progress.moved({sweep.stream: progress[sweep.stream]})
+            self._sweep(spark, sweep, made)
 
-    def _sweep(self, spark: SparkSession, sweep: Sweep) -> None:
+    def _sweep(self, spark: SparkSession, sweep: Sweep, progress: Progress) -> None:
         consumer, stream = map(text, sweep.stream)
         whose = f"consumer = {consumer} AND stream = {stream}"
         target = f"t.consumer = {consumer} AND t.stream = {stream}"
@@ -160,13 +163,14 @@ class Intervals(Target):
         """)  # noqa: S608 — names of our own tables, literals escaped
         few = victims.limit(SMALL_RECORDS + 1).toArrow()
         if few.num_rows == 0:
+            self.progress = progress  # durable with the next commit; made again it changes nothing
             return
         if few.num_rows <= SMALL_RECORDS:
             victims = spark.createDataFrame(few)
         victims.createOrReplaceTempView("instep_victims")
         self.commit(
             spark,
-            self.progress,
+            progress,
             f"""
             MERGE INTO {self.sql} t USING instep_victims s
             ON t.open AND {target} AND t.id = s.id

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
+from instep_spark.lake.literals import ordinals
 from instep_spark.lake.messages import Messages
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
 from instep_spark.lake.stamp import carrying, read_stamp
@@ -181,10 +182,8 @@ class Lake:
             key: min((t.progress[key].ordinal for t in self._pipeline.targets), default=0)
             for key in self._pipeline.entities.progress.stands
         }
-        values = [(*key, ordinal) for key, ordinal in done.items()] or [("", "", 0)]
-        known = self.spark.createDataFrame(values, "consumer STRING, stream STRING, known BIGINT")
         changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
-        rows = changes.join(known.hint("broadcast"), ["consumer", "stream"], "left")
+        rows = changes.join(ordinals(self.spark, known=done), ["consumer", "stream"], "left")
         rows = rows.where(
             f"ordinal > coalesce(known, 0) AND ordinal <= coalesce(known, 0) + {_BATCH_RECORDS}"
         ).drop("known")

@@ -1,12 +1,18 @@
-"""Literals of Spark SQL, and what is told to data skipping with them."""
+"""Literals of Spark SQL, what is told to data skipping with them, and small relations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from instep_spark.lake.survey import StreamKey
 
-__all__ = ["any_of", "of_streams", "text", "whose"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["any_of", "of_streams", "ordinals", "text", "whose"]
 
 
 def text(value: str) -> str:
@@ -36,3 +42,21 @@ def of_streams(keys: Iterable[StreamKey]) -> str:
         f"t.consumer IN ({', '.join(map(text, consumers))}) "
         f"AND t.stream IN ({', '.join(map(text, streams))})"
     )
+
+
+def ordinals(spark: SparkSession, **columns: Mapping[StreamKey, int]) -> DataFrame:
+    """A relation of consumer, stream and these ordinals, to be joined with; all of the same
+    streams.
+
+    By way of Arrow: a list of Python's rows would start Spark's Python workers.
+    """
+    keys = list(next(iter(columns.values())))
+    table = {
+        "consumer": pa.array([consumer for consumer, _ in keys], pa.string()),
+        "stream": pa.array([stream for _, stream in keys], pa.string()),
+        **{name: pa.array([of[key] for key in keys], pa.int64()) for name, of in columns.items()},
+    }
+    schema = ", ".join(
+        ["consumer STRING", "stream STRING", *(f"{name} BIGINT" for name in columns)]
+    )
+    return spark.createDataFrame(pa.table(table), schema).hint("broadcast")

@@ -196,7 +196,7 @@ class Pipeline:
             for key in keys & whole.surveys.keys()
             if whole.surveys[key].first <= upto[key]
         }
-        part = Part(whole.rows, surveys)
+        part = msgspec.structs.replace(whole, surveys=surveys)
         found = {key: events(key, part, composed.progress, decided) for key in surveys}
         for segment in part.cut({key: [e.at for e in each] for key, each in found.items()}):
             if segment.last:

@@ -122,8 +122,8 @@ class Target:
         """The table as it is now."""
         return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
 
-    def commit(self, spark: SparkSession, progress: Progress, statement: str) -> None:
-        """Run a MERGE, UPDATE or DELETE; `progress` is durable with it.
+    def commit(self, spark: SparkSession, progress: Progress, statement: str) -> int:
+        """Run a MERGE, UPDATE or DELETE; `progress` is durable with it. How many rows it changed.
 
         Raises `OvertakenError` where another pipeline has written the table since it was opened.
         """
@@ -139,6 +139,7 @@ class Target:
             )
         self.progress = self.durable = progress
         self._commits = stamp.number
+        return int(told[0].num_affected_rows)
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable that rows which do not concern the table lie behind it."""

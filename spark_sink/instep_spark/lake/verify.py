@@ -17,7 +17,7 @@ from instep_spark.changes import ControlKind
 from instep_spark.lake.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.composer import Composer, Row
 from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, ignored
-from instep_spark.lake.literals import any_of, text, whose
+from instep_spark.lake.literals import any_of, ordinals, text, whose
 from instep_spark.lake.stamp import LateSweep, Progress, Stand, read_stamp
 from instep_spark.lake.survey import StreamKey, Sweep, readable_of
 from instep_spark.lake.sweeps import OVERTAKEN
@@ -79,9 +79,8 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
     spark = changes.sparkSession
     rows = changes.selectExpr("*", "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
     if progress is not None:
-        bounds = [(*key, stand.ordinal) for key, stand in progress.stands.items()]
-        known = spark.createDataFrame(bounds, "consumer STRING, stream STRING, upto BIGINT")
-        rows = rows.join(known.hint("broadcast"), ["consumer", "stream"])
+        upto = {key: stand.ordinal for key, stand in progress.stands.items()}
+        rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])
         rows = rows.where("ordinal <= upto").drop("upto")
     partial = changes.where("NOT whole").select("consumer", "stream").distinct().collect()
     changing = [(row.consumer, row.stream) for row in partial]
