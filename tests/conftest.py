@@ -25,11 +25,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process runs all that shares the Spark session, and first, since that takes longest."""
+    """What needs Spark comes first, since it takes longest; one process runs all that shares the
+    session, others what has JVMs of its own.
+    """
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
-        if item.get_closest_marker("spark") is not None:
+        fixtures = getattr(item, "fixturenames", ())
+        if item.get_closest_marker("spark") is not None and {"spark", "writer"} & set(fixtures):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -77,7 +77,7 @@ def rounds(
                 if time.monotonic() - begun_s > most_s:
                     break
                 those.ensure()
-                victim = those.choose(rng)
+                victim = those.choose(rng, report.rounds)
                 if rng.random() < 0.8 and not those.moves(victim, rng):
                     report.differences.append(f"{victim} did not come back: {those.told()}")
                 time.sleep(rng.uniform(0.0, 1.0))

@@ -1,5 +1,6 @@
 """One real Spark session for all tests of the lake."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with Delta, shared by all; skipped where no Java or no jar is here."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Fails in a second worker: the tests that share a session are to be of one group.
+        (tmp_path_factory.getbasetemp().parent / "spark").touch(exist_ok=False)
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
     options = SparkOptions(
         master="local[2]",
