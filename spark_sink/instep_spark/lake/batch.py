@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from instep.errors import SinkError
 from instep_spark.lake.literals import ordinals, whose
 from instep_spark.lake.stamp import Progress, Stamp
-from instep_spark.lake.survey import StreamKey, Survey, survey_of
+from instep_spark.lake.survey import StreamKey, Surveys, looked_into, survey_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class Part(msgspec.Struct, frozen=True):
 
     rows: Any
     """DataFrame of `changes` with a column `id`."""
-    surveys: dict[StreamKey, Survey]
+    surveys: Surveys
     held: pa.Table | None = None
     """The same rows, where they are few enough to be held by the driver."""
 
@@ -146,11 +146,12 @@ class Batch:
 
     def _part(self, rows: DataFrame, progress: Progress) -> Part:
         rows = self._with_id(_behind(rows, progress))
-        few = rows.limit(SMALL_RECORDS + 1).toArrow()
-        if few.num_rows > SMALL_RECORDS:
-            return Part(rows, survey_of(rows))
-        rows = _local(few, rows)
-        return Part(rows, survey_of(rows) if few.num_rows else {}, few)
+        surveys = survey_of(rows)
+        held = None
+        if sum(survey.rows for survey in surveys.values()) <= SMALL_RECORDS:
+            held = rows.toArrow()
+            rows = _local(held, rows)
+        return Part(rows, looked_into(surveys, rows), held)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
         columns = [f"`{name}`" for name in COLUMNS]
@@ -188,7 +189,7 @@ def _behind(rows: DataFrame, progress: Progress) -> DataFrame:
     return joined.where("known IS NULL OR ordinal > known").drop("known")
 
 
-def _bounded(changes: DataFrame, surveys: dict[StreamKey, Survey]) -> DataFrame:
+def _bounded(changes: DataFrame, surveys: Surveys) -> DataFrame:
     """Rows of `changes` up to the last ordinal of each stream surveyed."""
     ends = {key: survey.last for key, survey in surveys.items()}
     joined = changes.join(ordinals(changes.sparkSession, upto=ends), ["consumer", "stream"])

@@ -9,6 +9,7 @@ each entity has what is needed to go on with it, so rows and state move in one c
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from instep_spark.lake.composer import UNRESOLVED, Composer, Row, names_in
 from instep_spark.lake.decide import RECORD
 from instep_spark.lake.literals import any_of, of_streams, text, whose
 from instep_spark.lake.stamp import Progress
-from instep_spark.lake.survey import StreamKey, Survey, Sweep, survey_of
+from instep_spark.lake.survey import StreamKey, Survey, Sweep, looked_into, survey_of
 from instep_spark.lake.tables import COMPOSED
 from instep_spark.lake.target import Target
 
@@ -56,8 +57,9 @@ def arrow_rows(rows: DataFrame) -> list[Row]:
 def chunk_of(rows: DataFrame, key: StreamKey, begin: int, upto: int, kinds: str) -> list[Row]:
     """The rows of `changes` of one stream behind the first and up to the second ordinal."""
     bounds = f"ordinal > {begin} AND ordinal <= {upto} AND {kinds}"
-    wanted = rows.where(f"{whose(key)} AND {bounds}").orderBy("ordinal")
-    return arrow_rows(wanted.selectExpr(*(f"`{name}`" for name in COLUMNS)))
+    wanted = rows.where(f"{whose(key)} AND {bounds}")
+    found = arrow_rows(wanted.selectExpr(*(f"`{name}`" for name in COLUMNS)))
+    return sorted(found, key=itemgetter("ordinal"))
 
 
 class Composed(Target):
@@ -194,7 +196,7 @@ class Composed(Target):
         own = self._rows(spark, segment, keys, RECORD)
         if part.small:
             own = fixed(own)
-        surveys = survey_of(own)
+        surveys = looked_into(survey_of(own), own)
         others = segment.rows.where(f"NOT ({any_of(keys)} AND {RECORD})")
         surveyed = {
             key: _as_composed(survey, surveys.get(key)) if key in streams else survey
@@ -226,6 +228,6 @@ class Composed(Target):
 
 def _as_composed(raw: Survey, own: Survey | None) -> Survey:
     if own is None:
-        return replace(raw, keyed=0, repeated=0, backwards=0)
+        return replace(raw, keyed=0, repeated=False, backwards=False)
     facts: dict[str, Any] = {"repeated": own.repeated, "backwards": own.backwards, "keyed": 0}
     return replace(raw, classes=own.classes | {""}, earliest_us=own.earliest_us, **facts)

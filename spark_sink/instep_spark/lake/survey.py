@@ -1,17 +1,18 @@
-"""What the rows of a micro-batch are like, told by one look at their headers."""
+"""What the rows of a micro-batch are like."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from instep_spark.lake.decide import ENTITY, IDENTITY, ignored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["StreamKey", "Survey", "Sweep", "readable_of", "survey_of"]
+__all__ = ["StreamKey", "Survey", "Surveys", "Sweep", "looked_into", "readable_of", "survey_of"]
 
 StreamKey = tuple[str, str]
 """Consumer and stream."""
@@ -33,10 +34,8 @@ class Survey(msgspec.Struct, frozen=True):
     first: int
     last: int
     rows: int
-    repeated: int
-    """Statements about an entity that an earlier one in the batch is about."""
-    backwards: int
-    """Statements that are older than the one before them about the same entity."""
+    repeated: bool
+    """Whether several statements may be about one entity."""
     classes: frozenset[str]
     keyed: int
     """Statements that name a uuid beside the key."""
@@ -45,63 +44,85 @@ class Survey(msgspec.Struct, frozen=True):
     earliest_us: int | None
     """Smallest append time, in microseconds since 1970; None without records."""
     sweeps: tuple[Sweep, ...] = ()
+    backwards: bool = False
+    """Whether a statement is older than the one before it about the same entity."""
 
     def until(self, ordinal: int) -> Survey:
         """The same, the rows behind an ordinal left out."""
         sweeps = tuple(sweep for sweep in self.sweeps if sweep.ordinal <= ordinal)
-        return msgspec.structs.replace(self, last=min(self.last, ordinal), sweeps=sweeps)
+        return replace(self, last=min(self.last, ordinal), sweeps=sweeps)
 
 
-def survey_of(rows: DataFrame) -> dict[StreamKey, Survey]:
-    """By stream, from rows of `changes` with a column `id`."""
+Surveys = dict[StreamKey, Survey]
+
+
+def survey_of(rows: DataFrame) -> Surveys:
+    """By stream, from rows of `changes` with a column `id`, told by one look at their headers;
+    `looked_into` has the rest.
+    """
     spark = rows.sparkSession
     rows.createOrReplaceTempView("instep_survey")
-    found = spark.sql(f"""
-        WITH placed AS (
-            SELECT consumer, stream, ordinal, kind, attempt, class, uuid, whole, lineage,
-                   `partition`, record_offset, appended_at,
-                   CASE WHEN kind = 'SWEEP' THEN named_struct(
-                       'ordinal', ordinal, 'attempt', attempt) END AS sweep,
-                   CASE WHEN {ENTITY} THEN lag(named_struct(
-                       'lineage', lineage, 'partition', `partition`,
-                       'record_offset', record_offset, 'appended_at', appended_at)) OVER (
-                     PARTITION BY {", ".join(IDENTITY)}, {ENTITY} ORDER BY ordinal) END AS earlier
-            FROM instep_survey
-        )
+    # Entities are told apart by a hash each: no rows move. Two of one hash cost a look at all.
+    counted = spark.sql(f"""
         SELECT consumer, stream, min(ordinal) AS first, max(ordinal) AS last, count(*) AS rows,
-               count_if(earlier IS NOT NULL) AS repeated,
-               count_if({ignored("earlier", "placed")}) AS backwards,
+               size(array_distinct(collect_list(CASE WHEN {ENTITY} THEN xxhash64(id) END)))
+                   < count_if({ENTITY}) AS repeated,
                collect_set(class) AS classes,
                count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
                unix_micros(min(appended_at)) AS earliest_us,
-               array_sort(collect_list(sweep)) AS sweeps
-        FROM placed GROUP BY consumer, stream
-    """)  # noqa: S608 — constants only
-    counted = found.orderBy("consumer", "stream").collect()
-    bodies: dict[tuple[str, str, int], str | None] = {}
-    if any(row.sweeps for row in counted):
-        # Apart, so that the bodies of all rows need not be read for those of a few.
-        swept = rows.where("kind = 'SWEEP'").select("consumer", "stream", "ordinal", "body")
-        bodies = {(r.consumer, r.stream, r.ordinal): r.body for r in swept.collect()}
-    surveys: dict[StreamKey, Survey] = {}
-    for row in counted:
-        key = (row.consumer, row.stream)
-        surveys[key] = Survey(
+               array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
+                   'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
+        FROM instep_survey GROUP BY consumer, stream
+    """).collect()  # noqa: S608 — constants only
+    # Sorted here: to sort a few rows, Spark would first sample them.
+    return {
+        (row.consumer, row.stream): Survey(
             row["first"],
             row["last"],
             row["rows"],
             row.repeated,
-            row.backwards,
             frozenset(row.classes),
             row.keyed,
             row.partial,
             row.earliest_us,
-            tuple(
-                Sweep(key, s.ordinal, s.attempt, readable_of(bodies[*key, s.ordinal]))
-                for s in row.sweeps
-            ),
+            tuple(Sweep((row.consumer, row.stream), s.ordinal, s.attempt) for s in row.sweeps),
         )
-    return surveys
+        for row in sorted(counted, key=lambda row: (row.consumer, row.stream))
+    }
+
+
+def looked_into(surveys: Surveys, rows: DataFrame) -> Surveys:
+    """The surveys of these rows, with what only some rows need: what sweeps state, and whether
+    statements about one entity come in the order of the log.
+    """
+    readable: dict[tuple[StreamKey, int], tuple[str, ...] | None] = {}
+    if any(survey.sweeps for survey in surveys.values()):
+        swept = rows.where("kind = 'SWEEP'").select("consumer", "stream", "ordinal", "body")
+        readable = {
+            ((row.consumer, row.stream), row.ordinal): readable_of(row.body)
+            for row in swept.collect()
+        }
+    backwards: set[StreamKey] = set()
+    if any(survey.repeated for survey in surveys.values()):
+        rows.createOrReplaceTempView("instep_survey")
+        found = rows.sparkSession.sql(f"""
+            SELECT DISTINCT consumer, stream FROM (
+                SELECT *, lag(named_struct(
+                    'lineage', lineage, 'partition', `partition`,
+                    'record_offset', record_offset, 'appended_at', appended_at)) OVER (
+                  PARTITION BY {", ".join(IDENTITY)} ORDER BY ordinal) AS earlier
+                FROM instep_survey WHERE {ENTITY}
+            ) placed WHERE {ignored("earlier", "placed")}
+        """)  # noqa: S608 — constants only
+        backwards = {(row.consumer, row.stream) for row in found.collect()}
+    return {
+        key: replace(
+            survey,
+            sweeps=tuple(replace(s, readable=readable[key, s.ordinal]) for s in survey.sweeps),
+            backwards=key in backwards,
+        )
+        for key, survey in surveys.items()
+    }
 
 
 def readable_of(body: str | None) -> tuple[str, ...] | None:
