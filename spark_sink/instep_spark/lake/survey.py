@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,10 @@ __all__ = ["StreamKey", "Survey", "Surveys", "Sweep", "looked_into", "readable_o
 
 StreamKey = tuple[str, str]
 """Consumer and stream."""
+HASHED_RECORDS: Final = 250_000
+"""Of how many rows of each partition a survey compares the entities."""
+_IN_PARTITION: Final = (1 << 33) - 1
+"""The lower bits of an id that Spark makes count the rows of its partition."""
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -62,17 +66,19 @@ def survey_of(rows: DataFrame) -> Surveys:
     """
     spark = rows.sparkSession
     rows.createOrReplaceTempView("instep_survey")
-    # Entities are told apart by a hash each: no rows move. Two of one hash cost a look at all.
+    # Entities are told apart by a hash each: no rows move. Two of one hash cost a look at all, and
+    # so do more rows than a task should hold the hashes of.
     counted = spark.sql(f"""
         SELECT consumer, stream, min(ordinal) AS first, max(ordinal) AS last, count(*) AS rows,
-               size(array_distinct(collect_list(CASE WHEN {ENTITY} THEN xxhash64(id) END)))
-                   < count_if({ENTITY}) AS repeated,
+               size(array_distinct(collect_list(CASE WHEN {ENTITY} AND place < {HASHED_RECORDS}
+                   THEN xxhash64(id) END))) < count_if({ENTITY}) AS repeated,
                collect_set(class) AS classes,
                count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
                unix_micros(min(appended_at)) AS earliest_us,
                array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
                    'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
-        FROM instep_survey GROUP BY consumer, stream
+        FROM (SELECT *, monotonically_increasing_id() & {_IN_PARTITION} AS place FROM instep_survey)
+        GROUP BY consumer, stream
     """).collect()  # noqa: S608 — constants only
     # Sorted here: to sort a few rows, Spark would first sample them.
     return {
