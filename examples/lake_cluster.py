@@ -76,7 +76,9 @@ def main(lake: str) -> None:
         config = {
             "spark.driver.host": HOST,
             "spark.executor.memory": "768m",
+            # 200 and 50 by default: most of their tasks would find nothing in a small lake.
             "spark.sql.shuffle.partitions": str(2 * WORKERS),
+            "spark.databricks.delta.snapshotPartitions": str(WORKERS),
         }
         spark = open_session(SparkOptions(master=master, config=config))
         try:
