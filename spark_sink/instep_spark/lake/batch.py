@@ -60,11 +60,6 @@ class Part(msgspec.Struct, frozen=True):
         return self.held is not None
 
     @property
-    def last(self) -> dict[StreamKey, int]:
-        """The ordinal to which each stream leads."""
-        return {key: survey.last for key, survey in self.surveys.items()}
-
-    @property
     def classes(self) -> frozenset[str]:
         return frozenset().union(*(survey.classes for survey in self.surveys.values()))
 

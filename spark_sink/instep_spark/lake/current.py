@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.ports import Census
 from instep_spark.lake.batch import Part, Segment, fixed
 from instep_spark.lake.decide import ENTITY, counting, ignored, latest, resolved
-from instep_spark.lake.literals import of_streams, text
+from instep_spark.lake.literals import of_streams, text, whose
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.survey import StreamKey, Sweep
 from instep_spark.lake.tables import ENTITIES, Table
@@ -22,8 +22,7 @@ __all__ = ["Current", "doomed"]
 
 def doomed(sweep: Sweep) -> str:
     """SQL: the sweep removes the row (rule 5)."""
-    whose = f"consumer = {text(sweep.stream[0])} AND stream = {text(sweep.stream[1])}"
-    return f"({whose} AND attempt < {sweep.attempt})"
+    return f"({whose(sweep.stream)} AND attempt < {sweep.attempt})"
 
 
 class Current(Target):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.batch import SMALL_RECORDS, Part, Segment, fixed
 from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, counting, ignored, resolved
-from instep_spark.lake.literals import of_streams, text
+from instep_spark.lake.literals import of_streams, text, whose
 from instep_spark.lake.stamp import Progress
 from instep_spark.lake.survey import Sweep
 from instep_spark.lake.tables import Table
@@ -137,7 +137,7 @@ class Intervals(Target):
 
     def _sweep(self, spark: SparkSession, sweep: Sweep, progress: Progress) -> None:
         consumer, stream = map(text, sweep.stream)
-        whose = f"consumer = {consumer} AND stream = {stream}"
+        own = whose(sweep.stream)
         target = f"t.consumer = {consumer} AND t.stream = {stream}"
         readable = "true"
         if sweep.readable is not None:
@@ -145,7 +145,7 @@ class Intervals(Target):
             readable = f"{self.class_of_row()} IN ({names})"
         # It was not in the log when the attempt began to read it.
         began = spark.sql(
-            f"SELECT unix_micros(min(committed_at)) AS at_us FROM {self._changes} WHERE {whose} "  # noqa: S608
+            f"SELECT unix_micros(min(committed_at)) AS at_us FROM {self._changes} WHERE {own} "  # noqa: S608
             f"AND kind IN ('ATTEMPT', 'SWEEP') AND attempt = {sweep.attempt}"
         ).first()
         assert began is not None
@@ -155,8 +155,8 @@ class Intervals(Target):
         if self.progress[sweep.stream].by_change:
             stated, entity = f"* FROM {self._composed}", RECORD
         victims = spark.sql(f"""
-            SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {whose}) o LEFT ANTI JOIN (
-                SELECT {stated} WHERE {whose} AND {entity}
+            SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {own}) o LEFT ANTI JOIN (
+                SELECT {stated} WHERE {own} AND {entity}
                   AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
             ) m ON o.id = m.id AND (m.token = '' OR NOT {ignored("o", "m")})
             WHERE o.ordinal <= {sweep.ordinal} AND {readable}
