@@ -1,6 +1,6 @@
 """A sink of your own: entities and positions in one JSON file, replaced whole with each commit.
 
-It is small, so it shows what every sink has to do (`instep.Sink`): the comparison of rule 3, the
+It is small, so it shows what every sink has to do (`instep.Sink`): the comparison of rule A3, the
 marks, the sweep, and one commit for all of it. It fits some thousand entities, not more.
 
 To use it from `instep.toml` as ``kind = "json"``, install it with an entry point:
@@ -117,7 +117,7 @@ class JsonFile:
 
 
 def _apply(stream: Stream, record: Record) -> bool:
-    """Rule 3 for one record; whether an entity was written."""
+    """Rule A3 for one record; whether an entity was written."""
     position = stream.position
     known = stream.entities.get(record.key)
     if known and known.lineage == position.lineage and _newer(known.record, record):

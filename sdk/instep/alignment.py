@@ -15,7 +15,7 @@ or current state by GET with the stream held meanwhile (`Mode.BASELINE`). While 
 commit itself marks what is stated with the attempt's number. When it has seen enough, what carries
 a lower number is swept, in steps that travel with ordinary batches. Marks are numbers and only
 grow: nothing is ever unmarked, and an attempt that was interrupted goes on after its own last
-token (rule 7).
+token (A7).
 
 An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
 calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
@@ -145,7 +145,7 @@ class Alignment:
             self._effects.append(ReadBaseline())
 
     def closed(self) -> None:
-        """The connection is gone. An open attempt goes on after the next opening (rule 7).
+        """The connection is gone. An open attempt goes on after the next opening (A7).
 
         What no commit has carried yet is forgotten: it is decided again.
         """
@@ -226,7 +226,7 @@ class Alignment:
         self._progress.silence_from(now_us)
 
     def census(self, census: Census) -> None:
-        """Decide about the sweep that is due: begin it, or hold it (rule 6)."""
+        """Decide about the sweep that is due: begin it, or hold it (A6)."""
         self._census_asked = False
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         if census.unmarked > least and census.unmarked > census.total * share:
@@ -279,7 +279,7 @@ class Alignment:
         return None
 
     def _arrived(self, arrival: Arrival, record: Statement) -> bool:
-        """What a first record told (rule 2). False: the delivery cannot be used now."""
+        """What a first record told (A2). False: the delivery cannot be used now."""
         if arrival is Arrival.REWOUND:
             self._notice(NoticeKind.REWOUND, "the provider delivers recent records again")
             return True
@@ -291,7 +291,7 @@ class Alignment:
         return False
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
-        """Rule 8: beyond the tombstone retention, realign without waiting to be dropped."""
+        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped."""
         reason = self.lateness.lost(self.position, oldest_us, now_us)
         if reason:
             self._notice(NoticeKind.LOST, reason)

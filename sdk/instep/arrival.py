@@ -1,4 +1,4 @@
-"""What the first record after a reconnect tells (rule 2): a pure decision over what is
+"""What the first record after a reconnect tells (A2): a pure decision over what is
 durable.
 
 Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves
@@ -17,7 +17,7 @@ partition can tell it, nor that this one has ended entities whose records are go
 
 Another is seen on the way: **another log**, where a record lies at or before the last committed
 offset of its partition and yet was appended after everything committed. No log can state that of
-itself: it was lost and rebuilt, and its append times say nothing about ours (rule 3). This is
+itself: it was lost and rebuilt, and its append times say nothing about ours (A3). This is
 looked for on a stream opened from its start too: whatever called for that attempt, the log may have
 been lost meanwhile. A rebuilt log that has passed our last offset is not seen, and need not be: all
 of it is newer than what is stored, by offset as by time.

@@ -1,4 +1,4 @@
-"""The audit of a stream (TR-548 ST-2.3; rule 12): what it proves, and when. Pure.
+"""The audit of a stream (TR-548 ST-2.3; A12): what it proves, and when. Pure.
 
 Theory. Beside the main stream, which goes on committing, a second connection reads the log from
 its oldest record. What it states last of each entity is its *mark*; marks are kept in the store and
@@ -149,7 +149,7 @@ class AuditMarks(Protocol):
         ...
 
     async def repair(self, position: Position) -> int:
-        """Commit what is proven by rule 3 and told to the journal, as long as the stream is in the
+        """Commit what is proven by rule A3 and told to the journal, as long as the stream is in the
         attempt of this position; returns how many entities were repaired.
         """
         ...

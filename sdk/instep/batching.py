@@ -30,7 +30,7 @@ def advanced(
 ) -> Position:
     """The position after these records, by what `progress` has followed of them."""
     # What an attempt has marked may end, and its tombstone expire, before the attempt has come to
-    # it: until it has seen enough, nothing is known but what was known at its opening (rule 8).
+    # it: until it has seen enough, nothing is known but what was known at its opening (A8).
     settled = position.phase is not Phase.ALIGNING
     known_to_us = max(known_to_us, position.known_to_us) if settled else position.known_to_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "known_to_us": known_to_us}

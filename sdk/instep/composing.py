@@ -60,7 +60,7 @@ class Composing:
 
     def apply(self, record: Record, position: Position) -> Record | None:
         """The whole record that a statement amounts to, under the position's lineage and attempt;
-        None where it changes nothing (rule 3).
+        None where it changes nothing (A3).
 
         Raises `UnresolvedError` for a change that cannot be joined to anything, and
         `RecursionError` for a body too deep to merge; what is known is then as before.

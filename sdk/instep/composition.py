@@ -46,7 +46,7 @@ class Composition:
     def state(self, record: Record, position: Position) -> Record | None:
         """Apply a statement; returns the whole record it amounts to.
 
-        None where a newer one is known (rule 3). Raises `UnresolvedError`; `RecursionError` for a
+        None where a newer one is known (A3). Raises `UnresolvedError`; `RecursionError` for a
         body too deep to merge; the entity is then as before.
         """
         if record.whole:

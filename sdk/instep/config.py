@@ -1,4 +1,4 @@
-"""Reads `instep.toml` (DESIGN 8): consumers with their sources, sinks and settings, every mistake
+"""Reads `instep.toml`: consumers with their sources, sinks and settings, every mistake
 named by its place.
 """
 

@@ -102,7 +102,7 @@ class Consumer(Running):
         self._runners[stream].realign(reason)
 
     def release_sweep(self, stream: str) -> None:
-        """Let a held sweep of a stream go on (rule 6). Raises `KeyError`."""
+        """Let a held sweep of a stream go on (A6). Raises `KeyError`."""
         self._runners[stream].release_sweep()
 
     async def audit(

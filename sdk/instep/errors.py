@@ -19,7 +19,7 @@ InstepError
 │   │   └── LeaseLostError    another process holds the lease: stand by
 │   └── JournalOffError       changes were asked for, the journal is not kept
 ├── AuditError                an audit that can prove nothing, now or ever
-└── SweepHeldError            a sweep waits for a decision (rule 6)
+└── SweepHeldError            a sweep waits for a decision (A6)
 """
 
 from __future__ import annotations
@@ -198,6 +198,6 @@ class AuditError(InstepError):
 
 
 class SweepHeldError(InstepError):
-    """A sweep would remove more entities than the guard allows (rule 6)."""
+    """A sweep would remove more entities than the guard allows (A6)."""
 
     code = "sweep-held"

@@ -1,5 +1,5 @@
 """How much the consumer's lag costs it: the read delay against the log's two retention points
-(rule 8).
+(A8).
 
 TR-548 3.17.3: behind by less than the compaction delay loses nothing; between it and the tombstone
 retention some changes were compacted away; beyond the tombstone retention deletes may be missing.

@@ -1,4 +1,4 @@
-"""Which of two statements is newer (rule 3), and one statement a key of a batch."""
+"""Which of two statements is newer (A3), and one statement a key of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a gap's policy acts, and how: no gap waits for ever (DESIGN 4, rule 4).
+"""When a gap's policy acts, and how: no gap waits for ever (S4).
 
 Only the first gap holds delivery back, so only it is timed; but asking covers all gaps that are
 known, and counts for each of them. A gap is known since a message behind it came, or was announced.

@@ -1,4 +1,4 @@
-"""How late a stream is read, up to when it is known, and whether that is too late (rule 8)."""
+"""How late a stream is read, up to when it is known, and whether that is too late (A8)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class StoredSequence(msgspec.Struct, frozen=True):
 
 
 class SequenceChange(msgspec.Struct, gc=False):
-    """What one group does to one scope. Done in the order of the fields (DESIGN 4).
+    """What one group does to one scope. Done in the order of the fields, in one transaction (S3).
 
     Numbers are given with their epoch, for one group may hold a reset.
     """

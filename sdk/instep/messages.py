@@ -56,7 +56,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     expires_at_us: int = 0
     """The sender's deadline for delivery; 0 for none."""
     digest: bytes = b""
-    """Stands for the content (rule 7); empty where contents are not compared."""
+    """Stands for the content (S7); empty where contents are not compared."""
     sender: str = ""
     attributes: bytes = b"{}"
     """A JSON object: whatever else the adapter wants kept (type, thread, content type …)."""
@@ -68,17 +68,17 @@ class ReceiptOutcome(StrEnum):
     ACCEPTED = "accepted"
     """It is durable, and will be delivered once, in its turn."""
     DUPLICATE = "duplicate"
-    """It was received before: acknowledge again, it is not delivered again (rule 1)."""
+    """It was received before: acknowledge again, it is not delivered again (S1)."""
     REFUSED = "refused"
     """It is not kept; `Receipt.refusal` says why, the adapter says it in its protocol's words."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to a message. Given only after what it says is durable (rule 3)."""
+    """The answer to a message. Given only after what it says is durable (S3)."""
 
     outcome: ReceiptOutcome
     deviation: bool = False
-    """A duplicate with other content than before, without a fault between them (rule 7)."""
+    """A duplicate with other content than before, without a fault between them (S7)."""
     refusal: Refusal | None = None
     """Why it was refused; `FULL` may be sent again as it is."""
 
@@ -185,15 +185,15 @@ class Reception(Protocol):
         ...
 
     async def acknowledged(self, scope: str) -> Ranges:
-        """The ranges to acknowledge: durable, and none that is cancelled (rules 3, 5)."""
+        """The ranges to acknowledge: durable, and none that is cancelled (S3, S5)."""
         ...
 
     async def cancelled(self, scope: str) -> Ranges:
-        """The ranges promised never to be accepted (rule 5)."""
+        """The ranges promised never to be accepted (S5)."""
         ...
 
     async def faulted(self, scope: str) -> Ranges:
-        """The ranges answered with a fault and not replaced (rule 6)."""
+        """The ranges answered with a fault and not replaced (S6)."""
         ...
 
     async def received_orders(self, scope: str, party: str) -> GapDetector:

@@ -93,7 +93,7 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """Entities of a stream before a sweep (rule 6)."""
+    """Entities of a stream before a sweep (A6)."""
 
     total: int
     unmarked: int
@@ -204,7 +204,7 @@ class KnowsStreams(Protocol):
 
 @runtime_checkable
 class ReleasesSweeps(Protocol):
-    """What a sink can tell besides: that another process let a held sweep go on (rule 6)."""
+    """What a sink can tell besides: that another process let a held sweep go on (A6)."""
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:
         """Whether the sweep of this attempt was released."""

@@ -37,7 +37,7 @@ class Phase(StrEnum):
     SWEEPING = "sweeping"
     """The attempt has proved what exists; the rest is being removed while new records go on."""
     SWEEP_HELD = "sweep-held"
-    """The sweep would remove more than the guard allows and waits for a decision (rule 6)."""
+    """The sweep would remove more than the guard allows and waits for a decision (A6)."""
     ALIGNED = "aligned"
     """Eventually consistent with the provider."""
 
@@ -57,7 +57,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The last record committed, and the state that must survive with it.
 
     A position is stored in the transaction that stores what it covers, so it is never ahead of the
-    data (rule 1). It is replaced whole, never edited in parts.
+    data (A1). It is replaced whole, never edited in parts.
     """
 
     token: str | None = None
@@ -81,7 +81,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     reference: Reference = Reference()
     lineage: int = 0
     """Counts the logs this stream was read from: append times compare only within one lineage
-    (rule 3).
+    (A3).
     """
     origin: str = ""
     """What identifies the log being read (endpoint and stream uuid, say); another origin is
@@ -93,7 +93,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """
     recent: bytes = b""
     """Digests of the last committed tokens, oldest first: what a small rewind may bring again
-    (rule 2).
+    (A2).
     """
     sweep_cursor: int = 0
     owes_baseline: bool = False

@@ -100,7 +100,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     entities: int
     quarantined: int
     deviations: dict[str, int]
-    """Departures of the provider from its specification: kind → count (rule 10)."""
+    """Departures of the provider from its specification: kind → count (A10)."""
     updated_at_us: int
 
 
@@ -126,7 +126,7 @@ class StoreReader(Protocol):
     ) -> AsyncIterator[Quarantined]: ...
 
     async def replay(self, id: int, delivery: Delivery) -> int:
-        """Commit what a quarantined record turned out to say, by rule 3, and mark it replayed;
+        """Commit what a quarantined record turned out to say, by rule A3, and mark it replayed;
         returns entities changed.
         """
         ...
@@ -140,7 +140,7 @@ class StoreReader(Protocol):
 
 @runtime_checkable
 class HoldsSweeps(Protocol):
-    """A reader through which a held sweep can be looked at and released (rule 6)."""
+    """A reader through which a held sweep can be looked at and released (A6)."""
 
     async def census(self, consumer: str, stream: str, attempt: int) -> Census:
         """What the sweep of this attempt would remove."""

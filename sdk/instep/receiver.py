@@ -30,7 +30,7 @@ class Receiver(Running):
 
     What is promised, per sequence:
 
-    - A sender is told "received" only after its message is durable (rule 3).
+    - A sender is told "received" only after its message is durable (S3).
     - A message is delivered once, in the order of the numbers, and a number is passed over only
       when it is cancelled, filled, expired or given up, which is told.
     - With a handler, what it does through its connection and the delivery are one commit. Without

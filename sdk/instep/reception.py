@@ -2,7 +2,7 @@
 
 One task commits. While a commit runs, what comes gathers; the next commit takes all of it, so a
 hundred senders do not cost a hundred fsyncs. `instep.reception_group` decides what a group does,
-the store does it in one transaction, and only then the senders are answered (rule 3).
+the store does it in one transaction, and only then the senders are answered (S3).
 
 The store is the only truth: after a commit that failed, and that may be durable all the same, the
 sequences it touched are read again and the group is done anew; what was durable turns out to be

@@ -20,7 +20,7 @@ from instep.sequencer import Sequencer
 __all__ = ["OTHER_CONTENT", "REFUSED", "Entry", "Group", "Scope"]
 
 OTHER_CONTENT: Final = "content-changed"
-"""The deviation of a repeated number with other content (rule 7)."""
+"""The deviation of a repeated number with other content (S7)."""
 
 _ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
 _DUPLICATE: Final = Receipt(ReceiptOutcome.DUPLICATE)

@@ -79,7 +79,7 @@ class Record(Statement, frozen=True, gc=False):
     """
     ends: bool = False
     """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR
-    (rule 4).
+    (A4).
     """
     uuid: str = ""
     """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ
@@ -90,7 +90,7 @@ class Record(Statement, frozen=True, gc=False):
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """A record or frame that could not be read: kept with its bytes, never dropped (rule 11)."""
+    """A record or frame that could not be read: kept with its bytes, never dropped (A11)."""
 
     stream: str
     raw: bytes
@@ -104,7 +104,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     records: Sequence[Record]
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
-    """Departures from the specification seen in the bodies: kind → count (rule 10)."""
+    """Departures from the specification seen in the bodies: kind → count (A10)."""
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -114,7 +114,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """To be opened by `open`; where that is None, each is a `Record`."""
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
-    """Departures from the specification seen in these frames: kind → count (rule 10)."""
+    """Departures from the specification seen in these frames: kind → count (A10)."""
     size_bytes: int = 0
     open: Callable[[Sequence[Statement]], Opened] | None = None
     """Opens any of `records`, in order. Pure; bad input never raises."""

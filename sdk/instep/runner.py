@@ -92,7 +92,7 @@ class Runner:
                     await self._connection()
 
     def release_sweep(self) -> None:
-        """Let a held sweep go on (rule 6). Raises `IllegalTransition` when none is held."""
+        """Let a held sweep go on (A6). Raises `IllegalTransition` when none is held."""
         if self._core is not None:
             self._core.release_sweep()
 

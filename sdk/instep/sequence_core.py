@@ -88,7 +88,7 @@ class SequenceCore:
         )
 
     def committed(self, state: SequencerState) -> None:
-        """This checkpoint is durable: from here on it is what we claim (rule 3)."""
+        """This checkpoint is durable: from here on it is what we claim (S3)."""
         self.durable = state
 
     def rolled_back(self) -> None:
@@ -108,7 +108,7 @@ class SequenceCore:
         return self._ledger.received - self.durable.received
 
     def acknowledged(self) -> Ranges:
-        """The ranges to acknowledge (AcknowledgementRange); none that is cancelled (rule 5)."""
+        """The ranges to acknowledge (AcknowledgementRange); none that is cancelled (S5)."""
         received = self.durable.received.copy()
         if not self.settings.acknowledge_held:
             for held in self.durable.held:
@@ -116,11 +116,11 @@ class SequenceCore:
         return received
 
     def cancelled(self) -> Ranges:
-        """The ranges promised never to be accepted (SequenceCancelAcknowledgement; rule 5)."""
+        """The ranges promised never to be accepted (SequenceCancelAcknowledgement; S5)."""
         return self.durable.cancelled.copy()
 
     def faulted(self) -> Ranges:
-        """The ranges answered with a fault and not replaced (ReplyRange/@fault; rule 6)."""
+        """The ranges answered with a fault and not replaced (ReplyRange/@fault; S6)."""
         return self.durable.faulted.copy()
 
     def gap_detector(self, sender: str) -> GapDetector:
@@ -141,7 +141,7 @@ class SequenceCore:
         self._ledger = Ledger(self.settings, state)
 
     def _begin(self, now_us: int) -> Outcome:
-        """Nothing that has expired is delivered by what comes next (rule 6)."""
+        """Nothing that has expired is delivered by what comes next (S6)."""
         outcome = Outcome()
         expired = self._ledger.expired(now_us)
         if expired:

@@ -26,10 +26,10 @@ class Numbered(msgspec.Struct, gc=False):
 
     number: int
     digest: bytes = b""
-    """Stands for the content (rule 7); empty where contents are not compared."""
+    """Stands for the content (S7); empty where contents are not compared."""
     size_bytes: int = 0
     expires_at_us: int = 0
-    """The sender's deadline for delivery (rule 6); 0 for none."""
+    """The sender's deadline for delivery (S6); 0 for none."""
 
 
 class AskResend(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class ReportLoss(msgspec.Struct, frozen=True):
 
 
 class ReportFault(msgspec.Struct, frozen=True):
-    """Tell the sender that these numbers will not be delivered, acknowledged or not (rule 6).
+    """Tell the sender that these numbers will not be delivered, acknowledged or not (S6).
 
     `Sequencer.faulted` goes on saying so, for who asks later.
     """
@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct):
 
     Forget `dropped`, keep `accepted` and release `deliver`, in this order (new content may replace
     what has expired), in the transaction that stores `Sequencer.checkpoint`; answer and carry out
-    `effects` after it (rule 3).
+    `effects` after it (S3).
     """
 
     accepted: list[Numbered] = []
@@ -87,8 +87,8 @@ class Outcome(msgspec.Struct):
     dropped: list[int] = []
     """Numbers that were kept and will never be delivered: expired, faulted, discarded."""
     duplicates: list[Numbered] = []
-    """Received before: acknowledge again, do not deliver again (rule 1)."""
+    """Received before: acknowledge again, do not deliver again (S1)."""
     deviations: list[Numbered] = []
-    """Those of `duplicates` that have other content than before, without a fault (rule 7)."""
+    """Those of `duplicates` that have other content than before, without a fault (S7)."""
     refused: list[tuple[Numbered, Refusal]] = []
     effects: list[SequenceEffect] = []

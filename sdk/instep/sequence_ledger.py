@@ -45,7 +45,7 @@ class Ledger:
     # -- what is held ----------------------------------------------------------------------------
 
     def hold(self, message: Numbered, now_us: int) -> bool:
-        """A new message waits for its turn; False where there is no room for it (rule 8).
+        """A new message waits for its turn; False where there is no room for it (S8).
 
         `fold` adds it to what was received.
         """
@@ -173,7 +173,7 @@ class Ledger:
 
     def _remember(self, accepted: Sequence[Numbered], numbers: list[int]) -> None:
         if self.faulted.lows:
-            # New content after a fault is the content that counts (rule 7).
+            # New content after a fault is the content that counts (S7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
         contents = [(message.number, message.digest) for message in accepted[-REMEMBERED_DIGESTS:]]
         if len(contents) < REMEMBERED_DIGESTS:

@@ -24,7 +24,7 @@ MAX_MESSAGE_NUMBER = 2**63 - 1
 
 
 class GapPolicy(StrEnum):
-    """What is done about a gap that keeps messages waiting past its deadline (DESIGN 4, rule 4)."""
+    """What is done about a gap that keeps messages waiting past its deadline (S4)."""
 
     WAIT = "wait"
     """Nothing, `gap_attempts` times; then the last resort."""
@@ -90,7 +90,7 @@ class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     its turn to be delivered has come (WS-Reliability 1.1).
     """
     limit_messages: int = 10_000
-    """Most messages that are held behind a gap; the next one is refused (rule 8) …"""
+    """Most messages that are held behind a gap; the next one is refused (S8) …"""
     limit_bytes: int = 64 * 1024 * 1024
     """… and most bytes of them."""
     limit_gaps: int = 10_000

@@ -35,9 +35,9 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     received: Ranges = msgspec.field(default_factory=Ranges)
     """Received or filled."""
     cancelled: Ranges = msgspec.field(default_factory=Ranges)
-    """Never to be accepted (rule 5)."""
+    """Never to be accepted (S5)."""
     faulted: Ranges = msgspec.field(default_factory=Ranges)
-    """Answered with a fault, and not replaced since (rules 6, 7)."""
+    """Answered with a fault, and not replaced since (S6, S7)."""
     held: list[Held] = []
     """In the order of arrival."""
     last_number: int | None = None

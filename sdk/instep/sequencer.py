@@ -6,12 +6,12 @@ subscription, a group. It knows numbers, sizes, deadlines and digests; bodies ar
 
 Theory of operation. The *turn* is the lowest number that is not settled. A message with that number
 is released at once; one ahead of it is *held*. Delivery passes over a number without a message only
-when it is cancelled, filled, faulted (expired, say) or given up (rule 2). Ranges tell what was
+when it is cancelled, filled, faulted (expired, say) or given up (S2). Ranges tell what was
 received, cancelled and faulted, so the state grows with gaps and not with messages.
 `sequence_transitions` says which phases there are and what moves them; what a peer asks for where
 it is not possible is refused, and changes nothing.
 
-Nothing is true before it is durable (rule 3). Each call returns an `Outcome`; the driver stores
+Nothing is true before it is durable (S3). Each call returns an `Outcome`; the driver stores
 what it says together with `checkpoint()` in one transaction (one for many outcomes, if it likes),
 then calls `committed`, then answers and carries out the effects. What is claimed towards the peer
 (`acknowledged`, `cancelled`, `faulted`, `gap_detector`) is read from the committed state alone. A
@@ -51,7 +51,7 @@ class Sequencer(SequenceCore):
     # -- messages --------------------------------------------------------------------------------
 
     def receive(self, messages: Sequence[Numbered], now_us: int) -> Outcome:
-        """Messages arrived together: each is accepted, a duplicate, or refused (rule 1).
+        """Messages arrived together: each is accepted, a duplicate, or refused (S1).
 
         Of two copies of a number the first counts.
         """
@@ -135,7 +135,7 @@ class Sequencer(SequenceCore):
 
     def fault(self, number: int, reason: Refusal, now_us: int) -> Outcome:
         """We answer this number with a fault: it does not count as received, and other content may
-        come under it (rule 7).
+        come under it (S7).
 
         Raises `SequenceRefusedError` where it was delivered or filled: that cannot be undone.
         """
@@ -151,7 +151,7 @@ class Sequencer(SequenceCore):
         return self._end(outcome, now_us)
 
     def cancel(self, low: int, high: int, now_us: int) -> Outcome:
-        """SequenceCancel: what was not received of `low`…`high` never will be (rule 5).
+        """SequenceCancel: what was not received of `low`…`high` never will be (S5).
 
         What was received is acknowledged as usual. Raises `SequenceRefusedError`.
         """
@@ -166,7 +166,7 @@ class Sequencer(SequenceCore):
 
     def fill(self, low: int, high: int, now_us: int) -> Outcome:
         """SequenceFill: `low`…`high` join the acknowledged ranges and leave the cancelled ones; no
-        message will come for those not received (rule 5).
+        message will come for those not received (S5).
 
         Raises `SequenceRefusedError`; a closed sequence's acknowledgement is final.
         """
@@ -190,7 +190,7 @@ class Sequencer(SequenceCore):
     # -- time and gaps ---------------------------------------------------------------------------
 
     def tick(self, now_us: int) -> Outcome:
-        """Time has passed: messages may have expired (rule 6), a gap's policy may act (rule 4)."""
+        """Time has passed: messages may have expired (S6), a gap's policy may act (S4)."""
         return self._end(self._begin(now_us), now_us)
 
     def due_us(self) -> int | None:
@@ -214,7 +214,7 @@ class Sequencer(SequenceCore):
         return self._end(self._begin(now_us), now_us)
 
     def give_up(self, through: int, now_us: int, reason: str = "given up") -> Outcome:
-        """Go on without the numbers up to `through` that did not come (rule 2); what is held up to
+        """Go on without the numbers up to `through` that did not come (S2); what is held up to
         there is delivered. They are refused from now on.
         """
         self._check(through, through)

@@ -28,7 +28,7 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     assumed_compaction_delay_s: Seconds = 600.0
     """Where the provider declares none (TR-548 4.3 proposes ten minutes)."""
     sweep_guard_share: Share = 0.5
-    """A sweep of more than this share of a stream's entities is held (rule 6) …"""
+    """A sweep of more than this share of a stream's entities is held (A6) …"""
     sweep_guard_records: Annotated[int, msgspec.Meta(ge=0)] = 100
     """… when it is also more than this many."""
     sweep_step_records: Count = 2_000

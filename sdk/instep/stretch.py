@@ -63,7 +63,7 @@ class Stretch(Sequence[S_co]):
         return map(self.at, range(len(self)))
 
     def last_words(self) -> Sequence[S_co]:
-        """The statement that counts for each key (rule 3): the last, as nothing goes backwards."""
+        """The statement that counts for each key (A3): the last, as nothing goes backwards."""
         return list(map(self.at, last_indexes(self.keys)))
 
 

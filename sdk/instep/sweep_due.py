@@ -1,4 +1,4 @@
-"""Following a stream: where its partitions stand, whether an attempt has seen enough (rule 5)."""
+"""Following a stream: where its partitions stand, whether an attempt has seen enough (A5)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Progress:
         """Note where the partitions stand now (`offsets` is brought up to date).
 
         Returns the records without those that were just delivered before (at-least-once). What
-        goes backwards otherwise is counted as a deviation and kept: the store decides by rule 3.
+        goes backwards otherwise is counted as a deviation and kept: the store decides by rule A3.
         """
         if not records:
             return records

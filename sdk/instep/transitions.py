@@ -24,7 +24,7 @@ class Event(StrEnum):
     SWEEP_BEGUN = "sweep begun"
     """Enough was seen, and the guard lets the sweep pass (ST-2.2 step 7)."""
     SWEEP_HELD = "sweep held"
-    """Enough was seen, and the guard holds the sweep (rule 6)."""
+    """Enough was seen, and the guard holds the sweep (A6)."""
     SWEPT = "swept"
     """Nothing unmarked is left (ST-2.2 step 8)."""
 

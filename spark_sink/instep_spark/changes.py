@@ -69,9 +69,9 @@ class FactKind(StrEnum):
     STREAM = "STREAM"
     """`body` is the stream as its provider declares it (`StreamInfo` as JSON); the newest holds."""
     DEVIATION = "DEVIATION"
-    """The provider did `name` `count` times more (rule 10)."""
+    """The provider did `name` `count` times more (A10)."""
     RELEASE = "RELEASE"
-    """Somebody let the held sweep of attempt `count` go on (rule 6)."""
+    """Somebody let the held sweep of attempt `count` go on (A6)."""
 
 
 CHANGES: Final = (
@@ -151,7 +151,7 @@ QUARANTINE: Final = (
     ),
     Column("raw", pa.binary(), "the bytes as received"),
 )
-"""The columns of `quarantine` (rule 11)."""
+"""The columns of `quarantine` (A11)."""
 
 FACTS: Final = (
     Column("consumer", pa.string(), "name of the consumer"),

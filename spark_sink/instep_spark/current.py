@@ -1,7 +1,7 @@
 """What current state follows from `changes`, as SQL that DataFusion and Spark both read.
 
 The pipeline on Spark keeps `entities` for everybody; here are the few questions of the alignment
-that cannot wait for it (rules 2, 3 and 6).
+that cannot wait for it (A2, A3 and A6).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIVE: Final = """
     ) AS ranked
     WHERE place = 1 AND NOT ends {swept}
 """
-"""The newest statement of each entity (rule 3) that no end and no sweep has come after."""
+"""The newest statement of each entity (A3) that no end and no sweep has come after."""
 _STATED: Final = """
     SELECT {headers}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {followed}
@@ -109,7 +109,7 @@ def _swept(writer: Writer, names: dict[str, str], followed: int) -> str:
 
 
 def census(writer: Writer, consumer: str, stream: str, attempt: int) -> Census:
-    """Count entities, and those that no attempt from `attempt` on has marked (rule 6)."""
+    """Count entities, and those that no attempt from `attempt` on has marked (A6)."""
     query = _CENSUS.format(attempt=attempt, live=live(writer, consumer, stream))
     row: dict[str, Any] = writer.query(query).to_pylist()[0]
     return Census(total=row["total"], unmarked=int(row["unmarked"] or 0))
@@ -118,7 +118,7 @@ def census(writer: Writer, consumer: str, stream: str, attempt: int) -> Census:
 def holds_before(
     writer: Writer, consumer: str, stream: str, record: Statement, lineage: int
 ) -> bool:
-    """Whether an entity of this lineage is stored whose record lies before this one (rule 2)."""
+    """Whether an entity of this lineage is stored whose record lies before this one (A2)."""
     query = _HOLDS_BEFORE.format(
         live=live(writer, consumer, stream, "token"),
         lineage=lineage,

@@ -81,7 +81,7 @@ class Facts:
             self._add(stream, counts)
 
     def release(self, stream: str, attempt: int) -> None:
-        """Let the held sweep of an attempt go on (rule 6)."""
+        """Let the held sweep of an attempt go on (A6)."""
         self._add(stream, [(FactKind.RELEASE, "", attempt, None)])
 
     def released(self, stream: str, attempt: int) -> bool:

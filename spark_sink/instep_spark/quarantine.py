@@ -1,4 +1,4 @@
-"""Records that could not be read, kept with their bytes in a table of their own (rule 11)."""
+"""Records that could not be read, kept with their bytes in a table of their own (A11)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DeltaSink:
     """A sink over Delta tables. Implements `instep.ports.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
-    ahead of the rows (rule 1); each record of an attempt is a row once, as far back as
+    ahead of the rows (A1); each record of an attempt is a row once, as far back as
     `landed.REMEMBERED_RECORDS`; of two processes that commit on one stream of one consumer, one
     gets `FencedError`. The event loop never waits for the lake: one worker thread does.
 

@@ -194,7 +194,7 @@ class SqlAuditMarks:
         ).all()
         keys = [one.key for one in found]
         values = self._values(keys=as_json(keys))
-        # What is proven wrong is of no log: rule 3 has nothing to compare with.
+        # What is proven wrong is of no log: rule A3 has nothing to compare with.
         connection.execute(self._sql.disown, values)
         if row.by_change:
             parts.forget(connection, self._dialect, row.no, [one.name for one in found])

@@ -97,13 +97,13 @@ class Dialect(Protocol):
         ...
 
     def upsert_entities(self, connection: Connection, mark: Mark, rows: Sequence[EntityRow]) -> int:
-        """Write and mark entities unless a newer record is stored (rule 3); how many
+        """Write and mark entities unless a newer record is stored (A3); how many
         were.
         """
         ...
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
-        """Remove entities unless a newer record is stored (rules 3 and 4); how many were."""
+        """Remove entities unless a newer record is stored (A3 and A4); how many were."""
         ...
 
     def add_changes(

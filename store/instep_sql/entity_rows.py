@@ -17,7 +17,7 @@ __all__ = ["entity_rows"]
 def entity_rows(
     records: Sequence[Record], no: int, lineage: int, *, decided: bool
 ) -> tuple[list[EntityRow], list[EndRow]]:
-    """Entities to be written, and ends, of the records that count by rule 3.
+    """Entities to be written, and ends, of the records that count by rule A3.
 
     `decided`: that was done before (CHANGE_ONLY), and the last one about each entity counts.
     """

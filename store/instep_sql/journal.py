@@ -48,7 +48,7 @@ def tell(
 ) -> None:
     """Write a row for each change that the records make, also for those that folding takes away.
 
-    Follows rule 3 record by record from what is stored before the batch, unless that was decided
+    Follows rule A3 record by record from what is stored before the batch, unless that was decided
     before (CHANGE_ONLY): an older record is no change, neither is the end of what is not there, nor
     a statement of the same body.
     """
@@ -118,7 +118,7 @@ _fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "bo
 
 
 def _counting(records: Sequence[Record], last: dict[str, Statement]) -> Iterator[_Fact]:
-    """Those that count by rule 3, of which the last so far are known."""
+    """Those that count by rule A3, of which the last so far are known."""
     for record in records:
         before = last.get(record.key)
         if before is None or not newer(before, record):

@@ -1,7 +1,7 @@
 """CHANGE_ONLY streams: turns changes into whole statements over the parts kept in `instep_part`.
 
 Other streams never come here. What leaves here goes the way of every record: folded, told, written
-by rule 3.
+by rule A3.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _find_owners(
 def release(connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]) -> None:
     """Let the rows of these composed records be written whatever their place in the log.
 
-    Rule 3 was applied part by part; the place of the whole goes back when its newest part ends. A
+    Rule A3 was applied part by part; the place of the whole goes back when its newest part ends. A
     lineage that no log has makes the rows comparable with nothing.
     """
     statement = text(

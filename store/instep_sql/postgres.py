@@ -80,7 +80,7 @@ _COPY_INCOMING: Final = "COPY instep_incoming ({}) FROM STDIN (FORMAT BINARY)"
 _SHARED: Final = frozenset({"class", "partition", "uuid"})
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
 
-# Rule 3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
+# Rule A3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
 # offsets compare where both are known in one partition; append times else.
 _MERGE: Final = f"""
 INSERT INTO instep_entity AS stored ({_MARK}, {_columns(_ENTITY)}, proven)

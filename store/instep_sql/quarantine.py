@@ -1,4 +1,4 @@
-"""Records that could not be read, kept with their bytes (rule 11)."""
+"""Records that could not be read, kept with their bytes (A11)."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class SqlReader(MessageReading):
             )
 
     async def replay(self, id: int, delivery: Delivery) -> int:
-        """Commit what a quarantined record turned out to say, by rule 3; returns entities changed.
+        """Commit what a quarantined record turned out to say, by rule A3; returns entities changed.
 
         The consumer's position and fence stay as they are, so it may be running. Raises `SinkError`
         where there is no such record, or where it still cannot be read.

@@ -1,5 +1,5 @@
 """Sweeps that are held and may go on: asked for by one process, done by the one that consumes
-(rule 6).
+(A6).
 
 The table is made when the first sweep is released, and has one row a stream at most.
 """

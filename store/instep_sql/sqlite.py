@@ -30,7 +30,7 @@ _WAL_PAGES: Final = 10_000
 _READER_CACHE_BYTES: Final = 16 << 20
 _LOCKED_POLL_S: Final = 0.02
 
-# Rule 3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
+# Rule A3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
 # offsets compare where both are known in one partition; append times else.
 _INSERT: Final = """
 INSERT INTO instep_entity (stream_no, lineage, attempt, key, class, token, partition, "offset",

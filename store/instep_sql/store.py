@@ -47,7 +47,7 @@ class SqlStore:
     """A sink over SQLAlchemy. Implements `instep.ports.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
-    ahead of the entities (rule 1); rule 3 holds entity by entity; of two processes that
+    ahead of the entities (A1); rule A3 holds entity by entity; of two processes that
     commit on one stream of one consumer, one gets `FencedError`; with `lease_s`, whoever does not
     hold the lease gets `LeaseLostError` for whatever it writes. Several consumers, streams and
     processes may share a database.
@@ -175,7 +175,7 @@ class SqlStore:
         return SqlMessages(self._database, self._dialect, self.options, self._name, self._clock_us)
 
     async def census(self, stream: str, attempt: int) -> Census:
-        """Count entities, and those that no attempt from `attempt` on has marked (rule 6)."""
+        """Count entities, and those that no attempt from `attempt` on has marked (A6)."""
 
         def count(connection: Connection) -> Census:
             row = streams.find(connection, self._name, stream)

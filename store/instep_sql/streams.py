@@ -190,7 +190,7 @@ def move(connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us
 
 
 def count_deviations(connection: Connection, no: int, deviations: dict[str, int]) -> None:
-    """Add to the counts of departures from the specification (rule 10)."""
+    """Add to the counts of departures from the specification (A10)."""
     read = text("SELECT deviations FROM instep_stream WHERE id = :no")
     counts: dict[str, int] = json.loads(connection.execute(read, {"no": no}).scalar_one())
     for kind, count in deviations.items():

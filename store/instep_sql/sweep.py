@@ -1,4 +1,4 @@
-"""Mark and sweep in the store (TR-548 ST-2.2 step 7; rules 5 to 7)."""
+"""Mark and sweep in the store (TR-548 ST-2.2 step 7; A5 to A7)."""
 
 from __future__ import annotations
 

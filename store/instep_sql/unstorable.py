@@ -1,4 +1,4 @@
-"""Records that hold what a database has no place for go to quarantine (rule 11)."""
+"""Records that hold what a database has no place for go to quarantine (A11)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; rules 1 and
-3 to 7).
+"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; A1 and
+A3 to A7).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def commit(
     """All of a batch, in the caller's transaction.
 
     1. The position moves, if nobody else has moved it (`FencedError`).
-    2. Records are written by rule 3 and told to the journal.
+    2. Records are written by rule A3 and told to the journal.
     3. The sweep's step follows, so that what the batch states is marked before.
     4. What could not be read goes to quarantine, what departs from the specification is counted.
     5. The journal is trimmed to its retention.

@@ -204,7 +204,7 @@ class Driver:
         assert since_us is None or since_us >= opened_us, f"{key} exists and was swept: {stored}"
 
     def check_position(self) -> None:
-        """Rule 1: what lies behind the position is in the store."""
+        """Rule A1: what lies behind the position is in the store."""
         position = self.store.position
         if position.token is None:
             return

@@ -1,7 +1,7 @@
 """A small model of a provider's log and of a store: what the alignment is tried against.
 
 `ModelLog` is a compacted log with partitions and a virtual clock; `ModelFeed` one connection to it;
-`ModelStore` what a sink promises (rules 1, 3, 4, 5 and 7), without a database.
+`ModelStore` what a sink promises (A1, A3, A4, A5 and A7), without a database.
 """
 
 from __future__ import annotations

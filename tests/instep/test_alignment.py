@@ -1,4 +1,4 @@
-"""Rules 1 to 4 of the alignment: the real core against a model of a log."""
+"""Rules A1 to A4 of the alignment: the real core against a model of a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.instep.logdriver import aligned
 from tests.instep.logmodel import TOMBSTONE_RETENTION_S
 
 
-def test_rule_1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
+def test_a1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
     driver = aligned()
     driver.log.put("key-0")
     delivery = driver.read()
@@ -22,7 +22,7 @@ def test_rule_1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
     assert driver.converges()
 
 
-def test_rule_1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:
+def test_a1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:
     driver = aligned()
     driver.log.put("key-0")
     delivery = driver.read()
@@ -37,7 +37,7 @@ def test_rule_1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:
     assert driver.converges()
 
 
-def test_rule_2_continued_opens_no_attempt() -> None:
+def test_a2_continued_opens_no_attempt() -> None:
     driver = aligned()
     driver.close()
     driver.log.put("key-0")
@@ -47,7 +47,7 @@ def test_rule_2_continued_opens_no_attempt() -> None:
     assert driver.starts[-1] != Start.OLDEST
 
 
-def test_rule_2_rewound_a_little_opens_no_attempt() -> None:
+def test_a2_rewound_a_little_opens_no_attempt() -> None:
     for offsets in (True, False):
         driver = aligned(offsets=offsets)
         driver.close()
@@ -60,7 +60,7 @@ def test_rule_2_rewound_a_little_opens_no_attempt() -> None:
         assert driver.store.position.records == records + 1
 
 
-def test_rule_2_rewound_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
+def test_a2_rewound_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
     driver = aligned()
     driver.wait(2 * TOMBSTONE_RETENTION_S)
     driver.close()
@@ -70,7 +70,7 @@ def test_rule_2_rewound_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
     assert driver.told(NoticeKind.LOST) == 0
 
 
-def test_rule_2_restarted_from_the_oldest_opens_one_attempt() -> None:
+def test_a2_restarted_from_the_oldest_opens_one_attempt() -> None:
     driver = aligned()
     driver.close()
     driver.open(restart=True)
@@ -80,7 +80,7 @@ def test_rule_2_restarted_from_the_oldest_opens_one_attempt() -> None:
     assert driver.store.position.lineage == 1
 
 
-def test_rule_3_another_log_is_another_lineage() -> None:
+def test_a3_another_log_is_another_lineage() -> None:
     for refuse in (False, True):
         driver = aligned()
         driver.close()
@@ -92,7 +92,7 @@ def test_rule_3_another_log_is_another_lineage() -> None:
         assert driver.swept == ["key-1"]
 
 
-def test_rule_3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> None:
+def test_a3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> None:
     """The attempt was called for by something else, so no reconnect has told it."""
     driver = aligned(keys=["key-0", "key-0", "key-0"])
     driver.core.realign("the operator asks for it")
@@ -103,7 +103,7 @@ def test_rule_3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> N
     assert driver.store.position.lineage == 2
 
 
-def test_rule_3_a_log_with_the_offset_where_we_stand_is_another_one_if_it_is_newer() -> None:
+def test_a3_a_log_with_the_offset_where_we_stand_is_another_one_if_it_is_newer() -> None:
     driver = aligned(keys=[])
     driver.close()
     driver.log.lose(elsewhere=False)
@@ -112,7 +112,7 @@ def test_rule_3_a_log_with_the_offset_where_we_stand_is_another_one_if_it_is_new
     assert driver.store.position.lineage == 2
 
 
-def test_rule_3_another_origin_is_another_lineage() -> None:
+def test_a3_another_origin_is_another_lineage() -> None:
     driver = aligned()
     driver.close()
     driver.log.lose(elsewhere=True)
@@ -122,7 +122,7 @@ def test_rule_3_another_origin_is_another_lineage() -> None:
     assert driver.store.position.lineage == 2
 
 
-def test_rule_4_a_second_end_is_no_error() -> None:
+def test_a4_a_second_end_is_no_error() -> None:
     driver = aligned()
     driver.log.end("key-0", Kind.DELETE, Kind.TOMBSTONE)
     driver.log.end("key-1", Kind.DELETE, Kind.TOMBSTONE, shares=True)
@@ -131,7 +131,7 @@ def test_rule_4_a_second_end_is_no_error() -> None:
     assert driver.converges()
 
 
-def test_rule_4_an_end_that_shares_its_place_survives_the_border_of_a_connection() -> None:
+def test_a4_an_end_that_shares_its_place_survives_the_border_of_a_connection() -> None:
     for offsets in (True, False):
         driver = aligned(offsets=offsets)
         driver.log.end("key-0", Kind.DELETE, Kind.TOMBSTONE, shares=True)

@@ -1,4 +1,4 @@
-"""Rules 8 to 11 of the alignment: lateness, deviations, what cannot be read."""
+"""Rules A8 to A11 of the alignment: lateness, deviations, what cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.instep.logmodel import STREAM, TOMBSTONE_RETENTION_S, US
 from tests.instep.scripted import T0_US, info, record
 
 
-def test_rule_8_away_longer_than_the_tombstone_retention_realigns() -> None:
+def test_a8_away_longer_than_the_tombstone_retention_realigns() -> None:
     driver = aligned()
     driver.log.end("key-0", Kind.TOMBSTONE)
     driver.be_away(TOMBSTONE_RETENTION_S + 3600)
@@ -21,7 +21,7 @@ def test_rule_8_away_longer_than_the_tombstone_retention_realigns() -> None:
     assert driver.swept == ["key-0"]
 
 
-def test_rule_8_an_attempt_interrupted_until_its_tombstones_expired_begins_anew() -> None:
+def test_a8_an_attempt_interrupted_until_its_tombstones_expired_begins_anew() -> None:
     """It has marked an entity again whose tombstone lies further on; both leave the log before it
     comes back, and the oldest record that is left looks like the next one.
     """
@@ -42,7 +42,7 @@ def test_rule_8_an_attempt_interrupted_until_its_tombstones_expired_begins_anew(
     assert driver.converges()
 
 
-def test_rule_8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> None:
+def test_a8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> None:
     driver = aligned()
     driver.log.put("key-0")
     driver.log.end("key-1", Kind.TOMBSTONE)
@@ -54,7 +54,7 @@ def test_rule_8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> No
     assert driver.converges()
 
 
-def test_rule_8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new() -> None:
+def test_a8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new() -> None:
     driver = aligned()
     driver.log.state = StreamState.PAUSED
     driver.log.end("key-0", Kind.TOMBSTONE)
@@ -67,7 +67,7 @@ def test_rule_8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new(
     assert driver.swept == ["key-0"]
 
 
-def test_rule_8_a_wrong_clock_does_not_realign_for_ever() -> None:
+def test_a8_a_wrong_clock_does_not_realign_for_ever() -> None:
     driver = aligned()
     ahead_us = int(3 * TOMBSTONE_RETENTION_S * US)
     for _ in range(20):
@@ -81,7 +81,7 @@ def test_rule_8_a_wrong_clock_does_not_realign_for_ever() -> None:
     assert driver.told(NoticeKind.LOST) == SETTINGS.lost_realigns
 
 
-def test_rule_9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:
+def test_a9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:
     driver = aligned()
     driver.log.put("key-0")
     driver.log.put("key-1")
@@ -95,7 +95,7 @@ def test_rule_9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> 
     assert batch.position.offsets == {"0": second.offset}
 
 
-def test_rule_9_an_append_time_going_backwards_is_counted() -> None:
+def test_a9_an_append_time_going_backwards_is_counted() -> None:
     driver = aligned()
     driver.log.now_us += US
     driver.log.put("key-0")
@@ -108,14 +108,14 @@ def test_rule_9_an_append_time_going_backwards_is_counted() -> None:
     assert batch.deviations == {"append-time-backwards": 1}
 
 
-def test_rule_10_deviations_of_the_frames_travel_with_the_batch() -> None:
+def test_a10_deviations_of_the_frames_travel_with_the_batch() -> None:
     driver = aligned()
     batch = driver.core.receive(Delivery([], deviations={"odd-prefix": 2}), driver.log.now_us)
     assert batch is not None
     assert batch.deviations == {"odd-prefix": 2}
 
 
-def test_rule_11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token() -> None:
+def test_a11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token() -> None:
     driver = aligned()
     token = driver.store.position.token
     unreadable = Unreadable(STREAM, b"{", "not JSON")

@@ -1,4 +1,4 @@
-"""The alignment against a model of a log: anything may happen, in any order (DESIGN 9)."""
+"""The alignment against a model of a log: anything may happen, in any order."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_st_2_2_step_8_once_the_sweep_is_complete_the_stream_is_aligned() -> Non
     assert driver.told(NoticeKind.ALIGNED) == 2
 
 
-def test_rule_7_an_interrupted_attempt_goes_on_after_its_own_token() -> None:
+def test_a7_an_interrupted_attempt_goes_on_after_its_own_token() -> None:
     for ends in (Driver.close, Driver.crash):
         driver = aligned()
         driver.attempt()
@@ -154,7 +154,7 @@ def test_rule_7_an_interrupted_attempt_goes_on_after_its_own_token() -> None:
         assert driver.store.position.attempt == 2
 
 
-def test_rule_7_an_interrupted_attempt_of_a_late_reader_is_not_begun_again() -> None:
+def test_a7_an_interrupted_attempt_of_a_late_reader_is_not_begun_again() -> None:
     """Old records say nothing of how long the reader was away: the attempt's start does."""
     driver = aligned()
     driver.be_away(2 * TOMBSTONE_RETENTION_S)
@@ -167,7 +167,7 @@ def test_rule_7_an_interrupted_attempt_of_a_late_reader_is_not_begun_again() -> 
     assert driver.store.position.attempt == 2
 
 
-def test_rule_7_an_attempt_started_anew_keeps_the_goal_of_every_partition() -> None:
+def test_a7_an_attempt_started_anew_keeps_the_goal_of_every_partition() -> None:
     driver = aligned(2)
     goal = driver.store.position.offsets
     driver.attempt()

@@ -1,4 +1,4 @@
-"""Rules 5 and 6 of the alignment: when the sweep comes, and when it is held."""
+"""Rules A5 and A6 of the alignment: when the sweep comes, and when it is held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.instep.logdriver import KEYS, SETTINGS, TICK_S, Driver, aligned
 from tests.instep.logmodel import COMPACTION_DELAY_S, TOMBSTONE_RETENTION_S, US, ModelLog
 
 
-def test_rule_5_a_record_past_the_attempt_and_younger_than_the_delay_makes_the_sweep_due() -> None:
+def test_a5_a_record_past_the_attempt_and_younger_than_the_delay_makes_the_sweep_due() -> None:
     driver = aligned()
     driver.attempt()
     driver.deliver()
@@ -20,7 +20,7 @@ def test_rule_5_a_record_past_the_attempt_and_younger_than_the_delay_makes_the_s
     assert driver.decided(Phase.SWEEPING)
 
 
-def test_rule_5_a_record_past_the_compaction_delay_does_not() -> None:
+def test_a5_a_record_past_the_compaction_delay_does_not() -> None:
     driver = aligned()
     driver.attempt()
     driver.log.now_us += US
@@ -30,7 +30,7 @@ def test_rule_5_a_record_past_the_compaction_delay_does_not() -> None:
     assert driver.decided(Phase.ALIGNING)
 
 
-def test_rule_5_a_quiet_network_comes_to_its_sweep() -> None:
+def test_a5_a_quiet_network_comes_to_its_sweep() -> None:
     driver = aligned()
     driver.attempt()
     driver.deliver()
@@ -40,7 +40,7 @@ def test_rule_5_a_quiet_network_comes_to_its_sweep() -> None:
     assert driver.reached(Phase.ALIGNED)
 
 
-def test_rule_5_an_empty_log_comes_to_its_sweep() -> None:
+def test_a5_an_empty_log_comes_to_its_sweep() -> None:
     driver = Driver(ModelLog(anchored=False))
     assert driver.converges()
     driver.log.put("key-0")
@@ -52,7 +52,7 @@ def test_rule_5_an_empty_log_comes_to_its_sweep() -> None:
     assert driver.swept == ["key-0"]
 
 
-def test_rule_5_an_announced_silence_says_nothing() -> None:
+def test_a5_an_announced_silence_says_nothing() -> None:
     driver = aligned()
     driver.attempt()
     driver.deliver(2)
@@ -63,7 +63,7 @@ def test_rule_5_an_announced_silence_says_nothing() -> None:
     assert driver.swept == []
 
 
-def test_rule_5_a_partition_that_still_replays_holds_the_sweep_back() -> None:
+def test_a5_a_partition_that_still_replays_holds_the_sweep_back() -> None:
     driver = aligned(2)
     driver.attempt()
     for _ in range(3):  # One partition is fed for long, the other has not begun.
@@ -75,7 +75,7 @@ def test_rule_5_a_partition_that_still_replays_holds_the_sweep_back() -> None:
     assert driver.swept == []
 
 
-def test_rule_5_records_go_on_being_applied_while_the_sweep_runs() -> None:
+def test_a5_records_go_on_being_applied_while_the_sweep_runs() -> None:
     driver = aligned()
     for key in KEYS[:3]:
         driver.log.end(key, Kind.TOMBSTONE)
@@ -94,7 +94,7 @@ def test_rule_5_records_go_on_being_applied_while_the_sweep_runs() -> None:
     assert driver.converges()
 
 
-def test_rule_6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
+def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver = aligned()
     driver.close()
     for key in KEYS[:5]:
@@ -118,7 +118,7 @@ def test_rule_6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     assert sorted(driver.swept) == KEYS[:5]
 
 
-def test_rule_6_a_sweep_of_little_is_not_held() -> None:
+def test_a6_a_sweep_of_little_is_not_held() -> None:
     driver = aligned()
     driver.be_away(0)
     for key in KEYS[:3]:

@@ -1,4 +1,4 @@
-"""What a first record tells, case by case (rule 2)."""
+"""What a first record tells, case by case (A2)."""
 
 from __future__ import annotations
 

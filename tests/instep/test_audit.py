@@ -1,4 +1,4 @@
-"""When an audit may judge (TR-548 ST-2.3; rule 12)."""
+"""When an audit may judge (TR-548 ST-2.3; A12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zones of TR-548 3.17.3 (rule 8)."""
+"""The zones of TR-548 3.17.3 (A8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sequencer, rule by rule (DESIGN 4) and by the specifications' own numbers."""
+"""The sequencer, rule by rule (S1 to S6) and by the specifications' own numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def claims(sequencer: Sequencer) -> tuple[str, str]:
 # -- receiving -----------------------------------------------------------------------------------
 
 
-def test_rule_1_a_copy_is_acknowledged_again_and_not_delivered_again() -> None:
+def test_s1_a_copy_is_acknowledged_again_and_not_delivered_again() -> None:
     sequencer = Sequencer()
     assert received(sequencer, 1, 3).deliver == [1]
     for copy in (1, 3):
@@ -31,7 +31,7 @@ def test_rule_1_a_copy_is_acknowledged_again_and_not_delivered_again() -> None:
         assert copy in sequencer.acknowledged()
 
 
-def test_rule_1_of_two_copies_that_come_together_the_first_counts() -> None:
+def test_s1_of_two_copies_that_come_together_the_first_counts() -> None:
     first, second = numbered(1)[0], numbered(1, content=b"other")[0]
     outcome = Sequencer().receive([first, second], T0_US)
     assert outcome.accepted[0] is first
@@ -39,7 +39,7 @@ def test_rule_1_of_two_copies_that_come_together_the_first_counts() -> None:
     assert outcome.deviations[0] is second
 
 
-def test_rule_2_delivery_is_in_order_without_skipping() -> None:
+def test_s2_delivery_is_in_order_without_skipping() -> None:
     sequencer = Sequencer()
     assert received(sequencer, 5, 4, 2).deliver == []
     assert received(sequencer, 1).deliver == [1, 2]
@@ -48,7 +48,7 @@ def test_rule_2_delivery_is_in_order_without_skipping() -> None:
     assert (sequencer.held_messages, sequencer.held_bytes) == (0, 0)
 
 
-def test_rule_3_received_is_claimed_only_after_the_commit() -> None:
+def test_s3_received_is_claimed_only_after_the_commit() -> None:
     sequencer = Sequencer()
     sequencer.receive(numbered(1, 2, 4), T0_US)
     sequencer.cancel(3, 3, T0_US)
@@ -61,7 +61,7 @@ def test_rule_3_received_is_claimed_only_after_the_commit() -> None:
     assert str(sequencer.pending()) == "5"
 
 
-def test_rule_3_a_commit_that_failed_is_as_if_nothing_had_come() -> None:
+def test_s3_a_commit_that_failed_is_as_if_nothing_had_come() -> None:
     sequencer = Sequencer()
     received(sequencer, 1, 3)
     before = sequencer.checkpoint()
@@ -86,7 +86,7 @@ def test_numbers_begin_where_the_protocol_says() -> None:
 # -- WS-RM cancellation proposal -------------------------------------------------------------------
 
 
-def test_rule_5_cancel_3_to_5() -> None:
+def test_s5_cancel_3_to_5() -> None:
     """Proposal 2 and 3: message 4 was received, so only 3 and 5 are cancelled, for ever."""
     sequencer = Sequencer()
     received(sequencer, 1, 2, 4)
@@ -99,7 +99,7 @@ def test_rule_5_cancel_3_to_5() -> None:
     assert claims(sequencer) == ("1-2,4,6", "3,5")
 
 
-def test_rule_5_cancellations_are_cumulative() -> None:
+def test_s5_cancellations_are_cumulative() -> None:
     """Proposal 3: the ranges MUST be cumulative of all cancelled messages in the sequence."""
     sequencer = Sequencer()
     sequencer.cancel(1, 2, T0_US)
@@ -124,7 +124,7 @@ def test_closing_a_sequence_with_8_and_9_cancelled() -> None:
     ]
 
 
-def test_rule_5_fill_7_to_9() -> None:
+def test_s5_fill_7_to_9() -> None:
     """Proposal 5: the gap joins the acknowledged ranges, which are compact again."""
     sequencer = Sequencer()
     received(sequencer, *range(1, 7), 10)
@@ -149,7 +149,7 @@ def test_a_fill_ahead_takes_nothing_from_what_is_held() -> None:
 # -- WS-Reliability: expiry and faults -------------------------------------------------------------
 
 
-def test_rule_6_an_undelivered_message_is_faulted_at_its_deadline_though_acknowledged() -> None:
+def test_s6_an_undelivered_message_is_faulted_at_its_deadline_though_acknowledged() -> None:
     """Rel16: fault for what was not delivered, "even if the Acknowledgement messages were
     returned before".
     """
@@ -167,7 +167,7 @@ def test_rule_6_an_undelivered_message_is_faulted_at_its_deadline_though_acknowl
     assert received(sequencer, 1, 4, 6).deliver == [1, 4, 6]
 
 
-def test_rule_6_an_expired_message_is_never_delivered_even_before_a_tick() -> None:
+def test_s6_an_expired_message_is_never_delivered_even_before_a_tick() -> None:
     sequencer = Sequencer()
     sequencer.receive(numbered(2, 3, expires_at_us=T0_US + US), T0_US)
     outcome = sequencer.receive(numbered(1), T0_US + US)
@@ -176,7 +176,7 @@ def test_rule_6_an_expired_message_is_never_delivered_even_before_a_tick() -> No
     assert refusals(late) == [(5, Refusal.EXPIRED)]
 
 
-def test_rule_6_an_ordered_group_may_be_aborted_by_an_expiry() -> None:
+def test_s6_an_ordered_group_may_be_aborted_by_an_expiry() -> None:
     sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
     sequencer.receive(numbered(2, expires_at_us=T0_US + US) + numbered(3), T0_US)
     outcome = sequencer.tick(T0_US + US)

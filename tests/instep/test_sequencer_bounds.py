@@ -1,4 +1,4 @@
-"""Nothing grows without bound, and nothing accepted is lost by it (DESIGN 4, rule 8)."""
+"""Nothing grows without bound, and nothing accepted is lost by it (S8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def size_bytes(sequencer: Sequencer) -> int:
     return len(msgspec.msgpack.encode(committed(sequencer).durable))
 
 
-def test_rule_8_full_by_messages_refuses_and_loses_nothing() -> None:
+def test_s8_full_by_messages_refuses_and_loses_nothing() -> None:
     sequencer = Sequencer(SequencerSettings(limit_messages=2))
     outcome = received(sequencer, 3, 4, 5, 2)
     assert refusals(outcome) == [(4, Refusal.FULL), (5, Refusal.FULL)]
@@ -29,7 +29,7 @@ def test_rule_8_full_by_messages_refuses_and_loses_nothing() -> None:
     assert received(sequencer, 5, 4).deliver == [4, 5]
 
 
-def test_rule_8_full_by_bytes() -> None:
+def test_s8_full_by_bytes() -> None:
     sequencer = Sequencer(SequencerSettings(limit_bytes=25))
     outcome = sequencer.receive(numbered(2, 3, 4), T0_US)
     assert refusals(outcome) == [(4, Refusal.FULL)]
@@ -38,7 +38,7 @@ def test_rule_8_full_by_bytes() -> None:
     assert sequencer.held_bytes == 0
 
 
-def test_rule_7_after_a_refusal_other_content_is_no_deviation() -> None:
+def test_s7_after_a_refusal_other_content_is_no_deviation() -> None:
     sequencer = Sequencer(SequencerSettings(limit_messages=0))
     assert refusals(sequencer.receive(numbered(2), T0_US)) == [(2, Refusal.FULL)]
     received(sequencer, 1)

@@ -1,4 +1,4 @@
-"""Gaps: their deadlines, their policies, and what giving up means (DESIGN 4, rule 4)."""
+"""Gaps: their deadlines, their policies, and what giving up means (S4)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def sequencer_with(policy: GapPolicy, last_resort: LastResort = LastResort.FAIL)
     )
 
 
-def test_rule_4_without_a_gap_nothing_is_due() -> None:
+def test_s4_without_a_gap_nothing_is_due() -> None:
     sequencer = sequencer_with(GapPolicy.SKIP)
     received(sequencer, 1, 2)
     assert sequencer.due_us() is None
     assert not sequencer.tick(T0_US + 1000 * DEADLINE_US).effects
 
 
-def test_rule_4_resend_asks_for_all_gaps_and_then_takes_the_last_resort() -> None:
+def test_s4_resend_asks_for_all_gaps_and_then_takes_the_last_resort() -> None:
     sequencer = sequencer_with(GapPolicy.RESEND, LastResort.SKIP)
     received(sequencer, 2, 5, 8)
     for attempt in (1, 2):
@@ -58,7 +58,7 @@ def test_rule_4_resend_asks_for_all_gaps_and_then_takes_the_last_resort() -> Non
     assert str(sequencer.acknowledged()) == "2-3,5,8"
 
 
-def test_rule_4_a_gap_that_was_never_asked_for_is_asked_for_first() -> None:
+def test_s4_a_gap_that_was_never_asked_for_is_asked_for_first() -> None:
     sequencer = sequencer_with(GapPolicy.RESEND, LastResort.SKIP)
     received(sequencer, 2)
     sequencer.tick(T0_US + DEADLINE_US)
@@ -72,7 +72,7 @@ def test_rule_4_a_gap_that_was_never_asked_for_is_asked_for_first() -> None:
     ]
 
 
-def test_rule_4_wait_is_bounded_too() -> None:
+def test_s4_wait_is_bounded_too() -> None:
     sequencer = sequencer_with(GapPolicy.WAIT, LastResort.FAIL)
     received(sequencer, 2, 3)
     assert not sequencer.tick(T0_US + DEADLINE_US).effects
@@ -86,7 +86,7 @@ def test_rule_4_wait_is_bounded_too() -> None:
     assert sequencer.due_us() is None
 
 
-def test_rule_4_realign_is_asked_for_again_until_it_is_done() -> None:
+def test_s4_realign_is_asked_for_again_until_it_is_done() -> None:
     sequencer = sequencer_with(GapPolicy.REALIGN)
     received(sequencer, 3)
     for attempt in (1, 2, 3):
@@ -103,7 +103,7 @@ def test_r1031_a_gap_may_ask_for_realignment_at_once() -> None:
     assert sequencer.due_us() == T0_US + 5 * US, "and again, but not in a busy loop"
 
 
-def test_rule_4_a_gap_that_closes_is_forgotten_and_the_next_has_its_own_deadline() -> None:
+def test_s4_a_gap_that_closes_is_forgotten_and_the_next_has_its_own_deadline() -> None:
     sequencer = sequencer_with(GapPolicy.SKIP)
     received(sequencer, 2)
     received(sequencer, 4, now_us=T0_US + 3 * US)
@@ -111,7 +111,7 @@ def test_rule_4_a_gap_that_closes_is_forgotten_and_the_next_has_its_own_deadline
     assert sequencer.due_us() == T0_US + 3 * US + DEADLINE_US
 
 
-def test_rule_4_time_away_is_not_held_against_the_sender() -> None:
+def test_s4_time_away_is_not_held_against_the_sender() -> None:
     sequencer = sequencer_with(GapPolicy.SKIP)
     received(sequencer, 2)
     restarted = Sequencer(sequencer.settings, sequencer.durable)

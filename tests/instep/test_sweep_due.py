@@ -1,4 +1,4 @@
-"""Where the partitions of a stream stand, and when an attempt has seen enough (rule 5)."""
+"""Where the partitions of a stream stand, and when an attempt has seen enough (A5)."""
 
 from __future__ import annotations
 

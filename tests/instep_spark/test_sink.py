@@ -119,7 +119,7 @@ async def test_current_state_for_the_guard(tmp_path: Path, writer: dict[str, Any
     async with stage(url, **writer) as at:
         await at.commit(*[said(f"k{n}", n) for n in range(1, 6)], ended("k1", 6))
         at.attempt = 2
-        # An older record of the same log than the one that is stored marks nothing (rule 3).
+        # An older record of the same log than the one that is stored marks nothing (A3).
         await at.commit(said("k2", 2), said("k3", 7), said("k4", 1))
         census = await at.sink.census("s1", 2)
         assert (census.total, census.unmarked) == (4, 2)

@@ -101,7 +101,7 @@ async def test_missing_stale_and_bogus_are_proven_and_repaired(stage: Stages) ->
 
 async def test_the_main_stream_goes_on_after_a_repair(stage: Stages) -> None:
     async with audited(stage, said("k1", 1), said("k2", 2)) as one:
-        # Even the place in the log was altered: rule 3 would take the row for the newer one.
+        # Even the place in the log was altered: rule A3 would take the row for the newer one.
         await one.behind('UPDATE instep_entity SET body = :b, "offset" = 999', b=b"{}")
         await one.marks.mark([said("k1", 1), said("k2", 2)])
         position = await one.marks.suspect()

@@ -42,7 +42,7 @@ async def test_an_unchanged_statement_is_no_change(stage: Stages) -> None:
         assert (await at.entities())["a"].attempt == 2
 
 
-async def test_what_rule_3_ignores_is_no_change(stage: Stages) -> None:
+async def test_what_a3_ignores_is_no_change(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 9))
         await at.commit(said("a", 5), ended("a", 6), said("a", 7), ended("b", 8))

@@ -1,4 +1,4 @@
-"""The store against a model: a dict that takes records one by one (rules 3 to 7)."""
+"""The store against a model: a dict that takes records one by one (A3 to A7)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def test_parts_are_merged_in_the_order_of_the_log_not_of_arrival(stage: St
         assert (await only(at))["v"] == 9
 
 
-async def test_rule_3_an_older_change_of_a_key_is_ignored(stage: Stages) -> None:
+async def test_a3_an_older_change_of_a_key_is_ignored(stage: Stages) -> None:
     async with stage(stream=BY_CHANGE) as at:
         await at.commit(part("u1", 1, NODE), part("u1/a", 9, {"v": 9}))
         await at.commit(part("u1/a", 5, {"v": 5}))

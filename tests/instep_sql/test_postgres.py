@@ -32,9 +32,7 @@ _FAIL_SOMETIMES = """
 
 
 @pytest.mark.parametrize("size", [1, 999, 1_000, 3_000])
-async def test_rule_3_holds_whatever_the_size_of_the_batch(
-    postgres_database: str, size: int
-) -> None:
+async def test_a3_holds_whatever_the_size_of_the_batch(postgres_database: str, size: int) -> None:
     async with stage(postgres_database) as at:
         await at.commit(*[said(f"k{n}", n % 2 * 100) for n in range(size)])
         at.attempt = 2
@@ -133,7 +131,7 @@ async def test_a_reader_cannot_write(postgres_database: str) -> None:
 
 @pytest.mark.parametrize("size", [3, 2_000])
 @pytest.mark.parametrize("bad", ["key", "token", "entity_class", "uuid", "partition"])
-async def test_rule_11_a_record_with_a_nul_is_quarantined_and_the_stream_goes_on(
+async def test_a11_a_record_with_a_nul_is_quarantined_and_the_stream_goes_on(
     postgres_database: str, size: int, bad: str
 ) -> None:
     async with stage(postgres_database, journal="changes") as at:
@@ -147,7 +145,7 @@ async def test_rule_11_a_record_with_a_nul_is_quarantined_and_the_stream_goes_on
         assert (await at.store.position(info())).token == "t\0"
 
 
-async def test_rule_11_a_change_with_a_nul_is_quarantined(postgres_database: str) -> None:
+async def test_a11_a_change_with_a_nul_is_quarantined(postgres_database: str) -> None:
     async with stage(postgres_database, BY_CHANGE) as at:
         body = b'{"uuid":"a\\u0000"}'
         await at.commit(said("a", 1, whole=False), said("b", 2, body, whole=False))

@@ -35,7 +35,7 @@ async def start(url: str, consumer: str, batches: int) -> asyncio.subprocess.Pro
     return process
 
 
-async def test_rule_1_the_position_is_never_ahead_of_the_data_whenever_killed(
+async def test_a1_the_position_is_never_ahead_of_the_data_whenever_killed(
     database: str,
 ) -> None:
     seed = random.randrange(1 << 32)

@@ -87,7 +87,7 @@ async def test_plain_sql_sees_names_times_and_json_in_postgresql(
     ]
 
 
-async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason(
+async def test_a11_what_cannot_be_read_is_kept_with_bytes_token_and_reason(
     stage: Stages,
 ) -> None:
     async with stage(clock_us=lambda: 9) as at:
@@ -99,14 +99,14 @@ async def test_rule_11_what_cannot_be_read_is_kept_with_bytes_token_and_reason(
         assert [one.id async for one in at.store.reader.quarantine(stream="none")] == []
 
 
-async def test_rule_11_a_log_read_again_does_not_fill_the_quarantine(stage: Stages) -> None:
+async def test_a11_a_log_read_again_does_not_fill_the_quarantine(stage: Stages) -> None:
     async with stage() as at:
         for _ in range(3):
             await at.commit(unreadable=[unreadable(b"{", "t1"), unreadable(b"{", "t2")])
         assert [one.token async for one in at.store.reader.quarantine()] == ["t1", "t2"]
 
 
-async def test_rule_11_a_replay_commits_by_rule_3_and_makes_room(stage: Stages) -> None:
+async def test_a11_a_replay_commits_by_a3_and_makes_room(stage: Stages) -> None:
     async with stage(quarantine_max_records=2, journal="changes") as at:
         await at.commit(said("a", 9), unreadable=[unreadable(b"1", "t1"), unreadable(b"2", "t2")])
         with pytest.raises(StoreUnavailableError, match="instep quarantine"):

@@ -1,4 +1,4 @@
-"""Mark and sweep in the store (TR-548 ST-2.2 step 7; rules 5 to 7)."""
+"""Mark and sweep in the store (TR-548 ST-2.2 step 7; A5 to A7)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_st_2_2_step_7_the_unmarked_go_and_the_marked_stay(stage: Stages) 
         assert list(await at.entities()) == [f"k{n}" for n in range(0, 100, 2)]
 
 
-async def test_rule_5_new_records_are_applied_while_it_runs(stage: Stages) -> None:
+async def test_a5_new_records_are_applied_while_it_runs(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(10)])
         at.attempt = 2
@@ -45,7 +45,7 @@ async def test_rule_5_new_records_are_applied_while_it_runs(stage: Stages) -> No
         assert sorted(await at.entities()) == ["k9", "new1", "new2"]
 
 
-async def test_rule_6_the_census_counts_before_anything_goes(stage: Stages) -> None:
+async def test_a6_the_census_counts_before_anything_goes(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1), said("b", 2), said("c", 3))
         at.attempt = 2
@@ -54,7 +54,7 @@ async def test_rule_6_the_census_counts_before_anything_goes(stage: Stages) -> N
         assert await at.store.census("unknown", 2) == Census(total=0, unmarked=0)
 
 
-async def test_rule_7_an_interrupted_sweep_goes_on_from_its_cursor(stage: Stages) -> None:
+async def test_a7_an_interrupted_sweep_goes_on_from_its_cursor(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(*[said(f"k{n}", n) for n in range(10)])
         at.attempt = 2
@@ -96,7 +96,7 @@ async def test_a_sweep_of_nothing_is_done(stage: Stages) -> None:
         assert (result.swept, result.sweep_cursor, result.sweep_done) == (0, 17, True)
 
 
-async def test_rule_2_what_lies_before_a_record(stage: Stages) -> None:
+async def test_a2_what_lies_before_a_record(stage: Stages) -> None:
     async with stage() as at:
         at.lineage = 3
         await at.commit(

@@ -12,7 +12,7 @@ from tests.instep_sql.made import Stage, Stages, ended, info, said
 pytestmark = pytest.mark.asyncio
 
 
-async def test_rule_1_position_moves_with_what_it_covers(stage: Stages) -> None:
+async def test_a1_position_moves_with_what_it_covers(stage: Stages) -> None:
     async with stage() as at:
         position = Position(
             token="t:5==", ordinal=1, attempt=2, phase=Phase.ALIGNING, recent=b"12345678"
@@ -22,7 +22,7 @@ async def test_rule_1_position_moves_with_what_it_covers(stage: Stages) -> None:
         assert list(await at.entities()) == ["a"]
 
 
-async def test_rule_1_nothing_of_a_refused_batch_is_stored(stage: Stages) -> None:
+async def test_a1_nothing_of_a_refused_batch_is_stored(stage: Stages) -> None:
     async with stage(quarantine_max_records=1) as at:
         with pytest.raises(Exception, match="quarantine of the stream is full"):
             await at.commit(
@@ -49,7 +49,7 @@ async def test_a_commit_that_leads_nowhere_is_a_mistake_of_the_caller(stage: Sta
             await at.commit(said("a", 1), position=Position())
 
 
-async def test_rule_3_newer_stored_is_ignored_and_not_marked(stage: Stages) -> None:
+async def test_a3_newer_stored_is_ignored_and_not_marked(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         at.attempt = 2
@@ -59,7 +59,7 @@ async def test_rule_3_newer_stored_is_ignored_and_not_marked(stage: Stages) -> N
 
 
 @pytest.mark.parametrize("at_us", [9, 12])
-async def test_rule_3_same_or_older_stored_is_written_and_marked(stage: Stages, at_us: int) -> None:
+async def test_a3_same_or_older_stored_is_written_and_marked(stage: Stages, at_us: int) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         at.attempt = 2
@@ -68,7 +68,7 @@ async def test_rule_3_same_or_older_stored_is_written_and_marked(stage: Stages, 
         assert (entity.appended_at_us, entity.attempt, result.written) == (at_us, 2, 1)
 
 
-async def test_rule_3_another_lineage_does_not_compare(stage: Stages) -> None:
+async def test_a3_another_lineage_does_not_compare(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 900), said("b", 900))
         at.lineage, at.attempt = 2, 2
@@ -77,7 +77,7 @@ async def test_rule_3_another_lineage_does_not_compare(stage: Stages) -> None:
         assert (entity.key, entity.appended_at_us, entity.attempt) == ("a", 5, 2)
 
 
-async def test_rule_3_offsets_decide_before_append_times_within_a_partition(stage: Stages) -> None:
+async def test_a3_offsets_decide_before_append_times_within_a_partition(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 50, offset=7, partition="0"), said("b", 50, offset=7))
         await at.commit(said("a", 40, offset=8, partition="0"), said("b", 60, offset=6))
@@ -85,7 +85,7 @@ async def test_rule_3_offsets_decide_before_append_times_within_a_partition(stag
         assert times == {"a": 40, "b": 50}
 
 
-async def test_rule_3_append_times_decide_across_partitions_and_without_offsets(
+async def test_a3_append_times_decide_across_partitions_and_without_offsets(
     stage: Stages,
 ) -> None:
     async with stage() as at:
@@ -94,14 +94,14 @@ async def test_rule_3_append_times_decide_across_partitions_and_without_offsets(
         assert {entity.appended_at_us for entity in (await at.entities()).values()} == {50}
 
 
-async def test_rule_3_an_older_end_does_not_end(stage: Stages) -> None:
+async def test_a3_an_older_end_does_not_end(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9))
         assert (await at.commit(ended("a", 5))).deleted == 0
         assert list(await at.entities()) == ["a"]
 
 
-async def test_rule_4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> None:
+async def test_a4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(said("a", 1))
         assert (await at.commit(ended("a", 2), ended("a", 3, Kind.TOMBSTONE))).deleted == 1
@@ -109,20 +109,20 @@ async def test_rule_4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> 
         assert await at.told() == [("a", "created"), ("a", "deleted")]
 
 
-async def test_rule_4_a_statement_after_an_end_lives(stage: Stages) -> None:
+async def test_a4_a_statement_after_an_end_lives(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 1), ended("a", 2), said("a", 3))
         await at.commit(ended("a", 4), said("a", 5))
         assert await at.bodies() == {"a": b'{"at":5}'}
 
 
-async def test_rule_9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:
+async def test_a9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 9), said("a", 5), said("b", 9), ended("b", 5))
         assert await at.bodies() == {"a": b'{"at":9}', "b": b'{"at":9}'}
 
 
-async def test_rule_10_deviations_are_counted(stage: Stages) -> None:
+async def test_a10_deviations_are_counted(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(deviations={"flat-time": 2})
         await at.commit(deviations={"flat-time": 1, "no-offset": 4})
@@ -157,7 +157,7 @@ async def test_strange_keys_and_tokens_are_data(stage: Stages) -> None:
         assert await at.entities() == {}
 
 
-async def test_rule_3_the_same_append_time_without_offsets_is_written(stage: Stages) -> None:
+async def test_a3_the_same_append_time_without_offsets_is_written(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(said("a", 5, b"1", offset=-1))
         at.attempt = 2

@@ -201,7 +201,7 @@ class Checks:
             self._world.trace(f"swept {key}")
 
     def _may_sweep(self, batch: Batch) -> None:
-        """A sweep is due only when what it removes was counted, and let pass (rule 6)."""
+        """A sweep is due only when what it removes was counted, and let pass (A6)."""
         assert batch.sweep is not None
         attempt = batch.position.attempt
         self._hold(batch.position.phase is Phase.SWEEPING, "a sweep in another phase")
@@ -222,7 +222,7 @@ class Checks:
         return False
 
     def _not_ahead(self) -> None:
-        """Rule 1: all that lies up to the position is in the store."""
+        """Rule A1: all that lies up to the position is in the store."""
         position, options = self.position, self._world.log_options
         if position.token is None or position.attempt == self._mixed_attempt:
             return
@@ -298,7 +298,7 @@ class Checks:
 
 
 def _is_older(row: Row, old: Row) -> bool:
-    """Whether a row went back in its own log (rule 3)."""
+    """Whether a row went back in its own log (A3)."""
     if row.lineage != old.lineage or row.id != old.id:
         return False
     if row.offset >= 0 and old.offset >= 0 and row.partition == old.partition:
@@ -307,7 +307,7 @@ def _is_older(row: Row, old: Row) -> bool:
 
 
 def _is_before(record: Record, row: Row, position: Position) -> bool:
-    """Whether a record lies before what is stored, both being of one log (rule 3)."""
+    """Whether a record lies before what is stored, both being of one log (A3)."""
     if row.lineage != position.lineage:
         return False
     if row.offset >= 0 and record.offset >= 0 and row.partition == record.partition:

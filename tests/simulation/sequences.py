@@ -133,7 +133,7 @@ class Sender:
 
     async def run(self) -> None:
         rng = self.world.rng
-        # What was acknowledged may expire yet, and be asked for again (rule 6).
+        # What was acknowledged may expire yet, and be asked for again (S6).
         while not self.world.over:
             await self._learn()
             left = list(self.numbers - self.settled)

@@ -1,7 +1,7 @@
 """One CHANGE_ONLY stream (TR-548 3.8.2.2): rows of `changes` in, whole statements out. Pure.
 
 It decides as the SQL store does, by `instep.composing`. What leaves here is decided: its place is
-its entity's newest in the lineage, so that no comparison of rule 3 lets it fall.
+its entity's newest in the lineage, so that no comparison of rule A3 lets it fall.
 """
 
 from __future__ import annotations

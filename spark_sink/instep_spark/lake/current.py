@@ -1,4 +1,4 @@
-"""Tables of what exists now: `entities`, and projections of it. MERGE by rule 3, mark and sweep."""
+"""Tables of what exists now: `entities`, and projections of it. MERGE by A3, mark and sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Current", "doomed"]
 
 
 def doomed(sweep: Sweep) -> str:
-    """SQL: the sweep removes the row (rule 5)."""
+    """SQL: the sweep removes the row (A5)."""
     return f"({whose(sweep.stream)} AND attempt < {sweep.attempt})"
 
 

@@ -1,6 +1,6 @@
-"""Rule 3 in Spark SQL: which statements of a micro-batch count, compared with what is stored.
+"""Rule A3 in Spark SQL: which statements of a micro-batch count, compared with what is stored.
 
-A statement counts unless a newer one of the same lineage is stored (rule 3). Read row by
+A statement counts unless a newer one of the same lineage is stored (A3). Read row by
 row that is a fold; nearly always the statements of an entity come in the order of the log, and then
 the last of them is the answer. Only where a batch goes backwards (a redelivery, a new attempt) the
 fold itself is run, over the headers alone.

@@ -1,4 +1,4 @@
-"""`stream_health`: how each stream was followed, minute by minute (rules 6, 8 and 10)."""
+"""`stream_health`: how each stream was followed, minute by minute (A6, A8 and A10)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From `changes` to the tables of the pipeline, micro-batch by micro-batch.
 
-`entities` goes first: with it, sweeps are decided (rules 5 and 6). Where a stream states changes
+`entities` goes first: with it, sweeps are decided (A5 and A6). Where a stream states changes
 only, `composed` goes before it, from sweep to sweep. The others follow, each from its own progress.
 Each commit carries the progress of its table, so that a micro-batch that comes late, again or in
 another order, or stops half way, changes nothing that it should not.

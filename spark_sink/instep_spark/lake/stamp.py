@@ -38,7 +38,7 @@ _KEPT_LATE_SWEEPS: Final = 100
 
 
 class LateSweep(msgspec.Struct, frozen=True):
-    """A sweep that was not made at its place in `changes`: held by the guard (rule 6)."""
+    """A sweep that was not made at its place in `changes`: held by the guard (A6)."""
 
     ordinal: int
     attempt: int

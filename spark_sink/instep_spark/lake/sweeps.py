@@ -1,4 +1,4 @@
-"""What becomes of sweeps (rules 5 to 7): made at their place, held by the guard, made
+"""What becomes of sweeps (A5 to A7): made at their place, held by the guard, made
 later, or overtaken; and the same in the tables that follow.
 """
 
@@ -58,7 +58,7 @@ class Event(msgspec.Struct, frozen=True):
 def decide(
     spark: SparkSession, entities: Current, due: list[Sweep], settings: LakeSettings
 ) -> tuple[tuple[StreamKey, ...], tuple[StreamKey, ...]]:
-    """Make the sweeps that the guard lets pass, and hold the others (rule 6); whose they are."""
+    """Make the sweeps that the guard lets pass, and hold the others (A6); whose they are."""
     counts = entities.census(spark, due)
     progress = entities.progress
     passing: list[Sweep] = []

@@ -70,7 +70,7 @@ _CLASS: Final = Column("class", "STRING", "record-content, such as NODE")
 
 ENTITIES: Final = Table(
     "entities",
-    f"What exists now: one row an entity, removed when the entity ends ([rules 3 to 6]({_RULES})).",
+    f"What exists now: one row an entity, removed when the entity ends ([A3 to A6]({_RULES})).",
     (
         *_WHOSE,
         _CLASS,
@@ -165,7 +165,7 @@ TOPOLOGY: Final = Table(
 )
 HEALTH: Final = Table(
     "stream_health",
-    f"How each stream was followed, minute by minute of our time ([rules 6, 8 and 10]({_RULES})).",
+    f"How each stream was followed, minute by minute of our time ([A6, A8 and A10]({_RULES})).",
     (
         *_WHOSE[:2],
         Column("minute", "TIMESTAMP", "begin of the minute, by `committed_at`"),

@@ -1,8 +1,8 @@
 """Holds `entities` against what `changes` says, of the same lake or of a fresh reading of the log.
 
-Expected state is computed by the plain fold of rule 3 over all rows, sweeps included: another way
+Expected state is computed by the plain fold of rule A3 over all rows, sweeps included: another way
 than the one the pipeline goes. Streams that state changes only are composed anew, in the driver,
-which holds their entities meanwhile. The comparison is one join (rule 12).
+which holds their entities meanwhile. The comparison is one join (A12).
 """
 
 from __future__ import annotations

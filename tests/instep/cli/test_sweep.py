@@ -1,4 +1,4 @@
-"""`instep sweep`, beside a consumer whose sweep the guard holds (rule 6)."""
+"""`instep sweep`, beside a consumer whose sweep the guard holds (A6)."""
 
 from __future__ import annotations
 
