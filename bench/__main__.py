@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.rounds import Measured, Memory, measure, measure_memory
+from bench.alignment.rounds import measure, measure_memory
+from bench.comparison import Measured, Memory
 from bench.scenarios import (
     MEMORY,
     RATIO_TARGET,
@@ -20,7 +21,7 @@ from bench.scenarios import (
     Scenario,
     SequenceScenario,
 )
-from bench.sequence_rounds import measure_sequence
+from bench.sequences.rounds import measure_sequence
 
 _MIB = 1 << 20
 

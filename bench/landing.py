@@ -25,10 +25,11 @@ from pyarrow import parquet
 from rich.console import Console
 from rich.table import Table
 
-from instep import Batch, Kind, Position, Record, StreamInfo
+from instep import Position, Record, RecordType, StreamInfo
 from instep.errors import ConfigurationError
+from instep.model import Batch
 from instep_spark import DeltaSink
-from instep_spark.changes import CHANGES, arrow_schema
+from instep_spark.landing_schema import CHANGES, arrow_schema
 from instep_spark.session import SparkOptions, open_session
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def records(first: int, count: int) -> list[Record]:
         Record(
             "alarms",
             f"key-{offset * 7_919 % 1_000_003}",
-            Kind.CREATE_UPDATE,
+            RecordType.CREATE_UPDATE,
             f"62234255_0:{offset:019d}:AAAAQAAhw4=",
             _T0_US + offset * 1_000,
             "0",
@@ -203,13 +204,13 @@ def main(
     # Its JVM comes last, so that it takes no time from the others.
     session = _spark() if beside_spark else None
     for size, (bare, ours, ratio) in landed.items():
-        told = ("–", "–")
+        spark_cells = ("–", "–")
         if session is not None:
             with TemporaryDirectory(prefix="instep-landing-") as folder:
                 batches = [records(at, size) for at in range(1, total + 1, size)]
                 rate = spark_floor(session, (Path(folder) / "lake").as_uri(), batches)
-            told = (f"{rate:,.0f}", f"{ours / rate:.1f}")
-        shown.add_row(f"{size:,}", f"{bare:,.0f}", f"{ours:,.0f}", f"{ratio:.2f}", *told)
+            spark_cells = (f"{rate:,.0f}", f"{ours / rate:.1f}")
+        shown.add_row(f"{size:,}", f"{bare:,.0f}", f"{ours:,.0f}", f"{ratio:.2f}", *spark_cells)
     if session is not None:
         session.stop()
     Console().print(shown)

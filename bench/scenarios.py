@@ -61,7 +61,7 @@ class SequenceScenario(msgspec.Struct, frozen=True):
     name: str
     text: str
     load: str = ""
-    """In memory: how they arrive (`bench.sequence`)."""
+    """In memory: how they arrive (`bench.sequences.in_memory`)."""
     senders: int = 0
     """Over HTTP: so many connections, a thread each."""
 

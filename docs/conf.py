@@ -15,8 +15,8 @@ sys.path.insert(0, str(DOCS.parent))
 
 from docs.diagram import draw  # noqa: E402
 from docs.tables import PAGES  # noqa: E402
-from instep.sequence_transitions import SEQUENCE_TRANSITIONS  # noqa: E402
-from instep.transitions import TRANSITIONS  # noqa: E402
+from instep.alignment.transitions import TRANSITIONS  # noqa: E402
+from instep.sequencing.transitions import SEQUENCE_TRANSITIONS  # noqa: E402
 
 project = "instep"
 author = "The instep authors"

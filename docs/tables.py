@@ -16,14 +16,15 @@ from sphinx.pycode import ModuleAnalyzer
 from typer.testing import CliRunner
 
 from instep import errors
+from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
-from instep.plugins import deviations_of
-from instep.settings import AlignmentSettings, ConsumerSettings, ReceptionSettings
+from instep.config.plugins import deviations_of
+from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
-from instep_didcomm.protocols import Protocol
-from instep_spark.changes import TABLES
-from instep_spark.lake import tables as lake
+from instep_didcomm.wire.protocols import Protocol
+from instep_spark.lake.tables import schema as lake
+from instep_spark.landing_schema import TABLES
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
@@ -48,7 +49,7 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("`spark` of a Delta sink", "", SparkOptions),
     ("`[consumers.settings]`", "", ConsumerSettings),
     ("`[consumers.settings.alignment]`", "", AlignmentSettings),
-    ("`[consumers.settings.reception]`", "For sources that listen.", ReceptionSettings),
+    ("`[consumers.settings.intake]`", "For sources that listen.", IntakeSettings),
 )
 
 

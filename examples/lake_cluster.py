@@ -37,7 +37,7 @@ def spark_class(name: str, log: Path, *arguments: str) -> "subprocess.Popen[byte
         return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
 
-def said(log: Path, pattern: str) -> str:
+def wait_for_line(log: Path, pattern: str) -> str:
     """Wait until a daemon says this."""
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s:
@@ -56,12 +56,12 @@ def cluster(workers: int = WORKERS) -> Iterator[str]:
         place = ("--host", HOST, "--port", "0", "--webui-port", "0")
         daemons = [spark_class("master.Master", folder / "master", *place)]
         try:
-            url = said(folder / "master", r"Starting Spark master at (spark://\S+)")
+            url = wait_for_line(folder / "master", r"Starting Spark master at (spark://\S+)")
             for number in range(workers):
                 log, work = folder / f"worker{number}", str(folder / f"work{number}")
                 size = ("--cores", "1", "--memory", "1g", "--work-dir", work)
                 daemons.append(spark_class("worker.Worker", log, *place, *size, url))
-                said(log, r"Successfully registered with master (\S+)")
+                wait_for_line(log, r"Successfully registered with master (\S+)")
             yield url
         finally:
             for daemon in reversed(daemons):
@@ -82,7 +82,7 @@ def main(lake: str) -> None:
         }
         spark = open_session(SparkOptions(master=master, config=config))
         try:
-            made = Lake(lake, spark, told=lambda step: print(f"{step.table}: {step.rows:,} rows"))
+            made = Lake(lake, spark, report=lambda step: print(f"{step.table}: {step.rows:,} rows"))
             made.run(once=True)
             found = made.verify()
             print(f"verified on {WORKERS} workers: {found.right:,} right, clean: {found.clean}")

@@ -1,7 +1,8 @@
 """A sink of your own: entities and positions in one JSON file, replaced whole with each commit.
 
-It is small, so it shows what every sink has to do (`instep.Sink`): the comparison of rule A3, the
-marks, the sweep, and one commit for all of it. It fits some thousand entities, not more.
+It is small, so it shows what every sink has to do (`instep.ports.sink.Sink`): the comparison of
+rule A3, the marks, the sweep, and one commit for all of it. It fits some thousand entities, not
+more.
 
 To use it from `instep.toml` as ``kind = "json"``, install it with an entry point:
 
@@ -17,20 +18,16 @@ from typing import Any
 import msgspec
 
 from instep import (
-    Batch,
-    Census,
-    CommitResult,
     ConfigurationError,
     FencedError,
     Mode,
     Position,
     Record,
-    StoreReader,
     StoreUnavailableError,
     StreamInfo,
-    SweepStep,
-    Unreadable,
 )
+from instep.model import Batch, CommitResult, SweepEstimate, SweepStep, Unreadable
+from instep.ports import StoreReader
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -50,7 +47,9 @@ class Stream(msgspec.Struct):
 
 
 class JsonFile:
-    """Implements `instep.Sink` for logs that give state alone (`Mode.LOG`). One process a file."""
+    """Implements `instep.ports.sink.Sink` for logs that give state alone (`Mode.LOG`). One process
+    a file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,12 +79,12 @@ class JsonFile:
         self._write(streams)
         return CommitResult(written=written, swept=swept, sweep_done=batch.sweep is not None)
 
-    async def census(self, stream: str, attempt: int) -> Census:
+    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         entities = self._stream(stream).entities.values()
         unmarked = sum(entity.attempt < attempt for entity in entities)
-        return Census(total=len(entities), unmarked=unmarked)
+        return SweepEstimate(total=len(entities), unmarked=unmarked)
 
-    async def holds_before(self, stream: str, record: Record, lineage: int) -> bool:
+    async def has_older_entity(self, stream: str, record: Record, lineage: int) -> bool:
         return any(
             entity.lineage == lineage
             and entity.record.partition == record.partition
@@ -145,7 +144,7 @@ def _sweep(stream: Stream, step: SweepStep) -> int:
 
 
 class Plugin:
-    """Implements `instep.SinkPlugin`: what the entry point names."""
+    """Implements `instep.ports.plugin.SinkPlugin`: what the entry point names."""
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         if list(options) != ["path"]:

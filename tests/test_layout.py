@@ -1,4 +1,4 @@
-"""The rules of the tree: imports point down, files stay small, packages are typed."""
+"""The rules of the tree: imports point down, packages are typed."""
 
 import ast
 import re
@@ -17,7 +17,6 @@ PACKAGES = {
     for init in sorted((REPOSITORY / folder).glob("*/__init__.py"))
 }
 SOAP_PROTOCOLS = {"instep_wsrm", "instep_wsr", "instep_sdpi"}
-LONGEST_LINES = 330
 REFUSED = re.compile(
     r"pypi[.]org|pythonhosted[.]org|npmjs[.]org|deb[.]debian[.]org"  # a registry's host
     r"|/wor[k]/(?:main|shared)|/tmp/pla[n]|/opt/pyp[i]"  # a path of one machine
@@ -67,15 +66,6 @@ def test_every_package_is_typed_and_shipped(name: str) -> None:
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     shipped = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert str(PACKAGES[name].relative_to(REPOSITORY)) in shipped
-
-
-def test_files_stay_small() -> None:
-    long = {
-        str(path.relative_to(REPOSITORY)): count
-        for path in tracked()
-        if path.suffix == ".py" and (count := path.read_bytes().count(b"\n")) > LONGEST_LINES
-    }
-    assert not long
 
 
 def test_nothing_names_a_registry_or_a_machine() -> None:

@@ -13,41 +13,41 @@ from functools import partial
 from typing import Final
 
 from instep.errors import ConfigurationError, InstepError, SourceError
-from instep.messages import Receipt, ReceiptOutcome, Reception
-from instep.received_orders import GapDetector, ReceivedOrdersError
-from instep.retry import Environment
-from instep.sequence_effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
-from instep.sequence_settings import SequencerSettings
-from instep.sequence_transitions import Refusal
-from instep_didcomm.answer import Answer
-from instep_didcomm.courier import Courier
-from instep_didcomm.directory import Directory
-from instep_didcomm.documents import Documents
-from instep_didcomm.headers import Headers
-from instep_didcomm.keys import Keys
-from instep_didcomm.options import Options, given_documents, server_tls, session_tls
-from instep_didcomm.pack import EnvelopePacker, Packing
-from instep_didcomm.protocols import Protocols, sequence_scope
-from instep_didcomm.reading import Incoming, MessageReader
-from instep_didcomm.refusal import MessageRefusedError, status_of
-from instep_didcomm.sender import Sender
-from instep_didcomm.server import MessageServer
-from instep_didcomm.unpack import EnvelopeUnpacker
+from instep.ports.listener import Intake, Receipt, ReceiptOutcome
+from instep.runtime.retry import Environment
+from instep.sequencing.effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
+from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.transitions import Refusal
+from instep_didcomm.http.client import EnvelopeClient
+from instep_didcomm.http.response import Response
+from instep_didcomm.http.server import MessageServer
+from instep_didcomm.identity.did_documents import DidDocuments
+from instep_didcomm.identity.keys import SecretKeys
+from instep_didcomm.options import Options, client_tls, load_did_documents, server_tls
+from instep_didcomm.problems import MessageRefusedError, http_status
+from instep_didcomm.sending.endpoints import EndpointResolver
+from instep_didcomm.sending.sender import Sender
+from instep_didcomm.wire.decoder import Incoming, MessageDecoder
+from instep_didcomm.wire.headers import Headers
+from instep_didcomm.wire.pack import EnvelopePacker, Packing
+from instep_didcomm.wire.protocols import Protocols, sequence_scope
+from instep_didcomm.wire.received_orders import GapDetector, ReceivedOrdersError, detect
+from instep_didcomm.wire.unpack import EnvelopeUnpacker
 
 __all__ = ["DidcommListener"]
 
-_TAKEN: Final = Answer()
+_ACCEPTED: Final = Response()
 _RETRY_AFTER_S: Final = 1
 _MOST_THREADS: Final = 10_000
 _MOST_PARTIES: Final = 1_000
-_MOST_ASKED: Final = 10_000
+_MOST_ACKS_WANTED: Final = 10_000
 _PROBLEM_CODES: Final = {Refusal.EXPIRED: "e.m.req.time", Refusal.FAILED: "e.p.msg.sequence"}
 
 _log = logging.getLogger("instep.didcomm")
 
 
 class DidcommListener:
-    """Listens for DIDComm messages; `instep.Listener`. Raises `ConfigurationError`.
+    """Listens for DIDComm messages; `instep.ports.listener.Listener`. Raises `ConfigurationError`.
 
     Args:
         options: See `read_options`.
@@ -61,8 +61,8 @@ class DidcommListener:
     ) -> None:
         self._options = options
         self._environment = environment or Environment()
-        keys = Keys.read(options.secrets_file, options.secrets_env, f"{where}.secrets")
-        documents = Documents(given_documents(options, where))
+        keys = SecretKeys.read(options.secrets_file, options.secrets_env, f"{where}.secrets")
+        documents = DidDocuments(load_did_documents(options, where))
         if options.did is not None and keys.dids and options.did not in keys.dids:
             raise ConfigurationError(
                 "none of the secret keys is of this DID",
@@ -72,7 +72,7 @@ class DidcommListener:
         self.did = options.did or (keys.dids[0] if keys.dids else "")
         """Who we are; empty for a receiver without a name, which cannot ask for anything."""
         proven = options.require_authenticated
-        self._reader = MessageReader(
+        self._decoder = MessageDecoder(
             EnvelopeUnpacker(keys, documents),
             Protocols(options.protocols),
             frozenset((self.did, *keys.dids)) - {""},
@@ -81,18 +81,18 @@ class DidcommListener:
         )
         packing = options.packing or (Packing.AUTHCRYPT if keys.dids else Packing.PLAIN)
         self._packer = EnvelopePacker(keys, documents, packing)
-        self._directory = Directory(
+        self._resolver = EndpointResolver(
             options.peers, documents, follow_documents=options.reply_to_documents
         )
-        self._server = MessageServer(options, self._take, server_tls(options, where))
-        self._session_tls = session_tls(options, where)
+        self._server = MessageServer(options, self._on_message, server_tls(options, where))
+        self._client_tls = client_tls(options, where)
         self._parties: OrderedDict[str, dict[str, None]] = OrderedDict()
-        self._asked: set[tuple[str, str]] = set()
-        self._wakes = asyncio.Event()
-        self._ready: asyncio.Future[Sender] | None = None
+        self._acks_wanted: set[tuple[str, str]] = set()
+        self._ack_wanted = asyncio.Event()
+        self._sender_ready: asyncio.Future[Sender] | None = None
         self._sender: Sender | None = None
-        self._reception: Reception | None = None
-        self._taking: set[asyncio.Task[None]] = set()
+        self._intake: Intake | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
         """Messages not taken, by reason."""
 
@@ -107,35 +107,35 @@ class DidcommListener:
     async def sender(self) -> Sender:
         """Waits until it listens; then what sends our own messages. Raises `SourceError`."""
         if not self.did:
-            raise _nameless()
-        return await asyncio.shield(self._promise())
+            raise _no_did_error()
+        return await asyncio.shield(self._sender_future())
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
         return self._options.sequence
 
-    async def serve(self, reception: Reception) -> None:
+    async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment
-        self._reception = reception
-        courier = Courier(
-            self._session_tls, options.send_timeout_s, options.send_attempts, environment.rng
+        self._intake = intake
+        client = EnvelopeClient(
+            self._client_tls, options.send_timeout_s, options.send_attempts, environment.rng
         )
-        async with courier:
+        async with client:
             if self.did:
                 self._sender = Sender(
                     self.did,
-                    reception.outbox,
+                    intake.outbox,
                     self._packer,
-                    self._directory,
-                    courier,
-                    self._detectors,
+                    self._resolver,
+                    client,
+                    self._received_orders,
                     options.outbox,
                     environment,
                 )
             try:
                 await self._server.start()
-                await self._work()
+                await self._run_sender()
             finally:
-                ready, self._ready = self._ready, None
+                ready, self._sender_ready = self._sender_ready, None
                 if ready is not None and not ready.done():
                     ready.set_exception(SourceError("it does not listen", where=options.listen))
                 await self._server.stop()
@@ -146,10 +146,10 @@ class DidcommListener:
             return
         sender = self._sender
         if sender is None:
-            raise _nameless()
+            raise _no_did_error()
         match effect:
             case AskResend():
-                await sender.tell(thid, peer)
+                await sender.send_received_orders(thid, peer)
             case ReportFault(faulted, reason):
                 numbers = ", ".join(f"{low}-{high}" for low, high in faulted[:100])
                 code = _PROBLEM_CODES.get(reason, "e.m.msg")
@@ -160,92 +160,96 @@ class DidcommListener:
     async def close(self) -> None:
         await self._server.stop()
 
-    async def _work(self) -> None:
+    async def _run_sender(self) -> None:
         """What goes on beside the receiving, until cancelled."""
         sender = self._sender
         if sender is None:
             await asyncio.Event().wait()
             return
-        self._promise().set_result(sender)
+        self._sender_future().set_result(sender)
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.run())
-            group.create_task(self._tell_who_asked(sender))
+            group.create_task(self._send_wanted_acks(sender))
 
-    def _promise(self) -> asyncio.Future[Sender]:
-        if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
-        return self._ready
+    def _sender_future(self) -> asyncio.Future[Sender]:
+        if self._sender_ready is None:
+            self._sender_ready = asyncio.get_running_loop().create_future()
+        return self._sender_ready
 
-    def _take(self, raw: bytes, content_type: str, answer: Callable[[Answer], None]) -> None:
+    def _on_message(
+        self, raw: bytes, content_type: str, respond: Callable[[Response], None]
+    ) -> None:
         """Take a message: a plain one with a few calls and no task, any other with one."""
-        assert self._reception is not None
+        assert self._intake is not None
         incoming = None
         try:
-            incoming = self._reader.read_plain(raw, content_type)
+            incoming = self._decoder.decode_plain(raw, content_type)
         except MessageRefusedError as error:
-            answer(self._refusal(error.status, error.reason, error.message))
+            respond(self._refuse(error.status, error.reason, error.message))
             return
         if incoming is None or incoming.message is None or incoming.headers.received_orders:
-            task = asyncio.ensure_future(self._taken(raw, content_type, answer))
-            self._taking.add(task)
-            task.add_done_callback(self._taking.discard)
+            task = asyncio.ensure_future(self._process(raw, content_type, respond))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             return
         for kind in incoming.deviations:
-            self._reception.deviated(kind)
-        self._reception.submit(incoming.message, partial(self._receipt, incoming.headers, answer))
+            self._intake.report_deviation(kind)
+        self._intake.submit(incoming.message, partial(self._on_receipt, incoming.headers, respond))
 
-    def _receipt(
-        self, headers: Headers, answer: Callable[[Answer], None], receipt: Receipt | InstepError
+    def _on_receipt(
+        self, headers: Headers, respond: Callable[[Response], None], receipt: Receipt | InstepError
     ) -> None:
         if isinstance(receipt, InstepError):
-            answer(self._unable(receipt))
+            respond(self._unavailable(receipt))
         elif receipt.outcome is ReceiptOutcome.REFUSED:
-            answer(self._not_received(receipt))
+            respond(self._refused_by_sequence(receipt))
         else:
-            self._remember(headers)
-            answer(_TAKEN)
+            self._note_sender(headers)
+            respond(_ACCEPTED)
 
-    async def _taken(self, raw: bytes, content_type: str, answer: Callable[[Answer], None]) -> None:
+    async def _process(
+        self, raw: bytes, content_type: str, respond: Callable[[Response], None]
+    ) -> None:
         try:
-            said = await self._receive(await self._reader.read(raw, content_type))
+            response = await self._commit(await self._decoder.decode(raw, content_type))
         except MessageRefusedError as error:
-            said = self._refusal(error.status, error.reason, error.message)
+            response = self._refuse(error.status, error.reason, error.message)
         except InstepError as error:
-            said = self._unable(error)
+            response = self._unavailable(error)
         except Exception:  # noqa: BLE001 - whoever waits is answered
             _log.exception("a message could not be read for a reason of our own")
-            said = Answer(500, "internal", "it could not be read")
-        answer(said)
+            response = Response(500, "internal", "it could not be read")
+        respond(response)
 
-    async def _receive(self, incoming: Incoming) -> Answer:
-        reception = self._reception
-        assert reception is not None
+    async def _commit(self, incoming: Incoming) -> Response:
+        intake = self._intake
+        assert intake is not None
         for kind in incoming.deviations:
-            reception.deviated(kind)
+            intake.report_deviation(kind)
         if incoming.message is not None:
-            receipt = await reception.receive(incoming.message)
+            receipt = await intake.receive(incoming.message)
             if receipt.outcome is ReceiptOutcome.REFUSED:
-                return self._not_received(receipt)
-        self._remember(incoming.headers)
-        await self._heed(incoming.headers, reception)
-        return _TAKEN
+                return self._refused_by_sequence(receipt)
+        self._note_sender(incoming.headers)
+        await self._process_acks(incoming.headers, intake)
+        return _ACCEPTED
 
-    def _not_received(self, receipt: Receipt) -> Answer:
+    def _refused_by_sequence(self, receipt: Receipt) -> Response:
         refusal = receipt.refusal or Refusal.UNPROCESSABLE
-        return self._refusal(status_of(refusal), refusal, f"the sequence: {refusal!s}")
+        return self._refuse(http_status(refusal), refusal, f"the sequence: {refusal!s}")
 
-    def _unable(self, error: InstepError) -> Answer:
+    def _unavailable(self, error: InstepError) -> Response:
         _log.debug("a message cannot be taken now: %s", error)
-        return self._refusal(503, error.code, "it cannot be kept now")
+        return self._refuse(503, error.code, "it cannot be kept now")
 
-    def _refusal(self, status: int, code: str, detail: str) -> Answer:
+    def _refuse(self, status: int, code: str, detail: str) -> Response:
         self.refused[code] += 1
         # One of each kind is told; a hostile sender must not fill the log.
         level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
         _log.log(level, "a message is refused: %s: %s", code, detail)
-        return Answer(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
+        return Response(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
-    def _remember(self, headers: Headers) -> None:
+    def _note_sender(self, headers: Headers) -> None:
         """Who takes part in a thread, and who asks what we have."""
         if not headers.sender:
             return
@@ -256,43 +260,49 @@ class DidcommListener:
                 parties[headers.sender] = None
             if len(self._parties) > _MOST_THREADS:
                 self._parties.popitem(last=False)
-        if headers.please_ack and self._sender is not None and len(self._asked) < _MOST_ASKED:
-            self._asked.add((headers.thid, headers.sender))
-            self._wakes.set()
+        if (
+            headers.please_ack
+            and self._sender is not None
+            and len(self._acks_wanted) < _MOST_ACKS_WANTED
+        ):
+            self._acks_wanted.add((headers.thid, headers.sender))
+            self._ack_wanted.set()
 
-    async def _heed(self, headers: Headers, reception: Reception) -> None:
+    async def _process_acks(self, headers: Headers, intake: Intake) -> None:
         """What the sender says of our messages."""
         sender = self._sender
         if sender is not None and headers.sender and headers.received_orders:
             try:
-                await sender.reported(headers.thid, headers.sender, headers.received_orders)
+                await sender.acknowledge(headers.thid, headers.sender, headers.received_orders)
             except ReceivedOrdersError as error:
-                reception.deviated("received-orders-wrong")
+                intake.report_deviation("received-orders-wrong")
                 _log.info("received_orders of %.80s: %s", headers.sender, error)
 
-    async def _tell_who_asked(self, sender: Sender) -> None:
+    async def _send_wanted_acks(self, sender: Sender) -> None:
         while True:
-            await self._wakes.wait()
+            await self._ack_wanted.wait()
             await asyncio.sleep(self._options.ack_delay_s)
-            self._wakes.clear()
-            asked, self._asked = self._asked, set()
-            await asyncio.gather(*(self._tell(sender, thid, peer) for thid, peer in asked))
+            self._ack_wanted.clear()
+            wanted, self._acks_wanted = self._acks_wanted, set()
+            await asyncio.gather(*(self._send_ack(sender, thid, peer) for thid, peer in wanted))
 
-    async def _tell(self, sender: Sender, thid: str, peer: str) -> None:
+    async def _send_ack(self, sender: Sender, thid: str, peer: str) -> None:
         # Whoever was not told sends again, and asks again.
         with suppress(InstepError):
-            await sender.tell(thid, peer)
+            await sender.send_received_orders(thid, peer)
 
-    async def _detectors(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
-        assert self._reception is not None
-        detectors = [
-            await self._reception.received_orders(sequence_scope(thid, party), party)
-            for party in dict.fromkeys([*parties, *self._parties.get(thid, ())])
-        ]
+    async def _received_orders(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
+        assert self._intake is not None
+        detectors = []
+        for party in dict.fromkeys([*parties, *self._parties.get(thid, ())]):
+            scope = sequence_scope(thid, party)
+            state = await self._intake.state(scope)
+            first_number = self.settings_of(scope).first_number
+            detectors.append(detect(party, state.received, state.cancelled, first_number))
         return [detector for detector in detectors if detector.last]
 
 
-def _nameless() -> SourceError:
+def _no_did_error() -> SourceError:
     return SourceError(
         "a receiver without a DID cannot send",
         where="didcomm",

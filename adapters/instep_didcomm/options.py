@@ -12,13 +12,22 @@ import msgspec
 from yarl import URL
 
 from instep.errors import ConfigurationError
-from instep.outbox import OutboxSettings
-from instep.sequence_settings import GapPolicy, LastResort, SequencerSettings
-from instep.settings import Count, Seconds
-from instep_didcomm.pack import Packing
-from instep_didcomm.protocols import Protocol
+from instep.model.limits import Count, Seconds
+from instep.sequencing.gaps import GapPolicy, LastResort
+from instep.sequencing.outbox import OutboxSettings
+from instep.sequencing.settings import SequencerSettings
+from instep_didcomm.wire.pack import Packing
+from instep_didcomm.wire.protocols import Protocol
 
-__all__ = ["Options", "Peer", "Tls", "given_documents", "read_options", "server_tls", "session_tls"]
+__all__ = [
+    "Options",
+    "Peer",
+    "Tls",
+    "client_tls",
+    "load_did_documents",
+    "read_options",
+    "server_tls",
+]
 
 MIB = 1024 * 1024
 
@@ -129,7 +138,7 @@ def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
     return context
 
 
-def session_tls(options: Options, where: str) -> ssl.SSLContext:
+def client_tls(options: Options, where: str) -> ssl.SSLContext:
     """How we check the peers that we send to. Raises `ConfigurationError`."""
     try:
         return ssl.create_default_context(cafile=options.tls.ca)
@@ -137,7 +146,7 @@ def session_tls(options: Options, where: str) -> ssl.SSLContext:
         raise ConfigurationError(f"no certificates: {error}", where=f"{where}.tls.ca") from None
 
 
-def given_documents(options: Options, where: str) -> list[dict[str, Any]]:
+def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
     """The DID documents in the files of `did_documents`. Raises `ConfigurationError`."""
     documents: list[dict[str, Any]] = []
     for path in options.did_documents:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.ports import StreamInfo
-from instep.records import Delivery, Unreadable
+from instep.model.records import RecordChunk, Unreadable
+from instep.model.streams import StreamInfo
 from instep_didcomm.deviations import DEVIATIONS
 from instep_didcomm.listener import DidcommListener
 from instep_didcomm.options import read_options
@@ -23,9 +23,9 @@ class _Plugin:
     def build(self, options: Mapping[str, Any], where: str) -> DidcommListener:
         return DidcommListener(read_options(options, where), where)
 
-    def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+    def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         reason = "a message is replayed as it was received, not read again"
-        return Delivery([], [Unreadable(stream.id, raw, reason)])
+        return RecordChunk([], [Unreadable(stream.id, raw, reason)])
 
 
 source = _Plugin()

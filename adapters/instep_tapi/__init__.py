@@ -2,7 +2,7 @@
 
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Options, read_options
-from instep_tapi.reader import Reader
 from instep_tapi.source import TapiSource
+from instep_tapi.wire.decoder import FrameDecoder
 
-__all__ = ["DEVIATIONS", "Options", "Reader", "TapiSource", "read_options"]
+__all__ = ["DEVIATIONS", "FrameDecoder", "Options", "TapiSource", "read_options"]

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from yarl import URL
 
+from instep.config.plugins import verifier_plugin
+from instep.config.secret import Secret
 from instep.errors import ConfigurationError
-from instep.plugins import verifier_plugin
-from instep.secret import Secret
-from instep_tapi.failover import FailOver
+from instep_tapi.endpoints.failover import FailOver
 
 __all__ = [
     "AuthOptions",

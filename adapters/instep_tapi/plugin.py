@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from instep.ports import Source, SourcePlugin, StreamInfo
-from instep.records import Delivery, Unreadable
+from instep.model.records import RecordChunk, Unreadable
+from instep.model.streams import StreamInfo
+from instep.ports.plugin import SourcePlugin
+from instep.ports.source import Source
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
-from instep_tapi.reader import reader_of
+from instep_tapi.restconf.http_session import tls_context
 from instep_tapi.source import TapiSource
-from instep_tapi.transport import tls_context
+from instep_tapi.wire.decoder import decoder_for
 
 __all__ = ["source"]
 
@@ -25,11 +27,11 @@ class _Plugin:
     def build(self, options: Mapping[str, Any], where: str) -> Source:
         return TapiSource(read_options(options, where), where)
 
-    def decode(self, raw: bytes, stream: StreamInfo) -> Delivery:
+    def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         if stream.details.get("verified"):
             reason = "its authenticity was to be checked, which needs the consumer: realign instead"
-            return Delivery([], [Unreadable(stream.id, raw, reason)])
-        return reader_of(stream).read([raw])
+            return RecordChunk([], [Unreadable(stream.id, raw, reason)])
+        return decoder_for(stream).read([raw])
 
 
 source: Final = _Plugin()

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from yarl import URL
 
+from instep.config.plugins import verifier_plugin
 from instep.errors import (
     AuthenticationError,
     DiscoveryError,
@@ -21,24 +22,25 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
-from instep.plugins import verifier_plugin
-from instep.ports import Feed, Mode, Start, StreamInfo
-from instep.records import Record, StreamState
-from instep_tapi.baseline import read_baseline, readable_classes
-from instep_tapi.discovery import ContextAddress, StreamContext, parse_context
-from instep_tapi.documents import decode_document
-from instep_tapi.endpoint import Endpoint
-from instep_tapi.failover import Instances
-from instep_tapi.feed import WebSocketFeed, open_feed
+from instep.model.records import Record
+from instep.model.streams import Mode, Start, StreamInfo, StreamState
+from instep.ports.source import Feed
+from instep_tapi.endpoints.endpoint import Endpoint
+from instep_tapi.endpoints.failover import EndpointFailover
+from instep_tapi.endpoints.selection import Choice, log_mode, select, websocket_address
 from instep_tapi.options import Options
-from instep_tapi.reader import reader_of
-from instep_tapi.selection import Choice, log_mode, select, websocket_address
-from instep_tapi.transport import tls_context
+from instep_tapi.restconf.baseline import read_baseline, readable_classes
+from instep_tapi.restconf.discovery import ContextAddress
+from instep_tapi.restconf.http_session import tls_context
+from instep_tapi.restconf.json_bounds import decode_document
+from instep_tapi.websocket.feed import WebSocketFeed, open_feed
+from instep_tapi.wire.decoder import decoder_for
+from instep_tapi.wire.stream_context import StreamContext, parse_context
 
 __all__ = ["KIND", "TapiSource"]
 
 KIND = "tapi"
-_MAX_TOLD_CHARS = 1_000
+_MAX_SUMMARY_CHARS = 1_000
 _T = TypeVar("_T")
 _log = logging.getLogger("instep.tapi")
 
@@ -84,7 +86,7 @@ class TapiSource:
         tls = tls_context(options.tls, f"{where}.tls")
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
-        self._instances = Instances(tuple(self._endpoints), options.fail_over)
+        self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
         self._feeds: dict[WebSocketFeed, str] = {}
         """Those that are open, and where."""
         self._prober: asyncio.Task[None] | None = None
@@ -101,25 +103,25 @@ class TapiSource:
 
         Raises `SourceError`.
         """
-        return await self._at_an_instance(self._surveyed)
+        return await self._try_endpoints(self._survey_at)
 
     async def discover(self) -> Sequence[StreamInfo]:
         """See `Source.discover`. Raises `NoStreamError` where nothing fits, with all reasons."""
-        return await self._at_an_instance(self._discovered)
+        return await self._try_endpoints(self._discover_at)
 
-    async def _surveyed(self, endpoint: Endpoint) -> Survey:
+    async def _survey_at(self, endpoint: Endpoint) -> Survey:
         address, context = await endpoint.find()
         return Survey(address, context, select(context, self._options.streams))
 
-    async def _discovered(self, endpoint: Endpoint) -> list[StreamInfo]:
-        survey = await self._surveyed(endpoint)
+    async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
+        survey = await self._survey_at(endpoint)
         infos = [self._info(choice, survey.address) for choice in survey.choices if choice.chosen]
         if not infos:
             reasons = {choice.id: choice.reason for choice in survey.choices}
-            told = "; ".join(f"{id_}: {reason}" for id_, reason in reasons.items())
-            told = told[:_MAX_TOLD_CHARS]
+            summary = "; ".join(f"{id_}: {reason}" for id_, reason in reasons.items())
+            summary = summary[:_MAX_SUMMARY_CHARS]
             raise NoStreamError(
-                f"no stream to follow ({told})" if told else "the provider offers no stream",
+                f"no stream to follow ({summary})" if summary else "the provider offers no stream",
                 where=survey.address.streams,
                 hint="see `instep discover`; widen streams, or wait until one is ACTIVE",
                 reasons=reasons,
@@ -128,19 +130,19 @@ class TapiSource:
 
     # -- which instance (ST-4.2) -----------------------------------------------------------------
 
-    async def _at_an_instance(self, look: Callable[[Endpoint], Awaitable[_T]]) -> _T:
+    async def _try_endpoints(self, action: Callable[[Endpoint], Awaitable[_T]]) -> _T:
         """Look at one instance after another, as fail-over has it, until one shows something."""
         errors: dict[str, SourceError] = {}
-        while (url := self._instances.next(errors, self._clock())) is not None:
+        while (url := self._failover.next(errors, self._clock())) is not None:
             try:
-                found = await look(self._endpoints[url])
+                found = await action(self._endpoints[url])
             except SourceError as error:
                 errors[url] = error
                 self._failed(url, error)
                 if len(self._endpoints) > 1:
                     _log.warning("nothing to be read at %s: %s", url, error)
                 continue
-            self._settle(url)
+            self._select(url)
             return found
         first, *others = errors.values()
         if not others:
@@ -151,35 +153,35 @@ class TapiSource:
             retriable=any(error.retriable for error in errors.values()),
         ) from first
 
-    def _settle(self, url: str) -> None:
-        left = self._instances.settled(url, self._clock())
+    def _select(self, url: str) -> None:
+        left = self._failover.selected(url, self._clock())
         if left is not None:
             _log.warning("the provider at %s is left for %s", left, url)
-            self._leave(f"the provider is left for {url}", stay=url)
-        if self._instances.preferred and self._prober is None:
+            self._abandon_feeds(f"the provider is left for {url}", stay=url)
+        if self._failover.preferred and self._prober is None:
             self._prober = asyncio.create_task(self._probe(), name="instep fail-back")
 
-    def _leave(self, why: str, *, stay: str = "") -> None:
+    def _abandon_feeds(self, why: str, *, stay: str = "") -> None:
         for feed, url in self._feeds.items():
             if url != stay:
-                feed.leave(StreamGoneError(why, where=url))
+                feed.abandon(StreamGoneError(why, where=url))
 
     async def _probe(self) -> None:
         """Ask preferred instances whether they are healthy, until one is gone back to."""
         try:
-            while self._instances.preferred:
+            while self._failover.preferred:
                 await asyncio.sleep(self._options.fail_over.probe_every_s)
-                for url in self._instances.to_probe(self._clock()):
+                for url in self._failover.to_probe(self._clock()):
                     healthy = await self._is_healthy(self._endpoints[url])
-                    if self._instances.probed(url, self._clock(), healthy=healthy):
-                        self._leave(f"{url} is preferred, and healthy again", stay=url)
+                    if self._failover.probed(url, self._clock(), healthy=healthy):
+                        self._abandon_feeds(f"{url} is preferred, and healthy again", stay=url)
                         return
         finally:
             self._prober = None
 
     async def _is_healthy(self, endpoint: Endpoint) -> bool:
         try:
-            await self._discovered(endpoint)
+            await self._discover_at(endpoint)
         except SourceError as error:
             self._failed(str(endpoint.url), error)
             return False
@@ -188,12 +190,12 @@ class TapiSource:
     def _failed(self, url: str, error: SourceError) -> None:
         """Take note, and let what another instance may do better be tried again."""
         now_s = self._clock()
-        self._instances.failed(url, now_s)
-        if isinstance(error, AuthenticationError) and self._instances.refused(url, now_s):
+        self._failover.failed(url, now_s)
+        if isinstance(error, AuthenticationError) and self._failover.refused(url, now_s):
             error.retriable = True
 
     def _check_current(self, url: str) -> None:
-        current = self._instances.returning or self._instances.current
+        current = self._failover.failing_back_to or self._failover.current
         if current is not None and current != url:
             raise StreamGoneError(f"the provider is left for {current}", where=url)
 
@@ -246,7 +248,7 @@ class TapiSource:
         async with AsyncExitStack() as stack:
             self._check_current(url)
             try:
-                feed = await stack.enter_async_context(self._opened(stream, details, start))
+                feed = await stack.enter_async_context(self._open_feed(stream, details, start))
             except TokenRefusedError:
                 raise
             except SourceError as error:
@@ -256,24 +258,33 @@ class TapiSource:
             self._check_current(url)
             opened_s = self._clock()
             self._feeds[feed] = url
-            self._instances.opened(url)
+            self._failover.opened(url)
             try:
                 yield feed
             finally:
                 del self._feeds[feed]
-                self._instances.closed(url, opened_s, self._clock())
+                self._failover.closed(url, opened_s, self._clock())
 
-    def _opened(
+    def _open_feed(
         self, stream: StreamInfo, details: _Details, start: str | Start
     ) -> AbstractAsyncContextManager[WebSocketFeed]:
-        reader = reader_of(stream, self._verifier)
+        decoder = decoder_for(stream, self._verifier)
         address = URL(details.address, encoded=True)
-        home = self._endpoint(details)
+        discovered_at = self._endpoint(details)
         # An address at another instance is opened with the login of that one.
-        door = next((one for one in self._endpoints.values() if one.serves(address)), home)
-        offset_us = home.rest.clock_offset_us
+        endpoint = next(
+            (one for one in self._endpoints.values() if one.serves(address)), discovered_at
+        )
+        offset_us = discovered_at.rest.clock_offset_us
         return open_feed(
-            door.session(), door.tls, door.auth, self._options, address, start, reader, offset_us
+            endpoint.session(),
+            endpoint.tls,
+            endpoint.auth,
+            self._options,
+            address,
+            start,
+            decoder,
+            offset_us,
         )
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:

@@ -1,6 +1,6 @@
 """Delta tables and the pipelines on Spark."""
 
 from instep_spark.lake.lake import Lake
-from instep_spark.sink import DeltaSink
+from instep_spark.landing.sink import DeltaSink
 
 __all__ = ["DeltaSink", "Lake"]

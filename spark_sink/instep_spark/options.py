@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from instep.config.options import read_sink_options
 from instep.errors import ConfigurationError
-from instep.sink_options import read_sink_options
 from instep_spark.session import SparkOptions
 
 __all__ = ["SCHEMES", "DeltaOptions"]
@@ -71,7 +71,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The URL of one table of the lake."""
         return f"{self.url.rstrip('/')}/{table}"
 
-    def scrubbed(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A message without any value of the storage's or Spark's configuration."""
         for value in (*self.storage_options.values(), *self.spark.config.values()):
             if len(value) >= _SECRET_MIN_CHARS:

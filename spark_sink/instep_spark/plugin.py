@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from instep.reading import StoreReader
+from instep.ports.reader import StoreReader
+from instep_spark.landing.sink import DeltaSink, now_us
 from instep_spark.options import SCHEMES, DeltaOptions
-from instep_spark.reader import DeltaReader
-from instep_spark.sink import DeltaSink, now_us
+from instep_spark.reading.reader import DeltaReader
 
 __all__ = ["DeltaPlugin", "sink"]
 
 
 class DeltaPlugin:
-    """Implements `instep.ports.SinkPlugin`."""
+    """Implements `instep.ports.plugin.SinkPlugin`."""
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""

@@ -203,12 +203,12 @@ def java_version() -> int | None:
     if java is None:
         return None
     try:
-        told = subprocess.run(  # noqa: S603 — the user's own Java
+        answer = subprocess.run(  # noqa: S603 — the user's own Java
             [java, "-version"], capture_output=True, text=True, timeout=120, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     return int(match[1]) if match else None
 
 

@@ -11,8 +11,8 @@ import msgspec
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from instep.config.options import read_sink_options
 from instep.errors import ConfigurationError
-from instep.sink_options import read_sink_options
 
 __all__ = ["Journal", "SqlOptions"]
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from instep.reading import StoreReader
-from instep_sql.dialects import dialect_of
+from instep.ports.reader import StoreReader
+from instep_sql.engine.registry import dialect_of
 from instep_sql.options import SqlOptions
 from instep_sql.reader import SqlReader
 from instep_sql.store import SqlStore, now_us
@@ -17,7 +17,7 @@ __all__ = ["SqlPlugin", "sink"]
 
 
 class SqlPlugin:
-    """Implements `instep.ports.SinkPlugin`."""
+    """Implements `instep.ports.plugin.SinkPlugin`."""
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""

@@ -10,22 +10,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 from sqlalchemy import Connection, Row, text
 
+from instep.coordination.lease import LeaseState
 from instep.errors import JournalOffError, SinkError
-from instep.lease import LeaseState
-from instep.ports import Census
-from instep.position import Position
-from instep.reading import (
-    Change,
-    ChangeKind,
-    Quarantined,
-    StoredEntity,
-    StreamStatus,
-)
-from instep.records import Delivery, Kind
-from instep_sql import lease, message_reader, quarantine, releases, schema, streams, sweep, writer
-from instep_sql.database import Database
-from instep_sql.dialects import dialect_of
-from instep_sql.message_reader import MessageReading
+from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+from instep.model.position import Position
+from instep.model.records import RecordChunk, RecordType
+from instep.model.streams import SweepEstimate
+from instep_sql import fencing
+from instep_sql.engine import schema
+from instep_sql.engine.database import Database
+from instep_sql.engine.registry import dialect_of
+from instep_sql.entities import commit, quarantine, streams, sweep, sweep_approvals
+from instep_sql.messages import reading
+from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
 
 __all__ = ["SqlReader"]
@@ -174,7 +171,7 @@ class SqlReader(MessageReading):
                 replayed_at_us=row.replayed_at_us,
             )
 
-    async def replay(self, id: int, delivery: Delivery) -> int:
+    async def replay(self, id: int, delivery: RecordChunk) -> int:
         """Commit what a quarantined record turned out to say, by rule A3; returns entities changed.
 
         The consumer's position and fence stay as they are, so it may be running. Raises `SinkError`
@@ -195,11 +192,11 @@ class SqlReader(MessageReading):
                     where=self._dialect.where,
                     hint="see `instep quarantine list`",
                 )
-            streams.hold(connection, found.consumer, found.stream)
+            streams.lock(connection, found.consumer, found.stream)
             row = streams.find(connection, found.consumer, found.stream)
             assert row is not None
             now_us = self._clock_us()
-            done = writer.write_records(
+            done = commit.write_records(
                 connection,
                 self._dialect,
                 msgspec.structs.replace(self._options, journal=row.journal),
@@ -219,40 +216,44 @@ class SqlReader(MessageReading):
 
         def work(connection: Connection) -> int:
             schema.migrate(connection, self._dialect)
-            message_reader.forget(connection, ids, stream, self._clock_us())
+            reading.give_up_messages(connection, ids, stream, self._clock_us())
             return quarantine.drop(connection, ids, stream)
 
         return await self._write(work)
 
-    async def census(self, consumer: str, stream: str, attempt: int) -> Census:
-        """See `HoldsSweeps`."""
+    async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
+        """See `SupportsSweepRelease`."""
 
-        def count(connection: Connection) -> Census:
+        def count(connection: Connection) -> SweepEstimate:
             row = streams.find(connection, consumer, stream)
-            return Census(0, 0) if row is None else sweep.census(connection, row.no, attempt)
+            return (
+                SweepEstimate(0, 0)
+                if row is None
+                else sweep.estimate_sweep(connection, row.no, attempt)
+            )
 
         return await self._fetch(count)
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """See `HoldsSweeps`."""
+        """See `SupportsSweepRelease`."""
 
         def work(connection: Connection) -> int:
             row = streams.find(connection, consumer, stream)
             if row is not None:
-                releases.release(connection, row.no, attempt)
+                sweep_approvals.approve(connection, row.no, attempt)
             return 0
 
         await self._write(work)
 
     async def leases(self) -> dict[str, LeaseState]:
-        """See `HoldsLeases`."""
-        return await self._fetch(lease.leases)
+        """See `SupportsLeaseHandover`."""
+        return await self._fetch(fencing.leases)
 
     async def ask_to_hand_over(self, consumer: str) -> LeaseState:
-        """See `HoldsLeases`."""
+        """See `SupportsLeaseHandover`."""
         where = self._dialect.where
         return await self._write(
-            lambda connection: lease.ask_to_hand_over(connection, consumer, where)
+            lambda connection: fencing.ask_to_hand_over(connection, consumer, where)
         )
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
@@ -314,7 +315,7 @@ def _change(row: Row[Any]) -> Change:
         key=row.key,
         entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
         change=ChangeKind(row.change),
-        kind=None if row.kind is None else Kind(row.kind),
+        kind=None if row.kind is None else RecordType(row.kind),
         token=row.token,
         appended_at_us=row.appended_at_us,
         committed_at_us=row.committed_at_us,

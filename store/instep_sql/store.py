@@ -10,26 +10,28 @@ from typing import Any, Final, Self
 from sqlalchemy import Connection, text
 
 from instep.errors import SinkError
-from instep.ports import Census, StreamInfo
-from instep.position import Position
-from instep.reading import Change
-from instep.records import Batch, CommitResult, Statement
-from instep_sql import releases, schema, streams, writer
-from instep_sql.audit import SqlAuditMarks
-from instep_sql.database import Database
-from instep_sql.dialect import UnstorableError
-from instep_sql.dialects import dialect_of
-from instep_sql.lease import SqlLease
-from instep_sql.messages import SqlMessages
+from instep.model.batches import Batch, CommitResult
+from instep.model.entities import Change
+from instep.model.position import Position
+from instep.model.records import RecordHeader
+from instep.model.streams import StreamInfo, SweepEstimate
+from instep_sql.audit.marks import SqlAuditMarks
+from instep_sql.engine import schema
+from instep_sql.engine.database import Database
+from instep_sql.engine.dialect import UnstorableError
+from instep_sql.engine.registry import dialect_of
+from instep_sql.engine.value_check import split_storable
+from instep_sql.entities import commit, streams, sweep_approvals
+from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.sweep import estimate_sweep
+from instep_sql.fencing import SqlLease
+from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.reader import SqlReader
-from instep_sql.streams import StreamRow
-from instep_sql.sweep import census
-from instep_sql.unstorable import sift
 
 __all__ = ["SqlStore", "now_us"]
 
-_HOLDS_BEFORE: Final = text("""
+_HAS_OLDER_ENTITY: Final = text("""
     SELECT EXISTS (
         SELECT 1 FROM instep_entity
         WHERE stream_no = :no AND lineage = :lineage AND token <> '' AND partition = :partition
@@ -44,7 +46,7 @@ def now_us() -> int:
 
 
 class SqlStore:
-    """A sink over SQLAlchemy. Implements `instep.ports.Sink`.
+    """A sink over SQLAlchemy. Implements `instep.ports.sink.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
     ahead of the entities (A1); rule A3 holds entity by entity; of two processes that
@@ -95,12 +97,14 @@ class SqlStore:
 
     @property
     def latest_only(self) -> bool:
-        """See `instep.ports.KeepsLatest`: only the journal tells of every statement."""
+        """See `instep.ports.source.LatestOnly`: only the journal tells of every statement."""
         return self.options.journal is Journal.OFF
 
     @property
     def lease(self) -> SqlLease | None:
-        """See `instep.ports.Shared`: with `lease_s`, whoever does not hold it writes nothing."""
+        """See `instep.ports.source.SupportsLease`: with `lease_s`, whoever does not hold it writes
+        nothing.
+        """
         return self._lease
 
     async def open(self, consumer: str) -> None:
@@ -114,7 +118,7 @@ class SqlStore:
         )
 
     async def known_streams(self) -> list[StreamInfo]:
-        """See `KnowsStreams`."""
+        """See `SupportsStreamCatalog`."""
         return await self._database.run(lambda connection: streams.known(connection, self._name))
 
     async def position(self, stream: StreamInfo) -> Position:
@@ -124,12 +128,12 @@ class SqlStore:
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
         info, journal = streams.dump_info(stream), self.options.journal
         now = self._clock_us()
-        streams.hold(connection, self._name, stream.id)
+        streams.lock(connection, self._name, stream.id)
         row = streams.find(connection, self._name, stream.id)
         if row is None:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
         elif row.info != info or row.journal != journal:
-            streams.tell(connection, row.no, info, journal, now)
+            streams.save_info(connection, row.no, info, journal, now)
             row = streams.find(connection, self._name, stream.id)
             assert row is not None
         self._streams[stream.id] = row
@@ -145,17 +149,17 @@ class SqlStore:
 
         def work(connection: Connection) -> CommitResult:
             row = self._row(connection, batch.stream)
-            return writer.commit(connection, self._dialect, self.options, row, batch, now_us)
+            return commit.commit(connection, self._dialect, self.options, row, batch, now_us)
 
         def committed(connection: Connection) -> bool:
-            streams.hold(connection, self._name, batch.stream)
+            streams.lock(connection, self._name, batch.stream)
             no = self._row(connection, batch.stream).no
-            return streams.stands_at(connection, no, batch.position, now_us)
+            return streams.is_at(connection, no, batch.position, now_us)
 
         try:
             return await self._database.run(work, committed=committed)
         except UnstorableError:
-            batch = sift(batch)
+            batch = split_storable(batch)
             return await self._database.run(work, committed=committed)
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
@@ -170,30 +174,34 @@ class SqlStore:
             self._streams[stream] = row
         return row
 
-    def messages(self) -> SqlMessages:
-        """See `instep.message_store.KeepsMessages`."""
-        return SqlMessages(self._database, self._dialect, self.options, self._name, self._clock_us)
+    def messages(self) -> SqlMessageStore:
+        """See `instep.ports.message_store.SupportsMessages`."""
+        return SqlMessageStore(
+            self._database, self._dialect, self.options, self._name, self._clock_us
+        )
 
-    async def census(self, stream: str, attempt: int) -> Census:
+    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         """Count entities, and those that no attempt from `attempt` on has marked (A6)."""
 
-        def count(connection: Connection) -> Census:
+        def count(connection: Connection) -> SweepEstimate:
             row = streams.find(connection, self._name, stream)
-            return Census(0, 0) if row is None else census(connection, row.no, attempt)
+            return (
+                SweepEstimate(0, 0) if row is None else estimate_sweep(connection, row.no, attempt)
+            )
 
         # It looks at every entity: commits do not wait for it.
         return await self.reader.database.run(count)
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:
-        """See `ReleasesSweeps`."""
+        """See `SupportsSweepApproval`."""
 
         def ask(connection: Connection) -> bool:
             row = streams.find(connection, self._name, stream)
-            return row is not None and releases.is_released(connection, row.no, attempt)
+            return row is not None and sweep_approvals.is_approved(connection, row.no, attempt)
 
         return await self.reader.database.run(ask)
 
-    async def holds_before(self, stream: str, record: Statement, lineage: int) -> bool:
+    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
         """Whether an entity of this lineage is stored whose record lies before this one in its
         partition.
         """
@@ -209,13 +217,13 @@ class SqlStore:
                 "offset": record.offset,
                 "appended_at_us": record.appended_at_us,
             }
-            return bool(connection.execute(_HOLDS_BEFORE, values).scalar_one())
+            return bool(connection.execute(_HAS_OLDER_ENTITY, values).scalar_one())
 
         return await self.reader.database.run(ask)
 
     @asynccontextmanager
     async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
-        """See `instep.audit.Auditable`."""
+        """See `instep.alignment.audit.SupportsAudit`."""
         marks = SqlAuditMarks(
             self._database, self._dialect, self.options, self._name, stream, self._clock_us
         )

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.alarm import RECORD_BYTES, chunks, offset_of
+from bench.alignment.alarm import RECORD_BYTES, chunks, offset_of
 from bench.scenarios import MEMORY, SCENARIOS, SEQUENCES
-from bench.sequence import LOADS, arriving, floor, product
-from instep_tapi.reader import Reader
-from tests.postgres import Missing, programs
+from bench.sequences.in_memory import LOADS, arriving, floor, product
+from instep_tapi.wire.decoder import FrameDecoder
+from tests.postgres_kit import Missing, programs
 
 _ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def _frames(sent: bytes) -> list[bytes]:
 def test_the_product_reads_what_is_sent(per_frame: int, count: int) -> None:
     frames = _frames(b"".join(chunks(first=5, count=7, keys=4, per_frame=per_frame)))
     assert len(frames) == count
-    read = Reader("alarms").read(frames)
+    read = FrameDecoder("alarms").read(frames)
     assert not read.unreadable
     assert set(read.deviations) == {"event-time-nested"}
     assert [record.offset for record in read.records] == list(range(5, 12))
@@ -71,10 +71,10 @@ def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=300", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["scenario"] == scenario
-    assert told["records"] == 300
-    assert told["ratio"] > 0
+    result = json.loads(line)
+    assert result["scenario"] == scenario
+    assert result["records"] == 300
+    assert result["ratio"] > 0
 
 
 @pytest.mark.parametrize("load", LOADS)
@@ -91,10 +91,10 @@ def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=500", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["scenario"] == scenario
-    assert told["records"] == 500
-    assert told["ratio"] > 0
+    result = json.loads(line)
+    assert result["scenario"] == scenario
+    assert result["records"] == 500
+    assert result["ratio"] > 0
 
 
 def test_memory_is_watched_and_printed() -> None:

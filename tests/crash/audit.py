@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
-from instep.audit import AuditReport, Finding
+from instep.alignment.audit import AuditReport, Finding
 from instep_sql import SqlStore
-from instep_tapi.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi.plugin import source
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from tests.end_to_end.site import network
+from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from tests.end_to_end.site_kit import network
 
 SETTINGS = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5, unreached_quiet_s=2.0))
 STORM_KEYS = 300
@@ -48,7 +48,7 @@ LOGS: dict[str, dict[str, Any]] = {
 
 
 @dataclass
-class Outcome:
+class AuditRun:
     """What came of it."""
 
     corrupted: dict[str, str] = field(default_factory=dict)
@@ -132,9 +132,9 @@ def corrupt(file: Path, share: float, rng: random.Random) -> dict[str, str]:
 
 async def audited(
     folder: Path, *, log: str, entities: int, share: float, changes_per_s: float, seed: int
-) -> Outcome:
+) -> AuditRun:
     """Align, corrupt, audit with repair, audit again, compare."""
-    outcome = Outcome()
+    outcome = AuditRun()
     file = folder / "store.db"
     with provider(log, entities, changes_per_s) as pipe:
         url = await asyncio.to_thread(pipe.recv)

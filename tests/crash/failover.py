@@ -28,7 +28,7 @@ from instep_sql import SqlStore
 from instep_tapi.plugin import source
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi.provider.clock import ScaledClock
-from tests.end_to_end.site import network
+from tests.end_to_end.site_kit import network
 
 SETTINGS = ConsumerSettings(
     reconnect_initial_s=0.02,

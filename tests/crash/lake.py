@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.crash.lake_checks import (
+from tests.crash.lake_checks_kit import (
     check_round,
     compare_entities,
     compare_history,
@@ -28,9 +28,9 @@ from tests.crash.lake_checks import (
     compare_rows,
     table,
 )
-from tests.crash.lake_processes import LAKE, MODES, RETURN_S, Mode, Processes, processes
-from tests.crash.lake_witness import Witness, witness
-from tests.crash.site import Report, Site, site
+from tests.crash.lake_processes_kit import LAKE, MODES, RETURN_S, Mode, Processes, processes
+from tests.crash.lake_witness_kit import Witness, witness
+from tests.crash.site_kit import Report, Site, site
 
 KEEP_ALL = ("--compaction-delay", "12h", "--tombstone-retention", "24h")
 """What is compacted away while nobody looks, no history can tell."""
@@ -55,7 +55,7 @@ def rounds(
     """
     begun_s = time.monotonic()
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         if show:
             print(f"{time.strftime('%X')} {mode} {text}", flush=True)
 
@@ -69,46 +69,48 @@ def rounds(
         with (
             site(lake.as_uri(), *options) as here,
             witness(here.url) as seen,
-            processes(here, mode) as those,
+            processes(here, mode) as running,
         ):
             here.command("faults", rewind_records=REWIND_RECORDS)
             here.command("storm", changes_per_s=storm_per_s)
             while report.rounds < count and not report.faults:
                 if time.monotonic() - begun_s > most_s:
                     break
-                those.ensure()
-                victim = those.choose(rng, report.rounds)
-                if rng.random() < 0.8 and not those.moves(victim, rng):
-                    report.differences.append(f"{victim} did not come back: {those.told()}")
+                running.ensure()
+                victim = running.choose(rng, report.rounds)
+                if rng.random() < 0.8 and not running.moves(victim, rng):
+                    report.differences.append(
+                        f"{victim} did not come back: {running.stderr_tail()}"
+                    )
                 time.sleep(rng.uniform(0.0, 1.0))
-                if not those.kill(victim):
+                if not running.kill(victim):
                     continue
                 report.rounds += 1
                 killed[victim] += 1
-                say(f"{report.rounds}: {victim}")
+                log(f"{report.rounds}: {victim}")
                 check_round(here, report, 1 + forgets)
-                report.differences += those.fallen
+                report.differences += running.fallen
                 trouble(here, rng)
                 if report.rounds % 10 == 2:
                     forgets += 1
-                    report.differences += lose_log(here, seen, those, rng, forgets, storm_per_s)
-            for stream in seen.said:
+                    report.differences += lose_log(here, seen, running, rng, forgets, storm_per_s)
+            for stream in seen.logged:
                 here.command("recover", stream=stream)
             here.command("storm", changes_per_s=0)
             report.differences += seen.settle(here.truth)
-            those.ensure()
-            report.differences += those.stop()
-            report.differences += those.finish("run", "--until-aligned", say=say)
+            running.ensure()
+            report.differences += running.stop()
+            report.differences += running.finish("run", "--until-aligned", log=log)
             check_round(here, report, 1 + forgets)
             report.differences += compare_rows(here, seen)
             if mode != "landing":
-                report.differences += those.finish(*LAKE, "--once", say=say)
+                report.differences += running.finish(*LAKE, "--once", log=log)
                 report.differences += compare_progress(here)
                 report.differences += compare_entities(here, seen)
                 report.differences += compare_history(here, seen, rng)
         if report.faults and keep is not None:
             shutil.copytree(name, keep / f"{mode}-{seed}")
-    say(f"killed: {dict(killed)}; logs lost: {forgets}; {time.monotonic() - begun_s:.0f} s")
+    log(f"killed: {dict(killed)}; logs lost: {forgets}; {time.monotonic() - begun_s:.0f} s")
     return report
 
 
@@ -125,7 +127,7 @@ def trouble(here: Site, rng: random.Random) -> None:
 def lose_log(
     here: Site,
     seen: Witness,
-    those: Processes,
+    running: Processes,
     rng: random.Random,
     forgets: int,
     storm_per_s: float,
@@ -137,8 +139,8 @@ def lose_log(
     deadline_s = time.monotonic() + RETURN_S
     while any(line.startswith("no row") for line in compare_rows(here, seen)):
         if time.monotonic() > deadline_s:
-            return [f"not all is landed: {those.told()}"]
-        those.ensure()
+            return [f"not all is landed: {running.stderr_tail()}"]
+        running.ensure()
         time.sleep(0.3)
     here.command("lose", stream="alarms")
     alarms = sorted(key for stream, key in here.truth() if stream == "alarms")
@@ -152,8 +154,8 @@ def lose_log(
         len([1 for row in table(here.store, "changes", "attempt") if row["attempt"] > forgets]) < 1
     ):
         if time.monotonic() > deadline_s:
-            return [f"no attempt was opened: {those.told()}"]
-        those.ensure()
+            return [f"no attempt was opened: {running.stderr_tail()}"]
+        running.ensure()
         time.sleep(0.3)
     seen.lost += [(begin_us, ("alarms", key)) for key in gone]
     here.command("storm", changes_per_s=storm_per_s)

@@ -60,7 +60,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Way:
+class LinkFaults:
     """How bad the way is."""
 
     loss: float = 0.1
@@ -133,11 +133,16 @@ class Senders:
     """All senders, over one session."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, way: Way, seed: int, report: Report
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        link_faults: LinkFaults,
+        seed: int,
+        report: Report,
     ) -> None:
         self._url = url
         self._session = session
-        self._way = way
+        self._link_faults = link_faults
         self._seed = seed
         self._report = report
         self._slots = asyncio.Semaphore(IN_FLIGHT)
@@ -159,11 +164,11 @@ class Senders:
         while True:
             count += 1
             raw = message(sender, number, count)
-            copies = 2 if rng.random() < self._way.duplication else 1
-            if rng.random() < self._way.loss:
+            copies = 2 if rng.random() < self._link_faults.duplication else 1
+            if rng.random() < self._link_faults.loss:
                 continue
             statuses = await asyncio.gather(*(self._transmit(raw) for _ in range(copies)))
-            if 202 in statuses and rng.random() >= self._way.loss:
+            if 202 in statuses and rng.random() >= self._link_faults.loss:
                 return
             if statuses[0] != 202:
                 await asyncio.sleep(rng.uniform(0.05, 0.3))
@@ -183,7 +188,7 @@ class Senders:
 
 def message(sender: int, number: int, count: int) -> bytes:
     """What a sender says: the same with each sending, but for `sent_count`."""
-    said = {
+    content = {
         "id": f"{sender}-{number}",
         "type": f"{PROTOCOL}/say",
         "from": f"did:example:{sender}",
@@ -191,7 +196,7 @@ def message(sender: int, number: int, count: int) -> bytes:
         "sender_order": number,
         "body": {"sender": sender, "number": number},
     }
-    return msgspec.json.encode(said if count == 1 else {**said, "sent_count": count})
+    return msgspec.json.encode(content if count == 1 else {**content, "sent_count": count})
 
 
 def effects(store: Path) -> list[tuple[int, int]]:
@@ -216,7 +221,12 @@ def compare(found: list[tuple[int, int]], senders: int, messages: int, report: R
 
 
 async def run(
-    senders: int, messages: int, *, seed: int, kill_every_s: float, way: Way | None = None
+    senders: int,
+    messages: int,
+    *,
+    seed: int,
+    kill_every_s: float,
+    link_faults: LinkFaults | None = None,
 ) -> Report:
     """Send everything through the bad way to a receiver that is killed all the time."""
     report, started_s = Report(), time.monotonic()
@@ -231,7 +241,7 @@ async def run(
                 aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
                 receiver.killed_every(kill_every_s, report),
             ):
-                talk = Senders(receiver.url, session, way or Way(), seed, report)
+                talk = Senders(receiver.url, session, link_faults or LinkFaults(), seed, report)
                 await talk.send_all(senders, messages)
             await receiver.answers()
             deadline_s = time.monotonic() + 120

@@ -24,7 +24,7 @@ from itertools import pairwise
 import psycopg
 from rich.progress import track
 
-from tests.crash.site import Report, Site, check_round, compare, site, store_url
+from tests.crash.site_kit import Report, Site, check_round, compare, site, store_url
 
 LEASE_S = 3.0
 DEADLINE_S = 60.0
@@ -90,7 +90,7 @@ class PairReport(Report):
         )
 
 
-class Pair:
+class ProcessPair:
     """The processes, by the names under which they hold the lease and connect."""
 
     def __init__(self, here: Site) -> None:
@@ -149,9 +149,9 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(here: Site) -> Iterator[Pair]:
+def pair(here: Site) -> Iterator[ProcessPair]:
     """No process yet; all that were started are ended."""
-    both = Pair(here)
+    both = ProcessPair(here)
     try:
         yield both
     finally:
@@ -166,7 +166,7 @@ def until(done: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_S)
 
 
-def one_round(both: Pair, rng: random.Random, report: PairReport) -> None:
+def one_round(both: ProcessPair, rng: random.Random, report: PairReport) -> None:
     """Take the active one away, in one of three ways."""
     until(lambda: both.lease()[1] in both.processes, "a holder")
     epoch, holder = both.lease()
@@ -210,8 +210,8 @@ def rounds(count: int, *, seed: int, storm_per_s: float, show: bool = False) -> 
             check_round(here, report)
             for name, process in both.processes.items():
                 if process.poll() is not None:
-                    told = (here.folder / "stderr").read_text()[-2_000:]
-                    report.died.append(f"round {report.rounds}: {name}: {told}")
+                    stderr_tail = (here.folder / "stderr").read_text()[-2_000:]
+                    report.died.append(f"round {report.rounds}: {name}: {stderr_tail}")
             if report.faults:
                 break
         here.command("storm", changes_per_s=0)

@@ -15,7 +15,7 @@ import time
 
 from rich.progress import track
 
-from tests.crash.site import Report, check_round, compare, site, store_url
+from tests.crash.site_kit import Report, check_round, compare, site, store_url
 
 
 def rounds(

@@ -8,7 +8,7 @@ import pytest
 
 from instep_spark.session import java_version
 from tests.crash.lake import rounds
-from tests.crash.lake_processes import Mode
+from tests.crash.lake_processes_kit import Mode
 
 _SPARK = [
     pytest.mark.spark,

@@ -19,9 +19,9 @@ from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi import TapiSource, read_options
 from instep_tapi.provider import Provider
-from tests.crash.site import compare, site, store_url
-from tests.end_to_end.site import QUICK, provider
-from tests.postgres import Missing, serving
+from tests.crash.site_kit import compare, site, store_url
+from tests.end_to_end.site_kit import QUICK, provider
+from tests.postgres_kit import Missing, serving
 
 DEADLINE_S = 60.0
 ROOM_BYTES = 12 << 20
@@ -38,7 +38,7 @@ async def following(store: str) -> AsyncIterator[tuple[Provider, Consumer]]:
             yield served, consumer
 
 
-async def told(consumer: Consumer, cause: str) -> None:
+async def cause_reported(consumer: Consumer, cause: str) -> None:
     """Wait until health tells this cause."""
     async with asyncio.timeout(DEADLINE_S):
         while cause not in consumer.health().streams[0].last_error:
@@ -96,7 +96,7 @@ async def test_a_disk_that_is_full_is_told_and_waited_for(tmp_path: Path) -> Non
         store = f"sqlite:///{folder}/store.db"
         async with following(store) as (served, consumer):
             await asyncio.to_thread(fill, folder / "filler")
-            await told(consumer, "the disk is full — make room")
+            await cause_reported(consumer, "the disk is full — make room")
             (folder / "filler").unlink()
             await recovered(served, consumer, store)
 
@@ -139,7 +139,7 @@ async def test_a_server_that_is_killed_is_told_and_waited_for() -> None:
             async with following(store) as (served, consumer):
                 for _ in range(3):
                     await asyncio.to_thread(server.kill)
-                    await told(consumer, "the server cannot be reached")
+                    await cause_reported(consumer, "the server cannot be reached")
                     await asyncio.to_thread(server.start)
                     async with asyncio.timeout(DEADLINE_S):
                         while consumer.health().state is not ConsumerState.RUNNING:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.crash.rounds import rounds
-from tests.postgres import Missing
+from tests.postgres_kit import Missing
 
 
 @pytest.mark.timeout(600)

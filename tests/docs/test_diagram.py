@@ -38,8 +38,8 @@ def test_every_state_and_event_is_named_once() -> None:
         ["NEW", "BUSY", "CLOSED", "STARTED", "STOPPED", "FAILED", "stays: RECORD<&>"]
     )
     assert root.findtext(f"{SVG}title") == "A machine"
-    told = (root.findtext(f"{SVG}desc") or "").splitlines()
-    assert told == [
+    described = (root.findtext(f"{SVG}desc") or "").splitlines()
+    assert described == [
         "NEW: on STARTED to BUSY",
         "BUSY: on RECORD<&> to BUSY",
         "BUSY: on STOPPED to CLOSED",

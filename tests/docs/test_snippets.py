@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import Page, Snippet, commands, pages, snippets
+from tests.docs.snippets_kit import Page, Snippet, commands, pages, snippets
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

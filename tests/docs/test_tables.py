@@ -9,12 +9,13 @@ import typer
 
 from docs import tables
 from instep import errors
+from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
-from instep.settings import AlignmentSettings, ConsumerSettings
+from instep.runtime.settings import ConsumerSettings
 from instep_didcomm.deviations import DEVIATIONS as DIDCOMM_DEVIATIONS
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
-from instep_didcomm.protocols import Protocol
+from instep_didcomm.wire.protocols import Protocol
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
@@ -43,16 +44,16 @@ STRUCTS: list[type[msgspec.Struct]] = [
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_every_key_of_the_configuration_has_its_meaning(struct: type[msgspec.Struct]) -> None:
-    told = tables.configuration()
+    markdown = tables.configuration()
     for field in msgspec.structs.fields(struct):
         meaning = tables.attribute_docs(struct).get(field.name)
         assert meaning, f"{struct.__name__}.{field.name} has no docstring"
-        assert f"| `{field.encode_name}` | " in told
-        assert meaning.replace("``", "`") in told
+        assert f"| `{field.encode_name}` | " in markdown
+        assert meaning.replace("``", "`") in markdown
 
 
 def test_types_and_defaults_are_told_in_words_of_toml() -> None:
-    told = tables.configuration().splitlines()
+    markdown = tables.configuration().splitlines()
     starts = (
         "| `endpoints` | list of texts | required | ",
         "| `hold_records` | integer | 50,000 | ",
@@ -62,36 +63,38 @@ def test_types_and_defaults_are_told_in_words_of_toml() -> None:
         "| `alignment` | table |  | ",
     )
     for start in starts:
-        assert any(line.startswith(start) for line in told), start
+        assert any(line.startswith(start) for line in markdown), start
 
 
 def test_every_error_is_told_with_its_code() -> None:
     rows = tables.error_codes().splitlines()[2:]
-    told = {row.split("`")[3]: row for row in rows}
-    assert told.keys() == set(errors.__all__) - {"InstepError"}
-    assert told["UnreachableError"].startswith("| `unreachable` | `UnreachableError` | yes | No ")
-    assert told["TlsError"].startswith("| `tls` | `TlsError` | no | ")
+    markdown = {row.split("`")[3]: row for row in rows}
+    assert markdown.keys() == set(errors.__all__) - {"InstepError"}
+    assert markdown["UnreachableError"].startswith(
+        "| `unreachable` | `UnreachableError` | yes | No "
+    )
+    assert markdown["TlsError"].startswith("| `tls` | `TlsError` | no | ")
 
 
 def test_every_deviation_is_told() -> None:
-    told = tables.deviations()
+    markdown = tables.deviations()
     known = {**DEVIATIONS, **DIDCOMM_DEVIATIONS}
-    assert all(f"| `{kind}` | {text} |" in told for kind, text in known.items())
-    assert "| `offset-backwards` | " in told
+    assert all(f"| `{kind}` | {text} |" in markdown for kind, text in known.items())
+    assert "| `offset-backwards` | " in markdown
 
 
 def test_every_command_is_told_with_its_help() -> None:
-    told = tables.command_line()
+    markdown = tables.command_line()
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert f"## instep {name}\n\n```text\n Usage: instep {name} " in told
-    assert "## instep quarantine replay\n" in told
+        assert f"## instep {name}\n\n```text\n Usage: instep {name} " in markdown
+    assert "## instep quarantine replay\n" in markdown
 
 
 def test_the_schema_is_that_of_a_new_store() -> None:
-    told = tables.sql_schema()
+    markdown = tables.sql_schema()
     for name in ("instep_stream", "instep_entity", "instep_change", "instep_quarantine"):
-        assert f"CREATE TABLE {name} (" in told
-    assert "CREATE VIEW instep_entities AS" in told
+        assert f"CREATE TABLE {name} (" in markdown
+    assert "CREATE VIEW instep_entities AS" in markdown
 
 
 def test_the_page_of_bounds_has_the_defaults_of_the_code() -> None:

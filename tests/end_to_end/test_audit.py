@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from instep import Consumer
-from instep.audit import AuditReport
-from instep_tapi.names import LogRecordStrategy, LogStorageStrategy
-from tests.end_to_end.site import network, provider, site
+from instep.alignment.audit import AuditReport
+from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from tests.end_to_end.site_kit import network, provider, site
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep import Phase
-from tests.end_to_end.site import provider, site, until
+from tests.end_to_end.site_kit import provider, site, until
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from instep import BaselineError, NoStreamError, Phase
-from instep_tapi.names import LogRecordStrategy, LogStorageStrategy
-from tests.end_to_end.site import provider, site, until
+from instep import Phase
+from instep.errors import BaselineError, NoStreamError
+from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from tests.end_to_end.site_kit import provider, site, until
 
 pytestmark = pytest.mark.asyncio
 

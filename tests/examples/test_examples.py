@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from instep import AlignmentSettings, ConfigurationError, Consumer, ConsumerSettings, Sink
+from instep import AlignmentSettings, ConfigurationError, Consumer, ConsumerSettings
+from instep.ports import Sink
 from instep_tapi import TapiSource, read_options
 from instep_tapi.testing import Context, Provider
 

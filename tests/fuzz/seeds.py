@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from tests.instep_tapi.hostile_kit import streams
-from tests.instep_tapi.reader_kit import log_record
+from tests.instep_tapi.log_record_kit import log_record
 
 __all__ = ["SEEDS", "WORDS"]
 

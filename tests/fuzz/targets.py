@@ -9,18 +9,18 @@ import msgspec
 from yarl import URL
 
 from instep.errors import DiscoveryError
-from instep.records import Delivery, Record
-from instep_tapi import reader as reading
-from instep_tapi.baseline import page_records
+from instep.model.records import Record, RecordChunk
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.discovery import parse_context
-from instep_tapi.documents import decode_bounded
-from instep_tapi.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.endpoints.selection import log_mode, select, websocket_address
 from instep_tapi.options import StreamOptions
-from instep_tapi.reader import Reader
-from instep_tapi.rest import error_text, restconf_root
-from instep_tapi.selection import log_mode, select, websocket_address
-from instep_tapi.tree import entities
+from instep_tapi.restconf.baseline import page_records
+from instep_tapi.restconf.client import error_text, restconf_root
+from instep_tapi.restconf.json_bounds import decode_bounded
+from instep_tapi.wire import decoder as reading
+from instep_tapi.wire.context_tree import entities
+from instep_tapi.wire.decoder import FrameDecoder
+from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.wire.stream_context import parse_context
 
 __all__ = ["TARGETS"]
 
@@ -50,11 +50,11 @@ def _but_prefixes(deviations: dict[str, int]) -> dict[str, int]:
     return {kind: times for kind, times in deviations.items() if kind != "needless-prefix"}
 
 
-def _read(data: bytes, *, fast: bool) -> Delivery:
-    made = Reader("s", with_uuid=True)
+def _read(data: bytes, *, fast: bool) -> RecordChunk:
+    made = FrameDecoder("s", with_uuid=True)
     if not fast:
-        made._inexact.tried(worked=False)
-        made._liberal_only.tried(worked=False)
+        made._columns_backoff.note_result(succeeded=False)
+        made._fast_backoff.note_result(succeeded=False)
     return made.read([data])
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep.sequence_settings import GapPolicy
+from instep.sequencing.gaps import GapPolicy
 from instep_didcomm import DidcommListener, new_identity, read_options
-from instep_didcomm.keys import Keys
+from instep_didcomm.identity.keys import SecretKeys
 from instep_didcomm.plugin import source
-from tests.instep_didcomm.kit import keys_file
+from tests.instep_didcomm.listener_kit import keys_file
 
 LISTEN = {"listen": "http://127.0.0.1:0/didcomm"}
 
@@ -110,12 +110,12 @@ def test_keys_are_shown_nowhere(tmp_path: Path) -> None:
     options = read_options({**LISTEN, "secrets_file": keys_file(tmp_path, "us", raw)}, "x")
     listener = DidcommListener(options)
     assert listener.did == did
-    for shown in (repr(listener), repr(options), repr(Keys(jwks)), str(Keys(jwks))):
+    for shown in (repr(listener), repr(options), repr(SecretKeys(jwks)), str(SecretKeys(jwks))):
         assert not any(jwk["d"] in shown for jwk in jwks)
     with pytest.raises(ConfigurationError, match="none of the secret keys"):
         source.check({**LISTEN, "secrets_file": options.secrets_file, "did": "did:ex:us"}, "x")
     with pytest.raises(TypeError, match="pickled"):
-        pickle.dumps(Keys(jwks))
+        pickle.dumps(SecretKeys(jwks))
 
 
 @pytest.mark.parametrize("text", ["{", "[5]", '[{"id": "alice"}]'])

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from instep.errors import ConfigurationError
 from instep_spark.session import SparkOptions, open_session
-from tests.instep_spark.spark_servers import QUICK
+from tests.instep_spark.spark_server_kit import QUICK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

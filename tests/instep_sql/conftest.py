@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep_sql.made import Stages
-from tests.instep_sql.made import stage as made_stage
-from tests.postgres import Missing, Server, serving
+from tests.instep_sql.store_kit import Stages
+from tests.instep_sql.store_kit import stage as made_stage
+from tests.postgres_kit import Missing, Server, serving
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep.position import Position
-from instep.records import Batch, Delivery, Record, Unreadable
+from instep.model.batches import Batch
+from instep.model.position import Position
+from instep.model.records import Record, RecordChunk, Unreadable
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
-from tests.instep_sql.made import Stage, Stages, ended, info, said
-from tests.instep_sql.made import stage as made_stage
-from tests.postgres import Server
+from tests.instep_sql.store_kit import Stage, Stages, create_update, end_record, stream_info
+from tests.instep_sql.store_kit import stage as made_stage
+from tests.postgres_kit import Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,9 +26,9 @@ def unreadable(raw: bytes, token: str | None = None) -> Unreadable:
 
 
 async def test_streams_show_position_counts_and_description(stage: Stages) -> None:
-    described = info(tombstone_retention_s=float("inf"), readable=frozenset({"NODE"}))
+    described = stream_info(tombstone_retention_s=float("inf"), readable=frozenset({"NODE"}))
     async with stage(stream=described, clock_us=lambda: 5) as at:
-        await at.commit(said("a", 1), said("b", 1), unreadable=[unreadable(b"x")])
+        await at.commit(create_update("a", 1), create_update("b", 1), unreadable=[unreadable(b"x")])
         (status,) = await at.store.reader.streams()
         assert (status.consumer, status.stream, status.updated_at_us) == ("east", "s1", 5)
         assert (status.entities, status.quarantined) == (2, 1)
@@ -41,8 +42,8 @@ async def test_entities_come_in_pages_and_in_the_order_of_arrival(
 ) -> None:
     async with stage() as at:
         keys = [f"k{n * 7919 % 1301}" for n in range(1301)]
-        await at.commit(*[said(key, n) for n, key in enumerate(keys)])
-        await at.commit(said(keys[0], 5000, entity_class="LINK"))
+        await at.commit(*[create_update(key, n) for n, key in enumerate(keys)])
+        await at.commit(create_update(keys[0], 5000, entity_class="LINK"))
         reader = sink.reader(database)
         assert [entity.key async for entity in reader.entities()] == keys
         assert [e.key async for e in reader.entities(entity_class="LINK")] == [keys[0]]
@@ -52,19 +53,21 @@ async def test_entities_come_in_pages_and_in_the_order_of_arrival(
 
 async def test_reading_goes_on_while_the_writer_commits(stage: Stages) -> None:
     async with stage() as at:
-        await at.commit(*[said(f"k{n}", n) for n in range(1200)])
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1200)])
         seen = []
         async for entity in at.store.reader.entities():
             seen.append(entity.key)
             if len(seen) == 10:
-                await at.commit(ended("k700", 2000), said("k5", 2001), said("late", 2002))
+                await at.commit(
+                    end_record("k700", 2000), create_update("k5", 2001), create_update("late", 2002)
+                )
         assert seen == [f"k{n}" for n in range(1200) if n != 700] + ["late"]
 
 
 async def test_plain_sql_sees_names_times_and_json_in_sqlite(tmp_path: Path) -> None:
     async with made_stage(f"sqlite:///{tmp_path}/s.db") as at:
         at_us = 1_667_562_629_000_123
-        await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"))
+        await at.commit(create_update("a", at_us, b'{"x": [1, 2]}', uuid="u"))
     with sqlite3.connect(tmp_path / "s.db") as connection:
         columns = "consumer, stream, key, uuid, appended_at, body ->> '$.x[1]'"
         query = f"SELECT {columns} FROM instep_entities"
@@ -78,7 +81,9 @@ async def test_plain_sql_sees_names_times_and_json_in_postgresql(
 ) -> None:
     async with made_stage(postgres_database) as at:
         at_us = 1_667_562_629_000_123
-        await at.commit(said("a", at_us, b'{"x": [1, 2]}', uuid="u"), said("b", 2, b"\xff"))
+        await at.commit(
+            create_update("a", at_us, b'{"x": [1, 2]}', uuid="u"), create_update("b", 2, b"\xff")
+        )
     columns = "consumer, stream, key, uuid, appended_at, body::json -> 'x' ->> 1"
     query = f"SELECT {columns} FROM instep_entities WHERE body IS NOT NULL"
     appended_at = datetime(2022, 11, 4, 11, 50, 29, 123, tzinfo=UTC)
@@ -108,11 +113,15 @@ async def test_a11_a_log_read_again_does_not_fill_the_quarantine(stage: Stages) 
 
 async def test_a11_a_replay_commits_by_a3_and_makes_room(stage: Stages) -> None:
     async with stage(quarantine_max_records=2, journal="changes") as at:
-        await at.commit(said("a", 9), unreadable=[unreadable(b"1", "t1"), unreadable(b"2", "t2")])
+        await at.commit(
+            create_update("a", 9), unreadable=[unreadable(b"1", "t1"), unreadable(b"2", "t2")]
+        )
         with pytest.raises(StoreUnavailableError, match="instep quarantine"):
             await at.commit(unreadable=[unreadable(b"3", "t3")])
         reader = at.store.reader
-        assert await reader.replay(1, Delivery([said("a", 5), said("b", 5)])) == 1
+        assert (
+            await reader.replay(1, RecordChunk([create_update("a", 5), create_update("b", 5)])) == 1
+        )
         assert (await at.bodies())["a"] == b'{"at":9}'
         assert await at.told() == [("a", "created"), ("b", "created")]
         assert (await reader.streams())[0].quarantined == 1
@@ -128,10 +137,10 @@ async def test_the_quarantine_is_bounded_by_bytes_too(stage: Stages) -> None:
             await at.commit(unreadable=[third])
         assert caught.value.data["limit_bytes"] == 1_000
         reader = at.store.reader
-        await reader.replay(1, Delivery([said("a", 5)]))
+        await reader.replay(1, RecordChunk([create_update("a", 5)]))
         with pytest.raises(StoreUnavailableError, match="quarantine_max_bytes"):
             await at.commit(unreadable=[third])
-        await reader.replay(2, Delivery([said("b", 5)]))
+        await reader.replay(2, RecordChunk([create_update("b", 5)]))
         await at.commit(unreadable=[third])
         assert [one.token async for one in reader.quarantine()] == ["t3"]
 
@@ -142,9 +151,9 @@ async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(
     async with stage() as at:
         await at.commit(unreadable=[unreadable(b"1")])
         reader = sink.reader(database)
-        assert await reader.replay(1, Delivery([said("a", 5)])) == 1
+        assert await reader.replay(1, RecordChunk([create_update("a", 5)])) == 1
         await reader.close()
-        await at.commit(said("b", 6))
+        await at.commit(create_update("b", 6))
         assert sorted(await at.entities()) == ["a", "b"]
         (one,) = [one async for one in at.store.reader.quarantine()]
         assert one.replayed_at_us is not None
@@ -154,9 +163,9 @@ async def test_what_still_cannot_be_read_stays(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(unreadable=[unreadable(b"1")])
         with pytest.raises(SinkError, match="record 1 still cannot be read: no entity-key"):
-            await at.store.reader.replay(1, Delivery([], [unreadable(b"1")]))
+            await at.store.reader.replay(1, RecordChunk([], [unreadable(b"1")]))
         with pytest.raises(SinkError, match="there is no record 7 in quarantine"):
-            await at.store.reader.replay(7, Delivery([]))
+            await at.store.reader.replay(7, RecordChunk([]))
         assert (await at.store.reader.streams())[0].quarantined == 1
 
 
@@ -165,8 +174,8 @@ async def test_consumers_and_streams_share_one_file(database: str) -> None:
         for store, consumer in ((east, "east"), (west, "west")):
             await store.open(consumer)
             for stream in ("s1", "s2"):
-                await store.position(info(stream))
-                record = Record(stream, "k", said("k", 1).kind, consumer + stream, 1)
+                await store.position(stream_info(stream))
+                record = Record(stream, "k", create_update("k", 1).kind, consumer + stream, 1)
                 await store.commit(Batch(stream, Position(ordinal=1), 0, [record]))
         found = [(e.consumer, e.stream, e.token) async for e in east.reader.entities()]
         assert found == [
@@ -175,7 +184,7 @@ async def test_consumers_and_streams_share_one_file(database: str) -> None:
             for stream in ("s1", "s2")
         ]
         at = Stage(west, Position(ordinal=1))
-        await at.commit(ended("k", 2))
+        await at.commit(end_record("k", 2))
         assert {status.entities for status in await west.reader.streams()} == {0, 1}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
-from tests.instep_tapi.reader_kit import log_record
+from tests.instep_tapi.log_record_kit import log_record
 
 DEADLINE_S = 30.0
 CONTAINER = "/restconf/data/tapi-common:context/tapi-streaming:stream-context"

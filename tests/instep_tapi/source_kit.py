@@ -12,12 +12,10 @@ from typing import Any
 
 import trustme
 
-from instep.errors import (
-    SourceError,
-)
-from instep.ports import Feed, Source, StreamInfo
-from instep.records import Record
-from instep_tapi.names import LogStorageStrategy
+from instep.errors import SourceError
+from instep.model.records import Record
+from instep.model.streams import StreamInfo
+from instep.ports.source import Feed, Source
 from instep_tapi.plugin import source as plugin
 from instep_tapi.provider import (
     Context,
@@ -27,6 +25,7 @@ from instep_tapi.provider import (
     RecordStyle,
     StreamSettings,
 )
+from instep_tapi.wire.names import LogStorageStrategy
 
 DEADLINE_S = 20.0
 TRUNCATED = LogStorageStrategy.TRUNCATED

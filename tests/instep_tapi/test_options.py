@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep.ports import Mode, StreamInfo
+from instep.model.streams import Mode, StreamInfo
 from instep_tapi.options import Bearer, NoAuth, StreamOptions, read_options
 from instep_tapi.plugin import source as plugin
-from tests.instep_tapi.reader_kit import log_record
+from tests.instep_tapi.log_record_kit import log_record
 
 WHERE = "consumers[0].source"
 GOOD = {"endpoints": ["https://a:8443"]}

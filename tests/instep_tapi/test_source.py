@@ -6,19 +6,10 @@ import asyncio
 
 import pytest
 
-from instep.errors import (
-    UnreachableError,
-)
-from instep.ports import Mode, Start
-from instep.records import StreamState
-from instep_tapi.names import LogRecordStrategy
-from instep_tapi.provider import (
-    Faults,
-    ProviderSettings,
-    RecordStyle,
-    StreamSettings,
-    Wrapper,
-)
+from instep.errors import UnreachableError
+from instep.model.streams import Mode, Start, StreamState
+from instep_tapi.provider import Faults, ProviderSettings, RecordStyle, StreamSettings, Wrapper
+from instep_tapi.wire.names import LogRecordStrategy
 from tests.instep_tapi.source_kit import (
     DEADLINE_S,
     TRUNCATED,

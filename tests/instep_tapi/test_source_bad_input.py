@@ -18,17 +18,11 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
-from instep.ports import Start
-from instep.records import Delivery, StreamState
-from instep_tapi.names import StreamState as ProviderState
+from instep.model.records import RecordChunk
+from instep.model.streams import Start, StreamState
 from instep_tapi.plugin import source as plugin
-from instep_tapi.provider import (
-    AuthSettings,
-    Faults,
-    Provider,
-    ProviderSettings,
-    StreamSettings,
-)
+from instep_tapi.provider import AuthSettings, Faults, Provider, ProviderSettings, StreamSettings
+from instep_tapi.wire.names import StreamState as ProviderState
 from tests.instep_tapi.source_kit import (
     DEADLINE_S,
     TRUNCATED,
@@ -162,7 +156,7 @@ async def test_a_frame_that_is_no_json_is_kept_and_the_stream_goes_on() -> None:
     async with serving(faults=Faults(malformed_every=5)) as (provider, source):
         info = await only(source)
         count = len(provider.entities("network"))
-        got: list[Delivery] = []
+        got: list[RecordChunk] = []
         async with source.feed(info, Start.OLDEST) as feed, asyncio.timeout(DEADLINE_S):
             while sum(len(d.records) + len(d.unreadable) for d in got) < count:
                 got.append(await feed.receive())

@@ -6,13 +6,13 @@ import argparse
 import sys
 import time
 
+from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
 from tests.simulation.seeds import run_all, run_seed, run_sequences
-from tests.simulation.simulation import Outcome, SeedFailedError, simulate
 
-_TOLD_EVERY_S = 10.0
+_REPORT_EVERY_S = 10.0
 
 
-def report(done: list[Outcome], failures: int, real_s: float) -> str:
+def report(done: list[SeedResult], failures: int, real_s: float) -> str:
     virtual_h = sum(outcome.virtual_s for outcome in done) / 3600
     commits = sum(outcome.commits for outcome in done)
     swept = sum(outcome.swept for outcome in done)
@@ -37,14 +37,14 @@ def main() -> int:
     given = parser.parse_args()
     if given.seed is not None:
         try:
-            print(simulate(given.seed, tell=print if given.trace else None))
+            print(simulate(given.seed, report=print if given.trace else None))
         except SeedFailedError as error:
             print(error, file=sys.stderr)
             return 1
         return 0
-    done: list[Outcome] = []
+    done: list[SeedResult] = []
     failures = 0
-    began_s = told_s = time.perf_counter()
+    began_s = reported_s = time.perf_counter()
     seeds = range(given.first, given.first + given.seeds)
     for outcome in run_all(run_seed, seeds, given.processes):
         if isinstance(outcome, str):
@@ -52,9 +52,9 @@ def main() -> int:
             print(outcome, file=sys.stderr, flush=True)
         else:
             done.append(outcome)
-        if time.perf_counter() - told_s > _TOLD_EVERY_S:
-            told_s = time.perf_counter()
-            print(report(done, failures, told_s - began_s), flush=True)
+        if time.perf_counter() - reported_s > _REPORT_EVERY_S:
+            reported_s = time.perf_counter()
+            print(report(done, failures, reported_s - began_s), flush=True)
     print(report(done, failures, time.perf_counter() - began_s))
     failures += sequences(range(given.first, given.first + given.sequences), given.processes)
     return 1 if failures else 0
@@ -63,14 +63,16 @@ def main() -> int:
 def sequences(seeds: range, processes: int) -> int:
     """Run seeds of the numbered sequences; how many failed."""
     failures = 0
-    began_s = told_s = time.perf_counter()
+    began_s = reported_s = time.perf_counter()
     for done, failure in enumerate(run_all(run_sequences, seeds, processes), start=1):
         if failure:
             failures += 1
             print(f"sequences: {failure}", file=sys.stderr, flush=True)
-        if time.perf_counter() - told_s > _TOLD_EVERY_S or done == len(seeds):
-            told_s = time.perf_counter()
-            text = f"{done:,} seeds of sequences, {failures} failed, in {told_s - began_s:,.1f} s"
+        if time.perf_counter() - reported_s > _REPORT_EVERY_S or done == len(seeds):
+            reported_s = time.perf_counter()
+            text = (
+                f"{done:,} seeds of sequences, {failures} failed, in {reported_s - began_s:,.1f} s"
+            )
             print(text, flush=True)
     return failures
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import get_context
 from typing import TypeVar
 
-from tests.simulation.sequences import SequencesFailedError, simulate_sequences
-from tests.simulation.simulation import Outcome, SeedFailedError, simulate
-from tests.simulation.store import database_folder, use_folder
+from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
+from tests.simulation.database_files import database_folder, use_folder
+from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
 __all__ = ["run_all", "run_seed", "run_sequences"]
 
@@ -28,7 +28,7 @@ def run_all(run: Callable[[int], T], seeds: Iterable[int], processes: int) -> It
         yield from pool.imap_unordered(run, seeds, chunksize=4)
 
 
-def run_seed(seed: int) -> Outcome | str:
+def run_seed(seed: int) -> SeedResult | str:
     """An outcome, or the text of a failure."""
     try:
         return simulate(seed)

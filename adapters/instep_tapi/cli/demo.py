@@ -31,10 +31,10 @@ def demo(
     Ends with 0 only when provider and store are equal, entity by entity, and each step kept what
     it promises.
     """
-    from instep_tapi.cli.demo_story import Story
+    from instep_tapi.cli.demo_script import DemoScript
 
     with tempfile.TemporaryDirectory(prefix="instep-demo-") as folder:
         url = store or f"sqlite:///{Path(folder) / 'network.db'}"
-        story = Story(Console(highlight=False), topology=topology, seed=seed, store=url)
-        if not asyncio.run(story.tell(storm)):
+        script = DemoScript(Console(highlight=False), topology=topology, seed=seed, store=url)
+        if not asyncio.run(script.run(storm)):
             raise typer.Exit(1)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from instep.consumer import Consumer
 from instep.errors import InstepError
-from instep.health import ConsumerState
-from instep.reading import StoreReader
+from instep.ports.reader import StoreReader
+from instep.runtime.consumer import Consumer
+from instep.runtime.health import ConsumerState
 from instep_tapi.cli.demo_compare import Comparison, compare
 from instep_tapi.provider import Provider
 
@@ -66,19 +66,19 @@ class Sides:
         """Stream → number of its alignment attempt."""
         return {stream.stream: stream.attempt for stream in self.consumer.health().streams}
 
-    async def lose(self) -> None:
-        """Cut all connections, and refuse new ones until `mend`."""
+    async def disconnect(self) -> None:
+        """Cut all connections, and refuse new ones until `reconnect`."""
         self.provider.set_faults(handshake_status=503)
         self.provider.drop_clients()
         await self.until(
             lambda: not any(s.connected for s in self.consumer.health().streams), "the loss"
         )
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         """Let connections come again."""
         self.provider.set_faults(handshake_status=None)
 
-    def demolish(self) -> tuple[str, int]:
+    def remove_site(self) -> tuple[str, int]:
         """Take the first site away, and all that refers to it: its name, and how many ended."""
         nodes = self.provider.context.nodes
         site = next(node for node in nodes.values() if node.cls == "NODE")

@@ -15,7 +15,7 @@ from instep.cli.output import Format, FormatOption, duration, json_line, plain
 from instep.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from instep_tapi.selection import Choice
+    from instep_tapi.endpoints.selection import Choice
     from instep_tapi.source import Survey
 
 _MAX_CLASSES = 4
@@ -82,7 +82,7 @@ def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) 
         if token_file is not None:
             return {"kind": "bearer", "token_file": str(token_file)}
         return {"kind": "bearer", "token": token} if token else {"kind": "none"}
-    from instep.variables import expanded
+    from instep.config.env_vars import expand
 
     try:
         table = tomllib.loads(auth_config.read_text())
@@ -90,7 +90,7 @@ def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) 
         raise ConfigurationError(
             f"cannot be read: {type(error).__name__}", where=str(auth_config)
         ) from error
-    auth, _ = expanded(table.get("auth", table), f"{auth_config}: auth", os.environ)
+    auth, _ = expand(table.get("auth", table), f"{auth_config}: auth", os.environ)
     return dict(auth) if isinstance(auth, dict) else {"kind": auth}
 
 
@@ -106,10 +106,10 @@ async def _survey(options: dict[str, Any]) -> Survey:
 
 
 def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
-    from instep_tapi.selection import log_mode
+    from instep_tapi.endpoints.selection import log_mode
 
     stream, type_ = choice.stream, choice.stream.type
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "stream": choice.id,
         "chosen": choice.chosen,
         "reason": choice.reason,
@@ -121,7 +121,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
         "context": survey.address.context,
     }
     if type_ is not None:
-        told |= {
+        row |= {
             "type": type_.name,
             "classes": type_.classes,
             "storage_strategy": type_.storage_strategy,
@@ -131,7 +131,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "tombstone_retention_s": _number(type_.tombstone_retention_s),
             "record_retention_s": _number(type_.record_retention_s),
         }
-    return told
+    return row
 
 
 def _number(period_s: float | None) -> float | str | None:
@@ -143,7 +143,7 @@ def _print(survey: Survey) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from instep_tapi.selection import log_mode
+    from instep_tapi.endpoints.selection import log_mode
 
     console = Console(highlight=False)
     console.print(Text(plain(survey.address.streams)))

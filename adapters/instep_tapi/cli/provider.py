@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 
 if TYPE_CHECKING:
     from instep_tapi.provider import Context, Provider
@@ -141,7 +141,6 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
 
     It serves --context, or --topology, or by default the backbone sndlib/germany50.
     """
-    from instep_tapi.authenticity import Hmac, HmacOptions
     from instep_tapi.provider import (
         AuthSettings,
         DiscoveryStyle,
@@ -152,6 +151,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         StreamSettings,
         Wrapper,
     )
+    from instep_tapi.wire.authenticity import Hmac, HmacOptions
 
     if context is not None and topology is not None:
         raise typer.BadParameter("choose one of --context and --topology")

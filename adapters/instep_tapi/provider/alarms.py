@@ -10,12 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from instep_tapi.names import (
-    CONDITION_DETECTOR,
-    AlarmDetectorState,
-    ConditionDetectorType,
-)
 from instep_tapi.provider.records import RecordStyle, Statement
+from instep_tapi.wire.names import CONDITION_DETECTOR, AlarmDetectorState, ConditionDetectorType
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import LogStorageStrategy, RecordType
 from instep_tapi.provider.tokens import Tokens
+from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
 
 TREE_SEPARATOR = "/"
 LATEST = "latest"
@@ -34,7 +34,7 @@ class LogRecord:
 
     ordinal: int
     key: str
-    kind: RecordType
+    kind: LogRecordType
     partition: int
     offset: int
     appended_s: float
@@ -138,7 +138,7 @@ class Log:
         return [record for key, record in self._latest.items() if key not in parts]
 
     def append(
-        self, key: str, kind: RecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
+        self, key: str, kind: LogRecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
     ) -> LogRecord:
         """Append one record. `parent`: for a record of a part of an entity, that entity's key
         (3.8.2.2).
@@ -173,7 +173,7 @@ class Log:
         keys = [record.key]
         if parent:
             self._subtrees.setdefault(parent, set()).add(record.key)
-        if record.kind is RecordType.TOMBSTONE:
+        if record.kind is LogRecordType.TOMBSTONE:
             self._tombstones.append(record)
             # A tombstone of an entity ends all records of its parts with it.
             prefix = record.key + TREE_SEPARATOR

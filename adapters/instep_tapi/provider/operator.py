@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import CONDITION_DETECTOR, AlarmDetectorState
 from instep_tapi.provider.alarms import (
     CONDITIONS,
     MEASURED_CLASSES,
@@ -19,6 +18,7 @@ from instep_tapi.provider.changes import merge
 from instep_tapi.provider.context import Context, Node
 from instep_tapi.provider.records import Statement
 from instep_tapi.provider.stream import Stream
+from instep_tapi.wire.names import CONDITION_DETECTOR, AlarmDetectorState
 
 _ELSEWHERE = Condition("NATIVE", "Native Condition", "MINOR", False, ())
 
@@ -47,11 +47,11 @@ class Operator:
     def populate(self) -> None:
         """State every entity that there is, parents before children (ST-1.1 step 4)."""
         for node in self.context.nodes.values():
-            self._say(node, None)
+            self._publish(node, None)
 
-    def _say(self, node: Node, event_s: float | None) -> None:
+    def _publish(self, node: Node, event_s: float | None) -> None:
         for stream in self.streams_of(node.cls):
-            stream.say(Statement(node.key, node.cls, node.body(), node.parent_address, event_s))
+            stream.publish(Statement(node.key, node.cls, node.body(), node.parent_address, event_s))
 
     def create(self, parent_key: str | None, path: str, value: dict[str, Any]) -> list[str]:
         """Add an entity, with all entities nested in it, under a parent (None: the context).
@@ -65,14 +65,14 @@ class Operator:
         nodes = self.context.create(parent_key, path, value)
         now = self._now()
         for node in nodes:
-            self._say(node, now)
+            self._publish(node, now)
         return [node.key for node in nodes]
 
     def update(self, key: str, changes: Mapping[str, Any]) -> None:
         """Merge changes into an entity (RFC 7396: None removes a member) and state it whole."""
         node = self._node(key)
         merge(node.value, changes)
-        self._say(node, self._now())
+        self._publish(node, self._now())
 
     def delete(self, key: str) -> list[str]:
         """Remove an entity and all below it, each by DELETE and TOMBSTONE, children first.
@@ -127,7 +127,7 @@ class Operator:
         )
         self.alarms[alarm.key] = alarm
         self._alarms_of.setdefault(node.key, set()).add(alarm.key)
-        self._say_alarm(alarm)
+        self._publish_alarm(alarm)
         return alarm.key
 
     def change_alarm(
@@ -146,7 +146,7 @@ class Operator:
         alarm.severity = severity or alarm.severity
         if acknowledged is not None:
             alarm.acknowledged = acknowledged
-        self._say_alarm(alarm)
+        self._publish_alarm(alarm)
 
     def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None:
         """Clear an alarm: CLEAR followed immediately by TOMBSTONE, or a TOMBSTONE alone (4.4,
@@ -163,7 +163,7 @@ class Operator:
             if tombstone_only:
                 stream.end(key, delete=False)
             else:
-                stream.say_last(alarm.statement(stream.settings.style))
+                stream.publish_last(alarm.statement(stream.settings.style))
 
     def raise_alarms(self, count: int) -> list[str]:
         """Raise so many alarms at random entities that can have them."""
@@ -185,9 +185,9 @@ class Operator:
                 detector += 1
         return raised
 
-    def _say_alarm(self, alarm: Alarm) -> None:
+    def _publish_alarm(self, alarm: Alarm) -> None:
         for stream in self.streams_of(CONDITION_DETECTOR):
-            stream.say(alarm.statement(stream.settings.style))
+            stream.publish(alarm.statement(stream.settings.style))
 
     def _node(self, key: str) -> Node:
         if key not in self.context.nodes:

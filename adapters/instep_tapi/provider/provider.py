@@ -12,12 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import (
-    CONDITION_DETECTOR,
-    AlarmDetectorState,
-    LogRecordStrategy,
-    StreamState,
-)
 from instep_tapi.provider.clock import ScaledClock
 from instep_tapi.provider.context import Context
 from instep_tapi.provider.faults import Faults
@@ -28,6 +22,12 @@ from instep_tapi.provider.operator import Operator
 from instep_tapi.provider.settings import ProviderSettings
 from instep_tapi.provider.storm import Storm, StormSettings
 from instep_tapi.provider.stream import Counters, Stream
+from instep_tapi.wire.names import (
+    CONDITION_DETECTOR,
+    AlarmDetectorState,
+    LogRecordStrategy,
+    StreamState,
+)
 
 _HOUSEKEEPING_S = 1.0
 # What the stream of "all other classes" is said to carry besides the classes that are there.
@@ -102,7 +102,7 @@ class Provider:
                 stream.state = StreamState.ACTIVE
         self._tasks = [asyncio.create_task(self._housekeep())]
         self._tasks += [
-            asyncio.create_task(self._say_periodically(stream))
+            asyncio.create_task(self._republish_periodically(stream))
             for stream in self.streams
             if stream.settings.record_strategy is LogRecordStrategy.WHOLE_ENTITY_PERIODIC
         ]
@@ -130,11 +130,11 @@ class Provider:
             for stream in self.streams:
                 stream.log.clean()
 
-    async def _say_periodically(self, stream: Stream) -> None:
+    async def _republish_periodically(self, stream: Stream) -> None:
         while True:
             await asyncio.sleep(self.clock.real_s(stream.settings.statement_period_s))
             if not self.faults.quiet:
-                stream.say_all_again()
+                stream.republish_all()
 
     # What happens in the network: see Operator for each.
 
@@ -226,7 +226,7 @@ class Provider:
 
     def lose_changes(self, stream: str) -> None:
         """Begin an internal loss (ST-1.2): changes happen and the stream does not hear of them."""
-        self.stream(stream).hearing = False
+        self.stream(stream).records_changes = False
 
     def recover(self, stream: str) -> int:
         """End an internal loss: audit the log and repair it (ST-1.2). Returns the records

@@ -12,17 +12,17 @@ from enum import StrEnum
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import (
+from instep_tapi.provider.clock import rfc3339, yang_time
+from instep_tapi.provider.log import LogRecord
+from instep_tapi.wire.names import (
     ANY_CLASS,
     STREAMING_MODULE,
-    RecordType,
+    LogRecordType,
     SourcePrecision,
     Spread,
     container_of,
     long_identity,
 )
-from instep_tapi.provider.clock import rfc3339, yang_time
-from instep_tapi.provider.log import LogRecord
 
 _quote = msgspec.json.encode
 
@@ -51,7 +51,8 @@ class RecordStyle:
     """The spelling of one stream's records and frames.
 
     `records_per_frame` is above 1 only with a wrapper that holds several records. `sign` gives the
-    record-authenticity-token of an encoded record without one, as `instep_tapi.authenticity` says.
+    record-authenticity-token of an encoded record without one, as `instep_tapi.wire.authenticity`
+    says.
     """
 
     wrapper: Wrapper = Wrapper.BARE
@@ -103,7 +104,7 @@ class Statement:
     event_source: str = "RESOURCE_OPERATION"
     record: LogRecord | None = None
 
-    def saying(self, body: bytes, event_s: float | None) -> "Statement":
+    def with_body(self, body: bytes, event_s: float | None) -> "Statement":
         """The same entity in a new state."""
         return replace(self, body=body, event_s=event_s, record=None)
 
@@ -115,7 +116,7 @@ class RecordEncoder:
         self.style = style
         prefix = f"{STREAMING_MODULE}:" if style.prefixed_members else ""
         self._prefix = prefix
-        self._types = {kind: style.identity(kind) for kind in RecordType}
+        self._types = {kind: style.identity(kind) for kind in LogRecordType}
         self._open = f'{{"{prefix}log-record-header":{{"token":"'
         self._body = f',"{prefix}log-record-body":'
         quote = "" if style.numeric_offsets else '"'
@@ -139,10 +140,10 @@ class RecordEncoder:
         return b"%b%b%b" % (encoded[:end], token.encode(), encoded[end:])
 
     def _encoded(self, header: str, record: LogRecord, statement: Statement) -> bytes:
-        if record.kind is RecordType.TOMBSTONE:
+        if record.kind is LogRecordType.TOMBSTONE:
             return f"{header}}}".encode()
         content = statement.cls
-        if record.kind is RecordType.DELETE:
+        if record.kind is LogRecordType.DELETE:
             return f"{header}{self._body}{self._about(record, statement, ANY_CLASS)}}}}}".encode()
         # Classes without a container in 2.1.3 are stated all the same, under the name one would
         # expect.
@@ -169,7 +170,7 @@ class RecordEncoder:
         if self.style.nested_time:
             time = f'{{"approx-date-and-time":{time}}}'
         address = ""
-        if statement.parent_address and record.kind is not RecordType.DELETE:
+        if statement.parent_address and record.kind is not LogRecordType.DELETE:
             address = f'"parent-address":{_quote(statement.parent_address).decode()},'
         return (
             f'{{"event-time-stamp":{time},"event-source":"{statement.event_source}",'

@@ -5,10 +5,10 @@ from enum import StrEnum
 from ssl import SSLContext
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 from instep_tapi.provider.clock import ScaledClock
 from instep_tapi.provider.log import LogSettings
 from instep_tapi.provider.records import RecordStyle
+from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ import random
 from dataclasses import dataclass
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import AlarmDetectorState
 from instep_tapi.provider.alarms import SEVERITIES
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.operator import Operator
+from instep_tapi.wire.names import AlarmDetectorState
 
 _TICK_S = 0.01
 _CATCH_UP_S = 0.25

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from instep_tapi.names import LogRecordStrategy, RecordType, StreamState
 from instep_tapi.provider.changes import GONE, differences, skeleton
 from instep_tapi.provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
 from instep_tapi.provider.records import RecordEncoder, Statement
 from instep_tapi.provider.settings import StreamSettings
+from instep_tapi.wire.names import LogRecordStrategy, LogRecordType, StreamState
 
 # Stream and stream-type uuids are the same after each start, as in a provider with a database.
 _NAMESPACE = uuid.UUID("6f1f2a52-0e5c-5d0e-9a3d-7c1f9d2b8a11")
@@ -65,7 +65,7 @@ class Stream:
         self.entities: dict[str, Statement] = {}
         self.counters = Counters()
         self.listeners: set[Listener] = set()
-        self.hearing = True  # False: an internal loss goes on, changes do not reach the log
+        self.records_changes = True  # False: an internal loss goes on, changes do not reach the log
         self._now = now
         self._log_settings = log_settings
         self._state = StreamState.ALIGNING
@@ -85,24 +85,24 @@ class Stream:
         for listener in self.listeners:
             listener.wake.set()
 
-    def say(self, statement: Statement) -> None:
+    def publish(self, statement: Statement) -> None:
         """State an entity as it now is (CREATE_UPDATE), in the stream's record strategy."""
         known = self.entities.get(statement.key)
         self.entities[statement.key] = statement
-        if not self.hearing:
+        if not self.records_changes:
             return
         if known and self.settings.record_strategy is LogRecordStrategy.CHANGE_ONLY:
-            self._say_changes(known, statement)
+            self._publish_changes(known, statement)
         else:
-            self._append(RecordType.CREATE_UPDATE, statement)
+            self._append(LogRecordType.CREATE_UPDATE, statement)
 
-    def _say_changes(self, known: Statement, statement: Statement) -> None:
+    def _publish_changes(self, known: Statement, statement: Statement) -> None:
         statement.record = known.record
         old, new = msgspec.json.decode(known.body), msgspec.json.decode(statement.body)
         for path, value in list(differences(old, new)):
-            kind = RecordType.TOMBSTONE if value is GONE else RecordType.CREATE_UPDATE
+            kind = LogRecordType.TOMBSTONE if value is GONE else LogRecordType.CREATE_UPDATE
             content = {} if value is GONE else skeleton(new.get("uuid"), path, value)
-            part = statement.saying(msgspec.json.encode(content), statement.event_s)
+            part = statement.with_body(msgspec.json.encode(content), statement.event_s)
             part.key = TREE_SEPARATOR.join((statement.key, *path))
             statement.record = self._append(kind, part, parent=statement.key)
 
@@ -111,25 +111,25 @@ class Stream:
         4.4).
         """
         statement = self.entities.pop(key, None)
-        if statement is None or not self.hearing:
+        if statement is None or not self.records_changes:
             return
         if delete:
-            self._append(RecordType.DELETE, statement.saying(b"", event_s))
-        self._append(RecordType.TOMBSTONE, statement)
+            self._append(LogRecordType.DELETE, statement.with_body(b"", event_s))
+        self._append(LogRecordType.TOMBSTONE, statement)
 
-    def say_last(self, statement: Statement) -> None:
+    def publish_last(self, statement: Statement) -> None:
         """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7)."""
         self.entities.pop(statement.key, None)
-        if self.hearing:
-            self._append(RecordType.CREATE_UPDATE, statement)
-            self._append(RecordType.TOMBSTONE, statement)
+        if self.records_changes:
+            self._append(LogRecordType.CREATE_UPDATE, statement)
+            self._append(LogRecordType.TOMBSTONE, statement)
 
-    def say_all_again(self) -> None:
+    def republish_all(self) -> None:
         """State every entity whole, changed or not (WHOLE_ENTITY_PERIODIC, 3.8.2.3)."""
         for statement in list(self.entities.values()):
-            self._append(RecordType.CREATE_UPDATE, statement)
+            self._append(LogRecordType.CREATE_UPDATE, statement)
 
-    def _append(self, kind: RecordType, statement: Statement, parent: str = "") -> LogRecord:
+    def _append(self, kind: LogRecordType, statement: Statement, parent: str = "") -> LogRecord:
         record = self.log.append(
             statement.key, kind, lambda record: self.encoder.record(record, statement), parent
         )
@@ -148,27 +148,27 @@ class Stream:
         any more.
         """
         self.log = Log(self._log_settings, self._now)
-        self.hearing = True
-        self.say_all_again()
+        self.records_changes = True
+        self.republish_all()
 
     def audit(self) -> int:
         """Repair the log after an internal loss (ST-1.2 step 3). Returns how many records that
         took.
         """
-        self.hearing = True
+        self.records_changes = True
         before = self.log.next_ordinal
         for latest in self.log.statements():
-            if latest.key not in self.entities and latest.kind is not RecordType.TOMBSTONE:
-                self._append(RecordType.TOMBSTONE, Statement(latest.key, "", b""))
+            if latest.key not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
+                self._append(LogRecordType.TOMBSTONE, Statement(latest.key, "", b""))
         for statement in self.entities.values():
             logged = self.log.latest(statement.key)
             if (
                 logged is None
-                or logged.kind is not RecordType.CREATE_UPDATE
+                or logged.kind is not LogRecordType.CREATE_UPDATE
                 or not logged.data.endswith(b"%b}}" % statement.body)
             ):
                 statement.event_s = None
-                self._append(RecordType.CREATE_UPDATE, statement)
+                self._append(LogRecordType.CREATE_UPDATE, statement)
             else:
                 # It may have been stated anew, with nothing changed, while changes were lost.
                 statement.record = logged

@@ -20,9 +20,9 @@ from instep.cli import (
     status,
     sweep,
 )
-from instep.cli.ending import DEBUG, ending
+from instep.cli.exit_codes import DEBUG, with_exit_code
+from instep.config.plugins import commands
 from instep.errors import ConfigurationError
-from instep.plugins import commands
 
 __all__ = ["app"]
 
@@ -84,7 +84,7 @@ def _add_commands() -> None:
         "handover": handover.handover,
     }
     for name, command in own.items():
-        app.command(name)(ending(command))
+        app.command(name)(with_exit_code(command))
     below: dict[str, Callable[..., None]] = {
         "list": quarantine.list_,
         "show": quarantine.show,
@@ -92,17 +92,17 @@ def _add_commands() -> None:
         "drop": quarantine.drop,
     }
     for name, command in below.items():
-        _quarantine.command(name)(ending(command))
+        _quarantine.command(name)(with_exit_code(command))
     app.add_typer(_quarantine, name="quarantine")
     for name, command in {"status": sweep.status, "release": sweep.release}.items():
-        _sweep.command(name)(ending(command))
+        _sweep.command(name)(with_exit_code(command))
     app.add_typer(_sweep, name="sweep")
     for name, plugged in commands():
         if isinstance(plugged, ConfigurationError):
             anything = {"ignore_unknown_options": True}
-            app.command(name, context_settings=anything)(ending(_failing(plugged)))
+            app.command(name, context_settings=anything)(with_exit_code(_failing(plugged)))
         else:
-            app.command(name)(ending(plugged))
+            app.command(name)(with_exit_code(plugged))
 
 
 _add_commands()

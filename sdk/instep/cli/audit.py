@@ -9,16 +9,16 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from instep.audit import AuditReport, Finding
-from instep.auditor import audit_stream
+from instep.alignment.audit import AuditReport, Finding
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, Listing, json_line
 from instep.cli.signals import until_signalled
-from instep.config import Configuration, ConsumerConfiguration, default_path, load
+from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
+from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
-from instep.messages import Listener
-from instep.plugins import build_sink, build_source
-from instep.ports import KnowsStreams
+from instep.ports.listener import Listener
+from instep.ports.sink import SupportsStreamCatalog
+from instep.runtime.streams.audit import audit_stream
 
 __all__ = ["audit"]
 
@@ -74,7 +74,7 @@ async def _audit_consumer(
     try:
         await sink.open(consumer.name)
         # As the consumer last found them: what it reads is what is audited.
-        known = await sink.known_streams() if isinstance(sink, KnowsStreams) else ()
+        known = await sink.known_streams() if isinstance(sink, SupportsStreamCatalog) else ()
         for stream in known:
             if wanted in (None, stream.id):
                 report = await audit_stream(

@@ -21,8 +21,8 @@ from instep.cli.output import (
     stamp,
 )
 from instep.cli.signals import until_signalled
-from instep.cli.store import StoreOption, StreamOption, known_stream, opened
-from instep.reading import Change
+from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.model.entities import Change
 
 __all__ = ["changes"]
 
@@ -58,8 +58,8 @@ def changes(
 
 
 async def _list(store: str, after: int, follow: bool, stream: str | None, output: Format) -> None:
-    async with opened(store) as reader:
-        await known_stream(reader, stream)
+    async with open_reader(store) as reader:
+        await require_stream(reader, stream)
         found = reader.changes(after, stream=stream, follow=follow)
         if output is Format.JSONL:
             async for change in found:

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.cli.output import plain
-from instep.config import Part, default_path, load
-from instep.plugins import check as check_plugins
-from instep.settings import ConsumerSettings
+from instep.config.file import PluginConfiguration, default_path, load
+from instep.config.plugins import check as check_plugins
+from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["ConfigArgument", "check"]
 
@@ -39,8 +39,8 @@ def check(config: ConfigArgument = None) -> None:
     console = Console(highlight=False)
     for consumer in configuration.consumers:
         table = Table.grid(padding=(0, 2))
-        table.add_row("  reads", *_told(consumer.source))
-        table.add_row("  commits to", *_told(consumer.sink))
+        table.add_row("  reads", *_describe(consumer.source))
+        table.add_row("  commits to", *_describe(consumer.sink))
         changed = ", ".join(_changed(consumer.settings, ConsumerSettings()))
         table.add_row("  settings", Text(changed or "all default"))
         console.print(Text(plain(consumer.name), style="bold"))
@@ -50,7 +50,7 @@ def check(config: ConfigArgument = None) -> None:
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
 
 
-def _told(part: Part) -> tuple[Text, Text]:
+def _describe(part: PluginConfiguration) -> tuple[Text, Text]:
     options = [f"{key} = {_masked(key, value)}" for key, value in part.as_written.items()]
     return Text(plain(part.kind)), Text(plain("\n".join(options)))
 
@@ -70,11 +70,11 @@ def _masked(key: str, value: Any) -> str:
 
 
 def _changed(settings: msgspec.Struct, default: msgspec.Struct, prefix: str = "") -> list[str]:
-    told: list[str] = []
+    changed: list[str] = []
     for name in settings.__struct_fields__:
         value, usual = getattr(settings, name), getattr(default, name)
         if isinstance(value, msgspec.Struct):
-            told += _changed(value, usual, f"{prefix}{name}.")
+            changed += _changed(value, usual, f"{prefix}{name}.")
         elif value != usual:
-            told.append(f"{prefix}{name} = {value}")
-    return told
+            changed.append(f"{prefix}{name} = {value}")
+    return changed

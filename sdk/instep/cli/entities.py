@@ -20,8 +20,8 @@ from instep.cli.output import (
     one_line,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, known_stream, opened
-from instep.reading import StoredEntity
+from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.model.entities import StoredEntity
 
 __all__ = ["entities"]
 
@@ -55,8 +55,8 @@ def entities(
 
 
 async def _list(store: str, stream: str | None, entity_class: str | None, output: Format) -> None:
-    async with opened(store) as reader:
-        await known_stream(reader, stream)
+    async with open_reader(store) as reader:
+        await require_stream(reader, stream)
         found = reader.entities(stream=stream, entity_class=entity_class)
         if output is Format.JSONL:
             async for entity in found:

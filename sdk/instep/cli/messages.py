@@ -20,9 +20,10 @@ from instep.cli.output import (
     one_line,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, known_stream, opened
+from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
 from instep.errors import ConfigurationError
-from instep.message_reading import ReadsMessages, StoredMessage
+from instep.model.messages import StoredMessage
+from instep.ports.reader import SupportsMessageReading
 
 __all__ = ["messages"]
 
@@ -42,10 +43,10 @@ def messages(
 
 
 async def _list(store: str, stream: str | None, output: Format) -> None:
-    async with opened(store) as reader:
-        if not isinstance(reader, ReadsMessages):
+    async with open_reader(store) as reader:
+        if not isinstance(reader, SupportsMessageReading):
             raise ConfigurationError("this kind of store keeps no messages", where="--store")
-        await known_stream(reader, stream)
+        await require_stream(reader, stream)
         found = reader.messages(stream=stream)
         if output is Format.JSONL:
             async for message in found:

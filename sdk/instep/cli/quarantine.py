@@ -23,12 +23,12 @@ from instep.cli.output import (
     plain,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, known_stream, opened
+from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.config.plugins import source_plugin
 from instep.errors import ConfigurationError, InstepError
-from instep.message_reading import ReadsMessages
-from instep.plugins import source_plugin
-from instep.ports import StreamInfo
-from instep.reading import Quarantined, StoreReader, StreamStatus
+from instep.model.entities import Quarantined, StreamStatus
+from instep.model.streams import StreamInfo
+from instep.ports.reader import StoreReader, SupportsMessageReading
 
 __all__ = ["drop", "list_", "replay", "show"]
 
@@ -92,8 +92,8 @@ def drop(
 
 
 async def _list(store: str, stream: str | None, output: Format) -> None:
-    async with opened(store) as reader:
-        await known_stream(reader, stream)
+    async with open_reader(store) as reader:
+        await require_stream(reader, stream)
         found = reader.quarantine(stream=stream)
         if output is Format.JSONL:
             async for one in found:
@@ -118,7 +118,7 @@ async def _list(store: str, stream: str | None, output: Format) -> None:
 
 
 async def _show(store: str, id: int, output: Format) -> None:
-    async with opened(store) as reader:
+    async with open_reader(store) as reader:
         one = await _one(reader, id)
     try:
         text = one.raw.decode()
@@ -136,8 +136,8 @@ async def _show(store: str, id: int, output: Format) -> None:
 
 
 async def _replay(store: str, ids: list[int], stream: str | None) -> None:
-    async with opened(store) as reader:
-        await known_stream(reader, stream)
+    async with open_reader(store) as reader:
+        await require_stream(reader, stream)
         streams = {(one.consumer, one.stream): one for one in await reader.streams()}
         waiting = ids or [
             one.id async for one in reader.quarantine(stream=stream) if one.replayed_at_us is None
@@ -146,19 +146,19 @@ async def _replay(store: str, ids: list[int], stream: str | None) -> None:
         for id in waiting:
             one = await _one(reader, id)
             try:
-                told = await _replayed(reader, one, streams.get((one.consumer, one.stream)))
+                outcome = await _replayed(reader, one, streams.get((one.consumer, one.stream)))
             except InstepError as error:
                 failed += 1
-                told = str(error)
-            typer.echo(plain(f"{id}: {told}"))
+                outcome = str(error)
+            typer.echo(plain(f"{id}: {outcome}"))
     typer.echo(f"{len(waiting) - failed:,} replayed, {failed:,} still in quarantine")
     if failed:
         raise typer.Exit(1)
 
 
 async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
-    async with opened(store) as reader:
-        await known_stream(reader, stream)
+    async with open_reader(store) as reader:
+        await require_stream(reader, stream)
         for id in ids or ():
             await _one(reader, id)
         typer.echo(f"{await reader.drop(ids or None, stream=stream):,} dropped")
@@ -167,7 +167,7 @@ async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
-    if isinstance(reader, ReadsMessages) and await reader.deliver_again(one.id):
+    if isinstance(reader, SupportsMessageReading) and await reader.deliver_again(one.id):
         return "the handler is given it again by the consumer, running now or later"
     if status is None:
         raise InstepError("its stream is not in the store any more", where=one.stream)

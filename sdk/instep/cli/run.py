@@ -11,16 +11,16 @@ import typer
 
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format
-from instep.cli.run_view import LinesView, LiveView
+from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
-from instep.config import Configuration, ConsumerConfiguration, default_path, load
-from instep.consumer import Consumer
-from instep.group import Group
-from instep.messages import Listener
-from instep.plugins import build_sink, build_source
-from instep.receiver import Receiver
-from instep.running import Running
-from instep.tee import TeeSink
+from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
+from instep.config.plugins import build_sink, build_source
+from instep.ports.listener import Listener
+from instep.runtime.consumer import Consumer
+from instep.runtime.group import Group
+from instep.runtime.lifecycle import Service
+from instep.runtime.receiver import Receiver
+from instep.runtime.streams.tee import TeeSink
 
 __all__ = ["run"]
 
@@ -70,7 +70,7 @@ async def _run(
             task.result()
 
 
-def _runtimes(one: ConsumerConfiguration) -> Sequence[Running]:
+def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:
     source, sink = build_source(one.source), build_sink(one.sink)
     if isinstance(source, Listener):
         return [Receiver(one.name, source, sink, one.settings)]

@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.table import Column
 
 from instep.cli.output import Format, Listing, json_line, stamp
-from instep.message_reading import ReadsMessages, SequenceStatus
-from instep.ranges import Ranges
-from instep.reading import StoreReader
+from instep.model.ranges import Ranges
+from instep.ports.reader import SequenceStatus, StoreReader, SupportsMessageReading
 
 __all__ = ["show_sequences"]
 
@@ -19,7 +18,7 @@ _SHOWN_RANGES = 10
 
 async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
     """Show the sequences of a store, page by page; how many there are."""
-    if not isinstance(reader, ReadsMessages):
+    if not isinstance(reader, SupportsMessageReading):
         return 0
     columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]
     columns += [Column("Missing", ratio=2), Column("Held", width=7, justify="right")]
@@ -53,9 +52,9 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
 
 def _facts(one: SequenceStatus) -> dict[str, Any]:
     state = one.state
-    settled = state.received | state.cancelled
+    accounted = state.received | state.cancelled
     last = max((n for n in (state.received.last, state.announced) if n is not None), default=None)
-    missing = list(settled.gaps(state.next_number, last)) if last is not None else []
+    missing = list(accounted.gaps(state.next_number, last)) if last is not None else []
     return {
         "consumer": one.consumer,
         "sequence": one.stream,

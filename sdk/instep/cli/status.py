@@ -14,16 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from instep.alignment.lag import fidelity
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
 from instep.cli.sequences import show_sequences
-from instep.cli.store import opened
-from instep.config import default_path, load
+from instep.cli.store import open_reader
+from instep.config.file import default_path, load
+from instep.config.plugins import deviations_of, sink_plugin
+from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
-from instep.fidelity import zone
-from instep.lease import LeaseState
-from instep.plugins import deviations_of, sink_plugin
-from instep.reading import HoldsLeases, StoreReader, StreamStatus
+from instep.model.entities import StreamStatus
+from instep.ports.reader import StoreReader, SupportsLeaseHandover
 
 __all__ = ["status"]
 
@@ -51,13 +52,13 @@ def status(
 
 
 async def _stored(url: str, output: Format) -> int:
-    async with opened(url) as reader:
+    async with open_reader(url) as reader:
         return await _show(reader, None, output)
 
 
 async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
     """Show the streams and the sequences of a store, or of one consumer; how many there are."""
-    leases = await reader.leases() if isinstance(reader, HoldsLeases) else {}
+    leases = await reader.leases() if isinstance(reader, SupportsLeaseHandover) else {}
     found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
     streams = [(one, leases.get(one.consumer)) for one in found]
     now_us = time.time_ns() // 1_000
@@ -84,15 +85,17 @@ async def _configured(config: Any, output: Format) -> int:
 
 def _behind_s(one: StreamStatus, now_us: int) -> float | None:
     """Up to how long ago a change may have been that the store does not have; None: not known."""
-    known_us = one.position.known_to_us
+    known_us = one.position.watermark_us
     return max(0.0, (now_us - known_us) / 1e6) if known_us else None
 
 
-def _zone(one: StreamStatus, behind_s: float | None) -> str | None:
+def _fidelity(one: StreamStatus, behind_s: float | None) -> str | None:
     if behind_s is None:
         return None
     info = one.info
-    return zone(behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")).value
+    return fidelity(
+        behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")
+    ).value
 
 
 def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "ordinal": position.ordinal,
         "records": position.records,
         "behind_s": behind_s,
-        "zone": _zone(one, behind_s),
+        "fidelity": _fidelity(one, behind_s),
         "entities": one.entities,
         "quarantined": one.quarantined,
         "deviations": [
@@ -143,12 +146,12 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         console.print(table)
         if facts["deviations"]:
             console.print("  the provider deviates from its specification")
-            told = Table.grid(padding=(0, 2))
-            told.add_column(justify="right", min_width=12)
+            deviations_table = Table.grid(padding=(0, 2))
+            deviations_table.add_column(justify="right", min_width=12)
             for deviation in facts["deviations"]:
                 text = f"{deviation['kind']}: {deviation['explanation']}".rstrip(": ")
-                told.add_row(Text(f"{deviation['count']:,}"), Text(plain(text)))
-            console.print(told)
+                deviations_table.add_row(Text(f"{deviation['count']:,}"), Text(plain(text)))
+            console.print(deviations_table)
 
 
 def _behind(one: StreamStatus, facts: dict[str, Any]) -> str:
@@ -157,6 +160,6 @@ def _behind(one: StreamStatus, facts: dict[str, Any]) -> str:
     compaction = duration(one.info.get("compaction_delay_s"))
     retention = duration(one.info.get("tombstone_retention_s"))
     return (
-        f"at most {duration(facts['behind_s'])}: {facts['zone']} "
+        f"at most {duration(facts['behind_s'])}: {facts['fidelity']} "
         f"(compaction delay {compaction}, tombstone retention {retention})"
     )

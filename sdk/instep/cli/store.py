@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
+from instep.config.plugins import store_plugin
 from instep.errors import ConfigurationError
-from instep.message_reading import ReadsMessages
-from instep.plugins import store_plugin
-from instep.reading import StoreReader
+from instep.ports.reader import StoreReader, SupportsMessageReading
 
-__all__ = ["StoreOption", "StreamOption", "known_stream", "opened"]
+__all__ = ["StoreOption", "StreamOption", "open_reader", "require_stream"]
 
 StoreOption = Annotated[
     str,
@@ -28,7 +27,7 @@ StreamOption = Annotated[
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[StoreReader]:
+async def open_reader(url: str) -> AsyncIterator[StoreReader]:
     """A reader of the store, closed at the end. Raises `ConfigurationError` and `SinkError`."""
     reader = store_plugin(url).reader(url)
     try:
@@ -37,14 +36,14 @@ async def opened(url: str) -> AsyncIterator[StoreReader]:
         await reader.close()
 
 
-async def known_stream(reader: StoreReader, stream: str | None) -> None:
+async def require_stream(reader: StoreReader, stream: str | None) -> None:
     """Raise `ConfigurationError` for a stream that the store does not have; None is all streams."""
     if stream is None:
         return
     known = {status.stream for status in await reader.streams()}
     if stream in known:
         return
-    if isinstance(reader, ReadsMessages):
+    if isinstance(reader, SupportsMessageReading):
         async for sequence in reader.sequences():
             if sequence.stream == stream:
                 return

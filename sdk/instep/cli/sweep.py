@@ -12,11 +12,12 @@ import typer
 
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, json_line, plain
-from instep.cli.store import opened
-from instep.config import default_path, load
+from instep.cli.store import open_reader
+from instep.config.file import default_path, load
 from instep.errors import ConfigurationError
-from instep.position import Phase
-from instep.reading import HoldsSweeps, StoreReader, StreamStatus
+from instep.model.entities import StreamStatus
+from instep.model.position import Phase
+from instep.ports.reader import StoreReader, SupportsSweepRelease
 
 __all__ = ["release", "status"]
 
@@ -50,20 +51,20 @@ async def _status(config: Path | None, store: str | None, output: Format) -> Non
     count = 0
     async for reader, one in _held(config, store):
         count += 1
-        census = await reader.census(one.consumer, one.stream, one.position.attempt)
+        estimate = await reader.estimate_sweep(one.consumer, one.stream, one.position.attempt)
         if output is Format.JSONL:
             json_line(
                 {
                     "consumer": one.consumer,
                     "stream": one.stream,
                     "attempt": one.position.attempt,
-                    "entities": census.total,
-                    "would_remove": census.unmarked,
+                    "entities": estimate.total,
+                    "would_remove": estimate.unmarked,
                 }
             )
         else:
-            told = f"would remove {census.unmarked:,} of {census.total:,} entities"
-            typer.echo(plain(f"{one.consumer} / {one.stream}: {told}"))
+            text = f"would remove {estimate.unmarked:,} of {estimate.total:,} entities"
+            typer.echo(plain(f"{one.consumer} / {one.stream}: {text}"))
     if not count and output is Format.TABLE:
         typer.echo("no sweep is held")
 
@@ -82,7 +83,7 @@ async def _release(config: Path | None, store: str | None, stream: str | None) -
 
 async def _held(
     config: Path | None, store: str | None
-) -> AsyncIterator[tuple[HoldsSweeps, StreamStatus]]:
+) -> AsyncIterator[tuple[SupportsSweepRelease, StreamStatus]]:
     """The streams whose sweep is held, of a store or of a configuration's consumers."""
     if config is not None and store is not None:
         raise ConfigurationError(
@@ -104,8 +105,8 @@ async def _held(
 
 
 @asynccontextmanager
-async def _sweeps(url: str) -> AsyncIterator[tuple[StoreReader, HoldsSweeps]]:
-    async with opened(url) as reader:
-        if not isinstance(reader, HoldsSweeps):
+async def _sweeps(url: str) -> AsyncIterator[tuple[StoreReader, SupportsSweepRelease]]:
+    async with open_reader(url) as reader:
+        if not isinstance(reader, SupportsSweepRelease):
             raise ConfigurationError("this kind of store holds no sweeps", where=url)
         yield reader, reader

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, json_line
-from instep.config import ConsumerConfiguration, default_path, load
+from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Step, check_tables
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.session import open_session
@@ -83,13 +83,13 @@ def lake(
         )
     for options, settings in found:
         spark = open_session(options.spark, app="instep lake")
-        with _view(console, output) as told:
+        with _view(console, output) as report:
             made = Lake(
                 options.url,
                 spark,
                 tables=names,
                 settings=settings,
-                told=told,
+                report=report,
             )
             wrong = _do(made, verb, once, retain_hours, limit, reading, store, output)
         if wrong:
@@ -134,7 +134,7 @@ def _deltas(consumer: ConsumerConfiguration) -> list[DeltaOptions]:
             if isinstance(options, dict) and options.get("kind") == "delta"
         ]
     except ConfigurationError as error:
-        raise part.scrubbed(error) from None
+        raise part.redact(error) from None
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def _view(console: Console, output: Format) -> Iterator[Any]:
     """What a moved table is told to: a line of progress, or one JSON object a line."""
     if output is Format.JSONL:
 
-        def line(step: Step) -> None:
+        def line(step: PipelineStep) -> None:
             facts = {"table": step.table, "rows": step.rows}
             streams = {"swept": step.swept, "held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
@@ -154,7 +154,7 @@ def _view(console: Console, output: Format) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("waiting for changes", total=None)
 
-        def show(step: Step) -> None:
+        def show(step: PipelineStep) -> None:
             progress.update(task, description=f"{step.table}: {step.rows:,} rows")
             for _, stream in step.held:
                 console.print(f"{stream}: a sweep is held; see: instep sweep release", markup=False)
@@ -214,8 +214,8 @@ def _compared(found: Comparison, output: Format) -> bool:
         json_line({"report": counts}, flush=True)
     else:
         _print(list(found.examples), output)
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        Console(highlight=False).print(told)
+        report = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        Console(highlight=False).print(report)
     return not found.clean
 
 

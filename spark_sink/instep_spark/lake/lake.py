@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
-from instep_spark.lake.literals import ordinals
-from instep_spark.lake.messages import Messages
-from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, Step
-from instep_spark.lake.stamp import carrying, read_stamp
-from instep_spark.lake.tables import LAKE_TABLES
-from instep_spark.lake.target import place, table_exists
+from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.sql.literals import ordinals
+from instep_spark.lake.tables.base import table_exists, table_identifier
+from instep_spark.lake.tables.messages import MessagesTable
+from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.session import is_gone
 
@@ -47,15 +47,15 @@ class Lake:
         *,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
-        told: Callable[[Step], None] | None = None,
+        report: Callable[[PipelineStep], None] | None = None,
     ) -> None:
-        """`url`: as in the sink's options; `tables`: those to follow `entities`; `told` is called
+        """`url`: as in the sink's options; `tables`: those to follow `entities`; `report` is called
         for each table that a micro-batch has moved.
         """
         self.url = url.rstrip("/")
         self.spark = spark
         self._alone = threading.Lock()
-        self._pipeline = Pipeline(self.url, tables=tables, settings=settings, told=told)
+        self._pipeline = Pipeline(self.url, tables=tables, settings=settings, report=report)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class Lake:
         """
         done = {
             key: min((t.progress[key].ordinal for t in self._pipeline.targets), default=0)
-            for key in self._pipeline.entities.progress.stands
+            for key in self._pipeline.entities.progress.by_stream
         }
         changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
         rows = changes.join(ordinals(self.spark, known=done), ["consumer", "stream"], "left")
@@ -198,7 +198,7 @@ class Lake:
         """Append to `messages` what the SQL store at this URL has delivered since the last time;
         how many messages that were.
         """
-        table = Messages(self.url)
+        table = MessagesTable(self.url)
         with self._errors():
             table.open(self.spark)
             return asyncio.run(table.take(self.spark, store))
@@ -219,31 +219,33 @@ class Lake:
         """Compact small files; by table, how many files went."""
         removed: dict[str, int] = {}
         for name in self._tables():
-            table = place(self.url, name)
+            table = table_identifier(self.url, name)
             with self._errors(), self._keeping(table):
-                told: Any = self.spark.sql(f"OPTIMIZE {table}").first()
-            removed[name] = int(told.metrics.numFilesRemoved)
+                report: Any = self.spark.sql(f"OPTIMIZE {table}").first()
+            removed[name] = int(report.metrics.numFilesRemoved)
         return removed
 
     def vacuum(self, retain_hours: float = 168.0) -> list[str]:
         """Delete files that no version of the last hours needs; the tables that were vacuumed."""
         names = self._tables()
         for name in names:
-            table = place(self.url, name)
+            table = table_identifier(self.url, name)
             with self._errors(), self._keeping(table):
                 self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
         return names
 
     def _keeping(self, table: str) -> AbstractContextManager[None]:
         """A commit carries on what the last one of the pipeline says: it may outlive that one."""
-        return carrying(self.spark, read_stamp(self.spark, table), maintenance=True)
+        return carrying_metadata(
+            self.spark, read_commit_metadata(self.spark, table), maintenance=True
+        )
 
     def history(self, limit_commits: int = 10) -> list[dict[str, Any]]:
         """The last commits of each table: version, time, operation, rows."""
         found: list[dict[str, Any]] = []
         for name in [*self._landing(), *self._tables()]:
             commits = self.spark.sql(
-                f"DESCRIBE HISTORY {place(self.url, name)} LIMIT {limit_commits}"
+                f"DESCRIBE HISTORY {table_identifier(self.url, name)} LIMIT {limit_commits}"
             )
             found += [
                 {
@@ -258,7 +260,13 @@ class Lake:
         return found
 
     def _landing(self) -> list[str]:
-        return ["changes"] if table_exists(self.spark, place(self.url, "changes")) else []
+        return (
+            ["changes"] if table_exists(self.spark, table_identifier(self.url, "changes")) else []
+        )
 
     def _tables(self) -> list[str]:
-        return [name for name in LAKE_TABLES if table_exists(self.spark, place(self.url, name))]
+        return [
+            name
+            for name in LAKE_TABLES
+            if table_exists(self.spark, table_identifier(self.url, name))
+        ]

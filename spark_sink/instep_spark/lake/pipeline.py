@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_spark.lake.alarms import Alarms
-from instep_spark.lake.batch import Batch, Part, Segment
-from instep_spark.lake.composed import Composed
-from instep_spark.lake.current import Current
-from instep_spark.lake.health import Health
-from instep_spark.lake.history import History
-from instep_spark.lake.intervals import Intervals
-from instep_spark.lake.survey import StreamKey
+from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
+from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.sweeps import (
     LakeSettings,
-    catch_up,
-    decide,
-    events,
-    follow,
-    make,
+    apply_deferred_sweep,
+    apply_due_sweeps,
+    apply_sweeps_behind,
+    catch_up_sweeps,
+    sweep_events,
 )
-from instep_spark.lake.target import OvertakenError, Target, place, table_exists
-from instep_spark.lake.topology import Topology
+from instep_spark.lake.tables.alarms import AlarmsTable
+from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists, table_identifier
+from instep_spark.lake.tables.composed import ComposedTable
+from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.lake.tables.entity_history import EntityHistoryTable
+from instep_spark.lake.tables.intervals import IntervalTable
+from instep_spark.lake.tables.stream_health import StreamHealthTable
+from instep_spark.lake.tables.topology import TopologyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "Step", "check_tables"]
+__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_tables"]
 
 FOLLOWERS: Final = ("entity_history", "alarms", "topology", "stream_health")
 """The tables that follow `entities`."""
@@ -46,7 +46,7 @@ _CONFLICTS: Final = 5
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
-class Step(msgspec.Struct, frozen=True):
+class PipelineStep(msgspec.Struct, frozen=True):
     """What is told of a micro-batch."""
 
     table: str
@@ -75,21 +75,21 @@ class Pipeline:
         *,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
-        told: Callable[[Step], None] | None = None,
+        report: Callable[[PipelineStep], None] | None = None,
     ) -> None:
         check_tables(tables)
         self.url = url
         self.settings = settings or LakeSettings()
-        self.changes = place(url, "changes")
-        self._facts = place(url, "stream_facts")
-        self._told = told or (lambda _step: None)
-        self.entities = Current(url)
-        self.composed = Composed(url)
-        made: dict[str, Target] = {
-            "entity_history": History(url, self.changes),
-            "alarms": Alarms(url, self.changes),
-            "topology": Topology(url),
-            "stream_health": Health(url, self._facts),
+        self.changes = table_identifier(url, "changes")
+        self._facts = table_identifier(url, "stream_facts")
+        self._report = report or (lambda _step: None)
+        self.entities = EntitiesTable(url)
+        self.composed = ComposedTable(url)
+        made: dict[str, LakeTable] = {
+            "entity_history": EntityHistoryTable(url, self.changes),
+            "alarms": AlarmsTable(url, self.changes),
+            "topology": TopologyTable(url),
+            "stream_health": StreamHealthTable(url, self._facts),
         }
         self.followers = [target for name, target in made.items() if name in tables]
         self.targets = [self.entities, *self.followers]
@@ -122,7 +122,7 @@ class Pipeline:
     def _apply(self, rows: DataFrame) -> None:
         spark = rows.sparkSession
         self.release(spark)
-        batch = Batch(rows, spark.sql(f"SELECT * FROM {self.changes}"), self.url)  # noqa: S608
+        batch = MicroBatch(rows, spark.sql(f"SELECT * FROM {self.changes}"), self.url)  # noqa: S608
         self._advance_entities(spark, batch)
         for target in self.followers:
             self._advance(spark, target, batch)
@@ -135,16 +135,19 @@ class Pipeline:
 
     def release(self, spark: SparkSession) -> None:
         """Make the held sweeps that somebody has released since."""
-        held = {key: stand.held() for key, stand in self.entities.progress.stands.items()}
-        waiting = {key: late for key, late in held.items() if late is not None}
+        held = {
+            key: stream_progress.held()
+            for key, stream_progress in self.entities.progress.by_stream.items()
+        }
+        waiting = {key: deferred for key, deferred in held.items() if deferred is not None}
         released = self._released(spark) if waiting else set()
-        for key, late in waiting.items():
-            if (*key, late.attempt) in released:
-                make(spark, self.entities, key, late)
-                self._told(Step("entities", 0, swept=(key,)))
+        for key, deferred in waiting.items():
+            if (*key, deferred.attempt) in released:
+                apply_deferred_sweep(spark, self.entities, key, deferred)
+                self._report(PipelineStep("entities", 0, swept=(key,)))
         for target in self.followers:
-            if isinstance(target, Current | Intervals):
-                catch_up(spark, target, self.entities.progress)
+            if isinstance(target, EntitiesTable | IntervalTable):
+                catch_up_sweeps(spark, target, self.entities.progress)
 
     def _released(self, spark: SparkSession) -> set[tuple[str, str, int]]:
         """Consumer, stream and attempt of the sweeps that were released."""
@@ -158,30 +161,35 @@ class Pipeline:
 
     # -- entities, and what becomes of sweeps ----------------------------------------------------
 
-    def _advance_entities(self, spark: SparkSession, batch: Batch) -> None:
-        part = batch.after(self.entities.progress)
-        changing = {key for key, survey in part.surveys.items() if survey.partial}
+    def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> None:
+        pending = batch.after(self.entities.progress)
+        changing = {key for key, stats in pending.stats_by_stream.items() if stats.partial}
         self.entities.progress = self.entities.progress.by_change(changing)
-        cuts = {key: [s.ordinal - 1 for s in found.sweeps] for key, found in part.surveys.items()}
-        for segment in part.cut(cuts):
+        cuts = {
+            key: [s.ordinal - 1 for s in found.sweeps]
+            for key, found in pending.stats_by_stream.items()
+        }
+        for segment in pending.cut(cuts):
             if segment.last:
                 self._compose(spark, batch, segment.last)
-                self.entities.apply(*self._whole(part, segment))
+                self.entities.apply(*self._with_whole_statements(pending, segment))
             due = [
-                survey.sweeps[segment.number]
-                for survey in part.surveys.values()
-                if segment.number < len(survey.sweeps)
+                stats.sweeps[segment.number]
+                for stats in pending.stats_by_stream.values()
+                if segment.number < len(stats.sweeps)
             ]
             swept: tuple[StreamKey, ...] = ()
             held: tuple[StreamKey, ...] = ()
             if due:
-                swept, held = decide(spark, self.entities, due, self.settings)
-            rows = sum(survey.rows for survey in part.surveys.values())
-            self._told(Step("entities", rows, swept, held))
+                swept, held = apply_due_sweeps(spark, self.entities, due, self.settings)
+            rows = sum(stats.rows for stats in pending.stats_by_stream.values())
+            self._report(PipelineStep("entities", rows, swept, held))
 
     # -- streams that state changes only ---------------------------------------------------------
 
-    def _compose(self, spark: SparkSession, batch: Batch, upto: Mapping[StreamKey, int]) -> None:
+    def _compose(
+        self, spark: SparkSession, batch: MicroBatch, upto: Mapping[StreamKey, int]
+    ) -> None:
         """Bring `composed` up to these ordinals."""
         decided, composed = self.entities.progress, self.composed
         keys = decided.changing() & upto.keys()
@@ -189,42 +197,53 @@ class Pipeline:
             return
         if not composed.is_open:
             composed.open(spark)
-        catch_up(spark, composed, decided)
+        catch_up_sweeps(spark, composed, decided)
         whole = batch.after(decided.moved({key: composed.progress[key] for key in keys}))
-        surveys = {
-            key: whole.surveys[key].until(upto[key])
-            for key in keys & whole.surveys.keys()
-            if whole.surveys[key].first <= upto[key]
+        stats_by_stream = {
+            key: whole.stats_by_stream[key].until(upto[key])
+            for key in keys & whole.stats_by_stream.keys()
+            if whole.stats_by_stream[key].first <= upto[key]
         }
-        part = msgspec.structs.replace(whole, surveys=surveys)
-        found = {key: events(key, part, composed.progress, decided) for key in surveys}
-        for segment in part.cut({key: [e.at for e in each] for key, each in found.items()}):
+        pending = msgspec.structs.replace(whole, stats_by_stream=stats_by_stream)
+        found = {
+            key: sweep_events(key, pending, composed.progress, decided) for key in stats_by_stream
+        }
+        for segment in pending.cut({key: [e.at for e in each] for key, each in found.items()}):
             if segment.last:
-                composed.apply(part, segment)
-            follow(spark, composed, segment, found)
+                composed.apply(pending, segment)
+            apply_sweeps_behind(spark, composed, segment, found)
 
-    def _whole(self, part: Part, segment: Segment) -> tuple[Part, Segment]:
-        return self.composed.instead(part, segment, self.entities.progress.changing())
+    def _with_whole_statements(
+        self, pending: PendingRows, segment: Segment
+    ) -> tuple[PendingRows, Segment]:
+        return self.composed.with_whole_statements(
+            pending, segment, self.entities.progress.changing()
+        )
 
     # -- the tables that follow ------------------------------------------------------------------
 
-    def _advance(self, spark: SparkSession, target: Target, batch: Batch) -> None:
+    def _advance(self, spark: SparkSession, target: LakeTable, batch: MicroBatch) -> None:
         decided = self.entities.progress
-        if isinstance(target, Current | Intervals):
-            catch_up(spark, target, decided)
+        if isinstance(target, EntitiesTable | IntervalTable):
+            catch_up_sweeps(spark, target, decided)
         target.progress = target.progress.by_change(decided.changing())
-        part = batch.after(target.progress)
-        if not part.surveys:
+        pending = batch.after(target.progress)
+        if not pending.stats_by_stream:
             return
-        if isinstance(target, Health):
-            (segment,) = part.cut({})
-            segment = self.composed.beside(segment, decided.changing())
-            target.apply(part, segment, decided, has_facts=table_exists(spark, self._facts))
+        if isinstance(target, StreamHealthTable):
+            (segment,) = pending.cut({})
+            segment = self.composed.with_unresolved(segment, decided.changing())
+            target.apply(pending, segment, decided, has_facts=table_exists(spark, self._facts))
         else:
-            assert isinstance(target, Current | Intervals)
-            found = {key: events(key, part, target.progress, decided) for key in part.surveys}
-            for segment in part.cut({key: [e.at for e in each] for key, each in found.items()}):
+            assert isinstance(target, EntitiesTable | IntervalTable)
+            found = {
+                key: sweep_events(key, pending, target.progress, decided)
+                for key in pending.stats_by_stream
+            }
+            for segment in pending.cut({key: [e.at for e in each] for key, each in found.items()}):
                 if segment.last:
-                    target.apply(*self._whole(part, segment))
-                follow(spark, target, segment, found)
-        self._told(Step(target.name, sum(survey.rows for survey in part.surveys.values())))
+                    target.apply(*self._with_whole_statements(pending, segment))
+                apply_sweeps_behind(spark, target, segment, found)
+        self._report(
+            PipelineStep(target.name, sum(stats.rows for stats in pending.stats_by_stream.values()))
+        )

@@ -9,29 +9,30 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from instep_spark.lake.batch import Part, Segment
-from instep_spark.lake.composed import Composed
-from instep_spark.lake.current import Current
-from instep_spark.lake.intervals import Intervals
-from instep_spark.lake.stamp import LateSweep, Progress, Stand
-from instep_spark.lake.survey import StreamKey, Sweep
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment
+from instep_spark.lake.batches.progress import DeferredSweep, StreamProgress, TableProgress
+from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.tables.composed import ComposedTable
+from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.lake.tables.intervals import IntervalTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "OVERTAKEN",
-    "Event",
     "LakeSettings",
-    "Swept",
-    "catch_up",
-    "decide",
-    "events",
-    "follow",
-    "make",
+    "SweepEvent",
+    "SweptTable",
+    "apply_deferred_sweep",
+    "apply_due_sweeps",
+    "apply_sweeps_behind",
+    "catch_up_sweeps",
+    "sweep_events",
 ]
 
-Swept = Current | Intervals | Composed
+SweptTable = EntitiesTable | IntervalTable | ComposedTable
 """Tables from which sweeps remove what they have not seen proved."""
 OVERTAKEN: Final = -1
 """Stands for the place of a held sweep that another attempt's sweep has made needless."""
@@ -46,98 +47,106 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """… when it is also more than this many."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class SweepEvent(msgspec.Struct, frozen=True):
     """A sweep that `entities` has made, for a table that follows."""
 
     at: int
     """It comes behind the row with this ordinal."""
     sweep: Sweep
-    late: LateSweep | None = None
+    deferred: DeferredSweep | None = None
 
 
-def decide(
-    spark: SparkSession, entities: Current, due: list[Sweep], settings: LakeSettings
+def apply_due_sweeps(
+    spark: SparkSession, entities: EntitiesTable, due: list[Sweep], settings: LakeSettings
 ) -> tuple[tuple[StreamKey, ...], tuple[StreamKey, ...]]:
     """Make the sweeps that the guard lets pass, and hold the others (A6); whose they are."""
-    counts = entities.census(spark, due)
+    counts = entities.estimate_sweep(spark, due)
     progress = entities.progress
     passing: list[Sweep] = []
     held: list[StreamKey] = []
     for sweep in due:
-        stand = progress[sweep.stream]
-        before = stand.held()
+        stream_progress = progress[sweep.stream]
+        before = stream_progress.held()
         if before is not None:
-            late = stand.with_late(replace(before, applied_ordinal=OVERTAKEN))
-            stand = replace(stand, late=late)
-        stand = replace(stand, ordinal=sweep.ordinal)
+            deferred = stream_progress.with_deferred(replace(before, applied_ordinal=OVERTAKEN))
+            stream_progress = replace(stream_progress, deferred=deferred)
+        stream_progress = replace(stream_progress, ordinal=sweep.ordinal)
         found = counts[sweep.stream]
         guarded = found.unmarked > found.total * settings.sweep_guard_share
         if guarded and found.unmarked > settings.sweep_guard_records:
-            waiting = LateSweep(
+            waiting = DeferredSweep(
                 sweep.ordinal,
                 sweep.attempt,
                 unmarked=found.unmarked,
                 total=found.total,
                 readable=sweep.readable,
             )
-            stand = replace(stand, late=stand.with_late(waiting))
+            stream_progress = replace(
+                stream_progress, deferred=stream_progress.with_deferred(waiting)
+            )
             held.append(sweep.stream)
         else:
-            stand = replace(stand, ordinal=_behind(sweep, stand))
+            stream_progress = replace(stream_progress, ordinal=_behind(sweep, stream_progress))
             passing.append(sweep)
-        progress = progress.moved({sweep.stream: stand})
+        progress = progress.moved({sweep.stream: stream_progress})
     if passing:
         entities.sweep(spark, passing, progress)
     else:
-        entities.stamp(spark, progress)
+        entities.commit_progress(spark, progress)
     return tuple(sweep.stream for sweep in passing), tuple(held)
 
 
-def _behind(sweep: Sweep, stand: Stand) -> int:
+def _behind(sweep: Sweep, stream_progress: StreamProgress) -> int:
     """Where a table stands that has made the sweep: what is left of entities that have lost changes
     by it has the sweep's own ordinal, and comes next.
     """
-    return sweep.ordinal - stand.by_change
+    return sweep.ordinal - stream_progress.by_change
 
 
-def make(spark: SparkSession, target: Swept, key: StreamKey, late: LateSweep) -> None:
+def apply_deferred_sweep(
+    spark: SparkSession, target: SweptTable, key: StreamKey, deferred: DeferredSweep
+) -> None:
     """Make a held sweep after all, where the table stands."""
-    stand = target.progress[key]
-    at = stand.ordinal if late.applied_ordinal is None else late.applied_ordinal
-    applied = stand.with_late(replace(late, applied_ordinal=at))
-    progress = target.progress.moved({key: replace(stand, late=applied)})
-    target.sweep(spark, [Sweep(key, at, late.attempt, late.readable)], progress)
+    stream_progress = target.progress[key]
+    at = stream_progress.ordinal if deferred.applied_ordinal is None else deferred.applied_ordinal
+    applied = stream_progress.with_deferred(replace(deferred, applied_ordinal=at))
+    progress = target.progress.moved({key: replace(stream_progress, deferred=applied)})
+    target.sweep(spark, [Sweep(key, at, deferred.attempt, deferred.readable)], progress)
 
 
-def catch_up(spark: SparkSession, target: Swept, decided: Progress) -> None:
+def catch_up_sweeps(spark: SparkSession, target: SweptTable, decided: TableProgress) -> None:
     """Make the sweeps that `entities` made late, that lie behind the table, and that it lacks."""
-    for key, stand in decided.stands.items():
-        made = {one.ordinal for one in target.progress[key].late}
-        for late in stand.late:
-            at = late.applied_ordinal
-            if at is None or at == OVERTAKEN or late.ordinal in made:
+    for key, stream_progress in decided.by_stream.items():
+        made = {one.ordinal for one in target.progress[key].deferred}
+        for deferred in stream_progress.deferred:
+            at = deferred.applied_ordinal
+            if at is None or at == OVERTAKEN or deferred.ordinal in made:
                 continue
             if at <= target.progress[key].ordinal:
-                make(spark, target, key, late)
+                apply_deferred_sweep(spark, target, key, deferred)
 
 
-def events(key: StreamKey, part: Part, progress: Progress, decided: Progress) -> list[Event]:
+def sweep_events(
+    key: StreamKey, pending: PendingRows, progress: TableProgress, decided: TableProgress
+) -> list[SweepEvent]:
     """The sweeps in a part that `entities` has made, in order; `progress` is the table's."""
-    late = {one.ordinal: one for one in decided[key].late}
-    survey = part.surveys[key]
-    found = [Event(one.ordinal - 1, one) for one in survey.sweeps if one.ordinal not in late]
-    for one in late.values():
+    deferred = {one.ordinal: one for one in decided[key].deferred}
+    stats = pending.stats_by_stream[key]
+    found = [
+        SweepEvent(one.ordinal - 1, one) for one in stats.sweeps if one.ordinal not in deferred
+    ]
+    for one in deferred.values():
         at = one.applied_ordinal
-        if at is not None and progress[key].ordinal < at <= survey.last:
-            found.append(Event(at, Sweep(key, at, one.attempt, one.readable), one))
+        if at is not None and progress[key].ordinal < at <= stats.last:
+            found.append(SweepEvent(at, Sweep(key, at, one.attempt, one.readable), one))
     return sorted(found, key=lambda event: event.at)
 
 
-def follow(
+def apply_sweeps_behind(
     spark: SparkSession,
-    target: Swept,
+    target: SweptTable,
     segment: Segment,
-    found: dict[StreamKey, list[Event]],
+    found: dict[StreamKey, list[SweepEvent]],
 ) -> None:
     """Make the sweeps that end this segment."""
     due = [one[segment.number] for one in found.values() if segment.number < len(one)]
@@ -146,9 +155,14 @@ def follow(
     progress = target.progress
     for event in due:
         key = event.sweep.stream
-        stand = progress[key]
-        stand = replace(stand, ordinal=max(stand.ordinal, _behind(event.sweep, stand)))
-        if event.late is not None:
-            stand = replace(stand, late=stand.with_late(event.late))
-        progress = progress.moved({key: stand})
+        stream_progress = progress[key]
+        stream_progress = replace(
+            stream_progress,
+            ordinal=max(stream_progress.ordinal, _behind(event.sweep, stream_progress)),
+        )
+        if event.deferred is not None:
+            stream_progress = replace(
+                stream_progress, deferred=stream_progress.with_deferred(event.deferred)
+            )
+        progress = progress.moved({key: stream_progress})
     target.sweep(spark, [event.sweep for event in due], progress)

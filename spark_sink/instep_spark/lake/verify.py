@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from instep_spark.changes import ControlKind
-from instep_spark.lake.composed import CHUNK_RECORDS, chunk_of
-from instep_spark.lake.composer import Composer, Row
-from instep_spark.lake.decide import ENTITY, IDENTITY, RECORD, ignored
-from instep_spark.lake.literals import any_of, ordinals, text, whose
-from instep_spark.lake.stamp import LateSweep, Progress, Stand, read_stamp
-from instep_spark.lake.survey import StreamKey, Sweep, readable_of
+from instep_spark.lake.batches.progress import (
+    DeferredSweep,
+    StreamProgress,
+    TableProgress,
+    read_commit_metadata,
+)
+from instep_spark.lake.batches.stats import Sweep, readable_of
+from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, supersedes_sql
 from instep_spark.lake.sweeps import OVERTAKEN
-from instep_spark.lake.target import place
+from instep_spark.lake.tables.base import table_identifier
+from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
+from instep_spark.lake.tables.composer import Composer, Row
+from instep_spark.landing_schema import ControlKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,9 +61,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def verify(spark: SparkSession, url: str) -> Comparison:
     """Recompute `entities` from `changes`, as far as it has come, and compare."""
-    target = place(url, "entities")
-    progress = read_stamp(spark, target).progress
-    changes = spark.sql(f"SELECT * FROM {place(url, 'changes')}")  # noqa: S608
+    target = table_identifier(url, "entities")
+    progress = read_commit_metadata(spark, target).progress
+    changes = spark.sql(f"SELECT * FROM {table_identifier(url, 'changes')}")  # noqa: S608
     entities = spark.sql(f"SELECT * FROM {target}")  # noqa: S608
     return compare(expected(changes, progress), entities)
 
@@ -69,23 +74,23 @@ def audit(spark: SparkSession, url: str, reading: str) -> Comparison:
     `reading` is the URL of a lake into which a second consumer of the same streams has landed the
     log from its oldest record; names of consumers need not be the same.
     """
-    found = expected(spark.sql(f"SELECT * FROM {place(reading, 'changes')}"))  # noqa: S608
-    entities = spark.sql(f"SELECT * FROM {place(url, 'entities')}")  # noqa: S608
+    found = expected(spark.sql(f"SELECT * FROM {table_identifier(reading, 'changes')}"))  # noqa: S608
+    entities = spark.sql(f"SELECT * FROM {table_identifier(url, 'entities')}")  # noqa: S608
     return compare(found, entities, on=("stream", "id"))
 
 
-def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
+def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
     """The entities that rows of `changes` lead to, up to `progress` (None: all of them)."""
     spark = changes.sparkSession
     rows = changes.selectExpr("*", "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
     if progress is not None:
-        upto = {key: stand.ordinal for key, stand in progress.stands.items()}
+        upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
         rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])
         rows = rows.where("ordinal <= upto").drop("upto")
     partial = changes.where("NOT whole").select("consumer", "stream").distinct().collect()
     changing = [(row.consumer, row.stream) for row in partial]
     composed = [row for key in changing for row in _composed(changes, key, progress)]
-    rows = rows.where(f"NOT ({any_of(changing)})")
+    rows = rows.where(f"NOT ({in_any_stream(changing)})")
     named = rows.where("uuid <> '' AND token <> ''").selectExpr(
         "consumer", "stream", "key", "id AS known_id"
     )
@@ -95,10 +100,10 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
         "CASE WHEN uuid = '' THEN coalesce(known_id, id) ELSE id END AS id",
     )
     rows.createOrReplaceTempView("instep_all")
-    late = _late_values(progress)
+    deferred = _late_values(progress)
     merged = f"""(stored, row) -> CASE
         WHEN {_swept("stored", "row.ordinal")} OR NOT coalesce(stored.alive, false)
-             OR NOT {ignored("stored", "row")}
+             OR NOT {supersedes_sql("stored", "row")}
         THEN CAST(named_struct('alive', NOT row.ends, 'lineage', row.lineage,
             'partition', row.`partition`, 'record_offset', row.record_offset,
             'appended_at', row.appended_at, 'ordinal', row.ordinal, 'marked', row.ordinal,
@@ -110,7 +115,7 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
             'attempt', row.attempt) AS {_STATE})
         ELSE stored END"""
     found = spark.sql(f"""
-        WITH late AS (SELECT * FROM VALUES {late} AS v(consumer, stream, ordinal, made)),
+        WITH late AS (SELECT * FROM VALUES {deferred} AS v(consumer, stream, ordinal, made)),
         sweeping AS (
             SELECT consumer, stream, collect_list(named_struct(
                 'at', coalesce(made, ordinal), 'attempt', attempt,
@@ -142,19 +147,19 @@ def expected(changes: DataFrame, progress: Progress | None = None) -> DataFrame:
     )
 
 
-def _composed(changes: DataFrame, key: StreamKey, progress: Progress | None) -> Iterable[Row]:
+def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:
     """The entities of a stream that states changes only, from its first row on."""
     if progress is None:
-        last = changes.where(whose(key)).selectExpr("max(ordinal) AS ordinal").first()
-        stand = Stand(last.ordinal if last is not None else 0)
+        last = changes.where(in_stream(key)).selectExpr("max(ordinal) AS ordinal").first()
+        stream_progress = StreamProgress(last.ordinal if last is not None else 0)
     else:
-        stand = progress[key]
+        stream_progress = progress[key]
     composer = Composer()
-    held = {one.ordinal for one in stand.late}
+    held = {one.ordinal for one in stream_progress.deferred}
     made = sorted(
         (
             Sweep(key, at, one.attempt, one.readable)
-            for one in stand.late
+            for one in stream_progress.deferred
             if (at := _made(one)) >= 0
         ),
         key=lambda sweep: sweep.ordinal,
@@ -164,7 +169,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: Progress | None) -> 
         composer.prune(sweep.attempt, sweep.ordinal)
         composer.remove(sweep.attempt, sweep.readable)
 
-    for row in _rows(changes, key, stand.ordinal):
+    for row in _rows(changes, key, stream_progress.ordinal):
         while made and made[0].ordinal < row["ordinal"]:
             make(made.pop(0))
         if row["kind"] != ControlKind.SWEEP:
@@ -172,7 +177,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: Progress | None) -> 
         elif row["ordinal"] not in held:
             make(Sweep(key, row["ordinal"], row["attempt"], readable_of(row["body"])))
     for sweep in made:
-        if sweep.ordinal < stand.ordinal:
+        if sweep.ordinal < stream_progress.ordinal:
             make(sweep)
         else:
             # What is left of the others is stated with the next row.
@@ -180,9 +185,9 @@ def _composed(changes: DataFrame, key: StreamKey, progress: Progress | None) -> 
     return composer.rows
 
 
-def _made(late: LateSweep) -> int:
+def _made(deferred: DeferredSweep) -> int:
     """Where a sweep that was held has been made; negative: nowhere."""
-    return OVERTAKEN if late.applied_ordinal is None else late.applied_ordinal
+    return OVERTAKEN if deferred.applied_ordinal is None else deferred.applied_ordinal
 
 
 def _rows(changes: DataFrame, key: StreamKey, upto: int) -> Iterator[Row]:
@@ -199,14 +204,14 @@ def _swept(stored: str, before: str, of: str = "") -> str:
         AND (s.readable IS NULL OR array_contains(s.readable, {of}known_class))), false)"""
 
 
-def _late_values(progress: Progress | None) -> str:
+def _late_values(progress: TableProgress | None) -> str:
     """The sweeps that were held: when each was made after all, or never."""
     rows = ["('', '', 0L, 0L)"]
-    for key, stand in (progress or Progress()).stands.items():
-        for late in stand.late:
-            made = late.applied_ordinal
+    for key, stream_progress in (progress or TableProgress()).by_stream.items():
+        for deferred in stream_progress.deferred:
+            made = deferred.applied_ordinal
             at = _NEVER if made is None or made < 0 else made
-            rows.append(f"({text(key[0])}, {text(key[1])}, {late.ordinal}L, {at}L)")
+            rows.append(f"({text(key[0])}, {text(key[1])}, {deferred.ordinal}L, {at}L)")
     return ", ".join(rows)
 
 

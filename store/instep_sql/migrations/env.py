@@ -1,8 +1,8 @@
-"""Run by Alembic: migrates over the connection that `instep_sql.schema` hands in."""
+"""Run by Alembic: migrates over the connection that `instep_sql.engine.schema` hands in."""
 
 from alembic import context
 
-from instep_sql.schema import VERSION_TABLE
+from instep_sql.engine.schema import VERSION_TABLE
 
 context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
 context.run_migrations()

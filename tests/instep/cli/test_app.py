@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from instep.cli.ending import ending
-from tests.instep.cli.filled import instep, started
-from tests.instep.thirdparty import install
+from instep.cli.exit_codes import with_exit_code
+from tests.instep.cli.cli_kit import instep, started
+from tests.instep.third_party_kit import install
 
 
 def test_every_command_is_there() -> None:
@@ -62,7 +62,7 @@ def test_any_other_error_ends_with_1_in_a_few_lines(
         raise error
 
     with pytest.raises(typer.Exit) as caught:
-        ending(command)()
+        with_exit_code(command)()
     assert caught.value.exit_code == 1
     assert told in capsys.readouterr().err
 

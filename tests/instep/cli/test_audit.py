@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.filled import failed, instep, lines, started
+from tests.instep.cli.cli_kit import failed, instep, lines, started
 
 SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
 CONFIG = """

@@ -4,7 +4,7 @@ import json
 import signal
 from pathlib import Path
 
-from tests.instep.cli.filled import failed, fill, instep, lines, said, started
+from tests.instep.cli.cli_kit import failed, fill, instep, lines, said, started
 
 
 def test_changes_come_in_the_order_of_commit_from_a_cursor_on(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.filled import failed, instep, started
+from tests.instep.cli.cli_kit import failed, instep, started
 
 GOOD = """
 [[consumers]]

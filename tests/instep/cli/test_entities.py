@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.filled import T0, failed, fill, instep, lines, said, started
+from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, said, started
 
 KEYS = ["stream", "key", "class", "token", "appended_at", "attempt", "body"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.filled import failed, fill, instep, lines
-from tests.instep.test_pair import contender
+from tests.instep.cli.cli_kit import failed, fill, instep, lines
+from tests.instep.runtime.test_active_standby import contender
 
 LEASE = ("holder", "epoch")
 

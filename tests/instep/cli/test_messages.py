@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from instep import Message, Receipt
-from instep.messages import HandlerConnection
-from tests.instep.cli.filled import failed, instep, lines
-from tests.instep.reception_kit import SCOPE, Spoken, message, spoken, until
+from instep import Message
+from instep.ports import Receipt
+from instep.ports.message_store import HandlerConnection
+from tests.instep.cli.cli_kit import failed, instep, lines
+from tests.instep.runtime.messages.intake_kit import SCOPE, Spoken, message, spoken, until
 
 
 async def _fail(_message: Message, _connection: HandlerConnection) -> None:
@@ -25,9 +26,9 @@ def filled(tmp_path: Path) -> str:
     async def fill() -> None:
         async with spoken(url) as at:
             await at.say(2, 1, 4)
-            await at.reception.cancel(SCOPE, 7, 8)
+            await at.intake.cancel(SCOPE, 7, 8)
             for id, body in (("t", b"plain"), ("b", b"\xff"), ("j", b'{"a":\n1}')):
-                await at.reception.receive(message(-1, "other", id=id, body=body))
+                await at.intake.receive(message(-1, "other", id=id, body=body))
 
     asyncio.run(fill())
     return url

@@ -3,14 +3,7 @@
 import base64
 from pathlib import Path
 
-from tests.instep.cli.filled import (
-    READABLE_RAW,
-    UNREADABLE_RAW,
-    failed,
-    fill,
-    instep,
-    lines,
-)
+from tests.instep.cli.cli_kit import READABLE_RAW, UNREADABLE_RAW, failed, fill, instep, lines
 
 
 def test_records_are_listed_with_their_reasons(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from instep_sql.schema import VERSION_TABLE
-from tests.instep.cli.filled import fill, instep, lines, started
+from instep_sql.engine.schema import VERSION_TABLE
+from tests.instep.cli.cli_kit import fill, instep, lines, started
 
 SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
 DEADLINE_S = 60
@@ -140,7 +140,7 @@ def test_health_is_told_every_period(tmp_path: Path, provider: str) -> None:
     assert (health["consumer"], health["error"]) == ("east", "")
     stream = health["streams"][0]
     assert stream["compaction_delay_s"] == 600.0
-    assert {"phase", "attempt", "records_per_s", "read_delay_s", "zone", "deviations"} <= set(
+    assert {"phase", "attempt", "records_per_s", "read_delay_s", "fidelity", "deviations"} <= set(
         stream
     )
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.instep.cli.filled import T0, failed, fill, instep, lines, said
+from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, said
 
 CONFIG = """
 [[consumers]]
@@ -20,9 +20,9 @@ def test_a_stream_is_told_with_its_position(tmp_path: Path) -> None:
     assert (network["token"], network["appended_at"]) == ("t1", T0)
     assert (network["entities"], network["quarantined"]) == (2, 2)
     assert network["behind_s"] > 1e6
-    assert network["zone"] == "reduced fidelity"
+    assert network["fidelity"] == "reduced fidelity"
     assert (quiet["phase"], quiet["token"], quiet["appended_at"]) == ("unaligned", None, None)
-    assert (quiet["behind_s"], quiet["zone"], quiet["deviations"]) == (None, None, [])
+    assert (quiet["behind_s"], quiet["fidelity"], quiet["deviations"]) == (None, None, [])
 
 
 def test_each_deviation_is_told_with_count_and_explanation(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from instep import SweepHeldError
-from tests.end_to_end.site import Site, network, provider
-from tests.instep.cli.filled import failed, fill, instep, lines
+from tests.end_to_end.site_kit import Site, network, provider
+from tests.instep.cli.cli_kit import failed, fill, instep, lines
 
 NODES = 20
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import class_of
 from instep_tapi.provider.context import Context, resource
+from instep_tapi.wire.names import class_of
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "tapi"
 FILES = [

@@ -9,7 +9,7 @@ import pytest
 
 from instep.errors import ConfigurationError
 from instep_tapi.provider import Faults, Provider
-from tests.instep_tapi.provider.kit import (
+from tests.instep_tapi.provider.client_kit import (
     connected,
     held,
     key,

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from instep_tapi.provider.log import LogRecord, Start
-from tests.instep_tapi.provider.bench import CREATE, DELETE, TOMBSTONE, compacted
+from tests.instep_tapi.provider.log_kit import CREATE, DELETE, TOMBSTONE, compacted
 
 
 @dataclass
@@ -45,12 +45,12 @@ class LogAgainstAList(RuleBasedStateMachine):
 
     @rule(key=keys)
     def state(self, key: str) -> None:
-        self.model.append(self.bench.say(key))
+        self.model.append(self.bench.append(key))
 
     @rule(key=keys)
     def end(self, key: str) -> None:
-        self.model.append(self.bench.say(key, kind=DELETE))
-        self.model.append(self.bench.say(key, kind=TOMBSTONE))
+        self.model.append(self.bench.append(key, kind=DELETE))
+        self.model.append(self.bench.append(key, kind=TOMBSTONE))
 
     @rule(period_s=st.integers(1, 30))
     def wait(self, period_s: int) -> None:

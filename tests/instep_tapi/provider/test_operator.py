@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import AlarmDetectorState, LogRecordStrategy
 from instep_tapi.provider import CONDITIONS, Faults, Provider, ProviderSettings, StreamSettings
 from instep_tapi.provider.alarms import MEASURED_CLASSES, conditions_of
 from instep_tapi.provider.changes import GONE, differences, merge, skeleton
 from instep_tapi.provider.storm import Storm, StormSettings
-from tests.instep_tapi.provider.kit import (
+from instep_tapi.wire.names import AlarmDetectorState, LogRecordStrategy
+from tests.instep_tapi.provider.client_kit import (
     connected,
     held,
     key,

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.names import RecordType
 from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.records import (
     IdentityStyle,
@@ -15,12 +14,13 @@ from instep_tapi.provider.records import (
     Statement,
     Wrapper,
 )
+from instep_tapi.wire.names import LogRecordType
 
 APPENDED_S = 1619619268.78
 EVENT_S = 1619619260.0
 
 
-def record(kind: RecordType = RecordType.CREATE_UPDATE, key: str = "k") -> LogRecord:
+def record(kind: LogRecordType = LogRecordType.CREATE_UPDATE, key: str = "k") -> LogRecord:
     return LogRecord(9, key, kind, 2, 910, APPENDED_S, "62_2:-13:AAA=")
 
 
@@ -30,7 +30,7 @@ def statement(cls: str = "NODE", event_s: float | None = EVENT_S) -> Statement:
 
 def encoded(
     style: RecordStyle | None = None,
-    kind: RecordType = RecordType.CREATE_UPDATE,
+    kind: LogRecordType = LogRecordType.CREATE_UPDATE,
     said: Statement | None = None,
 ) -> dict[str, Any]:
     encoder = RecordEncoder(style or RecordStyle())
@@ -65,8 +65,8 @@ def test_the_default_is_what_yang_and_examples_agree_on() -> None:
 
 
 def test_a_tombstone_has_a_header_only_and_a_delete_no_content() -> None:
-    assert list(encoded(kind=RecordType.TOMBSTONE)) == ["log-record-header"]
-    body = encoded(kind=RecordType.DELETE)["log-record-body"]
+    assert list(encoded(kind=LogRecordType.TOMBSTONE)) == ["log-record-header"]
+    body = encoded(kind=LogRecordType.DELETE)["log-record-body"]
     assert body["record-content"] == "ANY_CLASS"
     assert set(body) == {"event-time-stamp", "event-source", "record-content"}
 
@@ -87,7 +87,7 @@ def test_without_an_event_time_the_append_time_is_stated_with_spread_before() ->
     ],
 )
 def test_identities(style: IdentityStyle, expected: str) -> None:
-    said = encoded(RecordStyle(identities=style), RecordType.DELETE)
+    said = encoded(RecordStyle(identities=style), LogRecordType.DELETE)
     assert said["log-record-header"]["record-type"] == expected
 
 

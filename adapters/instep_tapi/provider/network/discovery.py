@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from instep_tapi.names import STREAMING_MODULE, LogStorageStrategy
 from instep_tapi.provider.clock import rfc3339
 from instep_tapi.provider.network.site import Site
 from instep_tapi.provider.stream import Stream
+from instep_tapi.wire.names import STREAMING_MODULE, LogStorageStrategy
 
 Json = dict[str, Any]
 

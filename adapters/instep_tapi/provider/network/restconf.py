@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from instep_tapi.names import STREAMING_MODULE, strip_module
 from instep_tapi.provider.context import CONTEXT_MEMBER, resource
 from instep_tapi.provider.network.discovery import stream_admin_context, stream_context
 from instep_tapi.provider.network.site import RESTCONF_TYPE, Site, restconf_error
+from instep_tapi.wire.names import STREAMING_MODULE, strip_module
 
 _STREAM_LISTS = ("available-stream", "supported-stream-type", "stream-monitor")
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from aiohttp import WSMsgType, web
 
-from instep_tapi.names import StreamState
 from instep_tapi.provider.log import LogRecord, Start
+from instep_tapi.provider.log_reader import LogReader
 from instep_tapi.provider.network.site import Site, restconf_error
-from instep_tapi.provider.reader import Reader
 from instep_tapi.provider.stream import Listener, Stream
+from instep_tapi.wire.names import StreamState
 
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
@@ -39,7 +39,7 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
     if faults.forget_log:
         faults.forget_log = False
         stream.forget_log()
-    reader = Reader(stream, start_from, faults, site.now())
+    reader = LogReader(stream, start_from, faults, site.now())
     counters.connections += 1
     match reader.start:
         case Start.OLDEST:
@@ -73,7 +73,7 @@ class Session:
         self,
         site: Site,
         stream: Stream,
-        reader: Reader,
+        reader: LogReader,
         request: web.Request,
         ws: web.WebSocketResponse,
     ) -> None:
@@ -82,7 +82,7 @@ class Session:
         self._reader = reader
         self._request = request
         self._ws = ws
-        self._heard_at = asyncio.get_running_loop().time()
+        self._last_ping_at = asyncio.get_running_loop().time()
         self._sent_records = 0
         self._listener = Listener(str(uuid.uuid4()), request.remote or "", drop=self.drop)
         self._listener.updated_s = site.now()
@@ -92,7 +92,7 @@ class Session:
         self._stream.listeners.add(self._listener)
         tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch())]
         try:
-            await self._hear()
+            await self._receive_frames()
         finally:
             self._stream.listeners.discard(self._listener)
             for task in tasks:
@@ -114,14 +114,14 @@ class Session:
         else:
             transport.abort()
 
-    async def _hear(self) -> None:
+    async def _receive_frames(self) -> None:
         """Take the client's frames. An unsolicited Pong keeps the connection (ST-0.4)."""
         while not self._ws.closed:
             message = await self._ws.receive()
             if message.type is WSMsgType.PING:
                 await self._ws.pong(message.data)
             if message.type in (WSMsgType.PING, WSMsgType.PONG):
-                self._heard_at = asyncio.get_running_loop().time()
+                self._last_ping_at = asyncio.get_running_loop().time()
             elif message.type in (
                 WSMsgType.CLOSE,
                 WSMsgType.CLOSING,
@@ -136,7 +136,7 @@ class Session:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(_POLL_S, timeout_s / 4))
-            if loop.time() - self._heard_at > timeout_s:
+            if loop.time() - self._last_ping_at > timeout_s:
                 self.drop(flush=True)
                 return
             if self._stream.state is StreamState.TERMINATED:

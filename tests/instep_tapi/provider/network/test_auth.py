@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from instep_tapi.provider import AuthSettings, Faults, Provider, ProviderSettings
-from tests.instep_tapi.provider.kit import connected, network
+from tests.instep_tapi.provider.client_kit import connected, network
 
 CONTEXT = "/restconf/data/tapi-common:context"
 

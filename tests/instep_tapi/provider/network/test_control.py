@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from tests.instep_tapi.provider.kit import connected, held, network, token, truth, until
+from tests.instep_tapi.provider.client_kit import connected, held, network, token, truth, until
 
 SETTINGS = ProviderSettings(streams=(StreamSettings("all"),), control=True)
 

@@ -6,7 +6,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from instep_tapi.names import LogStorageStrategy
 from instep_tapi.provider import (
     Aliases,
     Context,
@@ -18,7 +17,8 @@ from instep_tapi.provider import (
     RecordStyle,
     StreamSettings,
 )
-from tests.instep_tapi.provider.kit import connected, network, stream_url
+from instep_tapi.wire.names import LogStorageStrategy
+from tests.instep_tapi.provider.client_kit import connected, network, stream_url
 
 CONTEXT = "/restconf/data/tapi-common:context"
 STREAMS = f"{CONTEXT}/tapi-streaming:stream-context"

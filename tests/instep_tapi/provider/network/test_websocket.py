@@ -5,9 +5,9 @@ import asyncio
 import aiohttp
 import pytest
 
-from instep_tapi.names import StreamState
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from tests.instep_tapi.provider.kit import (
+from instep_tapi.wire.names import StreamState
+from tests.instep_tapi.provider.client_kit import (
     connected,
     held,
     key,

@@ -1,0 +1,247 @@
+"""A connection that POSTs messages one after another, as most do, without the general machinery.
+
+aiohttp's parser reads what each head says, once for all heads that are alike: a sender repeats its
+head but for the length. Whatever is not the simplest request (another method or path, chunks,
+compression, an upgrade, HTTP/1.0, an error) goes with its connection to aiohttp's own handler,
+which is then in charge of it until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final, cast
+
+import msgspec
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser, HttpVersion11
+
+from instep_didcomm.http.response import Response
+from instep_didcomm.options import Options
+
+__all__ = ["FastPostConnection", "MessageHandler", "RequestHeadParser"]
+
+MessageHandler = Callable[[bytes, str, Callable[[Response], None]], None]
+"""`post(body, content type, answer)`: `answer` is called once, when what it says is durable."""
+
+_END: Final = b"\r\n\r\n"
+_HEADS_KEPT: Final = 1_024
+_LONGEST_HEAD_BYTES: Final = 8_190
+_NOT_SIMPLE: Final = ("Expect", "Transfer-Encoding", "Content-Encoding", "Upgrade")
+_GATHERED_BYTES: Final = 64 * 1024
+"""Longest message that is gathered here when it comes in pieces."""
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """What matters of the head of a simple POST."""
+
+    length_bytes: int
+    content_type: str
+
+
+class RequestHeadParser:
+    """Reads heads of requests."""
+
+    def __init__(self, path: str, limit_bytes: int) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self.read = lru_cache(maxsize=_HEADS_KEPT)(self._read)
+        """The head of a simple POST to us; None for any other."""
+
+    def _read(self, head: bytes) -> RequestHead | None:
+        loop = asyncio.get_running_loop()
+        parser = HttpRequestParser(BaseProtocol(loop), loop, 2**16)
+        try:
+            messages, upgraded, rest = parser.feed_data(head)
+        except HttpProcessingError:
+            return None
+        if len(messages) != 1 or upgraded or rest:
+            return None
+        ((message, body),) = messages
+        headers = message.headers
+        simple = (
+            message.method == "POST"
+            and message.url.path == self._path
+            and message.version == HttpVersion11
+            and not (message.should_close or message.chunked or message.compression)
+            and not any(name in headers for name in _NOT_SIMPLE)
+            and not body.total_bytes
+        )
+        length = headers.get("Content-Length", "0")
+        if not simple or not 0 < int(length) <= self._limit_bytes:
+            return None
+        return RequestHead(int(length), headers.get("Content-Type", ""))
+
+
+class FastPostConnection(asyncio.Protocol):
+    """One connection. `on_open` and `on_close` are told when it is opened and closed, `hand_over`
+    when it is for somebody else from now on.
+
+    Bounds: the time of a head, of a body, of an idle connection; one message at a time.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        head_parser: RequestHeadParser,
+        post: MessageHandler,
+        on_open: Callable[[FastPostConnection], bool],
+        on_close: Callable[[FastPostConnection], None],
+        hand_over: Callable[[asyncio.Transport, bytes], None],
+    ) -> None:
+        self._options = options
+        self._head_parser = head_parser
+        self._post = post
+        self._on_open = on_open
+        self._on_close = on_close
+        self._hand_over = hand_over
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._needed_bytes = 0
+        """How much has to be heard before there is a whole request."""
+        self.busy = False
+        """A message is being taken."""
+        self._ending = False
+        self._deadline_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._on_open(self):
+            self._transport.abort()
+        else:
+            self._set_deadline(self._options.head_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._detach()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        if self.busy:
+            # The next request has to wait, and so has its sender.
+            buffer += data
+            assert self._transport is not None
+            self._transport.pause_reading()
+            return
+        if buffer:
+            buffer += data
+            if len(buffer) < self._needed_bytes:
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        self._read_request(data)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def end(self) -> None:
+        """Close; a message that is being taken is answered before."""
+        self._ending = True
+        if not self.busy and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without regard for what is under way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _read_request(self, data: bytes) -> None:
+        """One request, or the beginning of one, or more than one."""
+        self._needed_bytes = 0
+        end = data.find(_END, 0, _LONGEST_HEAD_BYTES) + len(_END)
+        head = self._head_parser.read(data[:end]) if end >= len(_END) else None
+        needed = end + head.length_bytes if head is not None else 0
+        if head is None or (needed > len(data) and needed > _GATHERED_BYTES):
+            transport = self._transport
+            self._detach()
+            if transport is not None:
+                self._hand_over(transport, data)
+            return
+        if needed > len(data):
+            self._buffer += data
+            self._needed_bytes = needed
+            self._set_deadline(self._options.body_timeout_s)
+            return
+        if needed < len(data):
+            self._buffer += data[needed:]
+        self.busy = True
+        self._post(data[end:needed], head.content_type, self._answer)
+
+    def _answer(self, answer: Response) -> None:
+        self.busy = False
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(_response(answer, close=self._ending))
+        if self._ending:
+            transport.close()
+            return
+        self._deadline_s = asyncio.get_running_loop().time() + self._options.idle_timeout_s
+        if self._buffer:
+            # Not at once, or a thousand bad requests in a row would be a thousand calls deep.
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+            if self._buffer and not self.busy:
+                self.data_received(b"")
+
+    def _set_deadline(self, within_s: float) -> None:
+        """Something has to come in this time."""
+        loop = asyncio.get_running_loop()
+        self._deadline_s = loop.time() + within_s
+        # One timer looks after many requests: most are there at once, and a timer each is dear.
+        if self._timer is not None and self._timer.when() > self._deadline_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._deadline_s, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        loop, transport = asyncio.get_running_loop(), self._transport
+        if transport is None:
+            return
+        if self.busy:
+            self._deadline_s = loop.time() + self._options.idle_timeout_s
+        if self._deadline_s > loop.time():
+            self._timer = loop.call_at(self._deadline_s, self._check_deadline)
+            return
+        if self._needed_bytes:
+            answer = Response(408, "too-slow", "the body did not come in time")
+            transport.write(_response(answer, close=True))
+        transport.close()
+
+    def _detach(self) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._on_close(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _response(answer: Response, *, close: bool = False) -> bytes:
+    return _render(answer, int(time.time()), close=close)
+
+
+@lru_cache(maxsize=16)
+def _render(answer: Response, at_s: int, *, close: bool) -> bytes:
+    """A whole response; nearly all of one second are the same."""
+    body = answer.body
+    headers = {"Content-Length": str(len(body)), "Date": formatdate(at_s, usegmt=True)}
+    if close:
+        headers["Connection"] = "close"
+    lines = [f"{name}: {value}" for name, value in {**headers, **answer.headers}.items()]
+    status = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"
+    return "\r\n".join((status, *lines)).encode() + _END + body

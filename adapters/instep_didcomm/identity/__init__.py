@@ -1,0 +1,1 @@
+"""Whose keys: our secret keys, and the DID documents of peers."""

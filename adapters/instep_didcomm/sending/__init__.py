@@ -1,0 +1,1 @@
+"""Our own messages: numbered, kept, sent, sent again."""

@@ -1,0 +1,108 @@
+"""Our own messages of one thread: each decision of its outbox, durable before anybody hears of it.
+
+Advanced Sequencing: `sender_order` counts the messages that we sent in the thread, `sent_count` how
+often one was sent; `instep.sequencing.outbox` decides, this stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from instep.ports.message_store import OutboxStore
+from instep.sequencing.outbox import Outbox, OutboxDecision, OutboxMessage, OutboxSettings
+from instep_didcomm.wire.received_orders import GapDetector, reported
+
+__all__ = ["ThreadOutbox"]
+
+T = TypeVar("T")
+_NUMBER_BYTES = 32
+"""What `sender_order` adds to a message at most."""
+
+
+class ThreadOutbox:
+    """One outbox with its store.
+
+    A step that has begun comes to its end whatever becomes of the task that asked for it: else a
+    number could be stored for one message and used again for another.
+    """
+
+    def __init__(self, scope: str, store: OutboxStore, settings: OutboxSettings) -> None:
+        self.scope = scope
+        self._store = store
+        self._settings = settings
+        self._outbox: Outbox | None = None
+        self._lock = asyncio.Lock()
+        self._steps: set[asyncio.Task[Any]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way."""
+        return bool(self._steps)
+
+    async def append(
+        self, message: dict[str, Any], to: Sequence[str], now_us: int
+    ) -> tuple[OutboxMessage, bytes]:
+        """Number a new message and keep it; what to send of it.
+
+        Raises `OutboxFullError` and `SinkError`, and no number is used.
+        """
+        size_bytes = len(msgspec.json.encode(message)) + _NUMBER_BYTES
+
+        def decide(outbox: Outbox) -> tuple[tuple[OutboxMessage, bytes], dict[int, bytes]]:
+            sent = outbox.append(message["id"], size_bytes, to, now_us)
+            raw = msgspec.json.encode({**message, "sender_order": sent.number})
+            return (sent, raw), {sent.number: raw}
+
+        return await self._shielded(self._step(decide))
+
+    async def acknowledge(self, peer: str, detector: GapDetector, now_us: int) -> OutboxDecision:
+        """A peer told what it has seen. Raises `ReceivedOrdersError` and `SinkError`."""
+
+        def decide(outbox: Outbox) -> tuple[OutboxDecision, None]:
+            first_number = outbox.settings.first_number
+            seen, missing = reported(detector, outbox.last_number, first_number)
+            return outbox.acknowledge(peer, seen, missing, now_us), None
+
+        return await self._shielded(self._step(decide))
+
+    async def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
+        """Time has passed. Raises `SinkError`."""
+        return await self._shielded(self._step(lambda outbox: (outbox.tick(now_us, away), None)))
+
+    async def waiting(self) -> Mapping[str, OutboxMessage]:
+        """Peer → the oldest message that it has not acknowledged. Raises `SinkError`."""
+        return await self._shielded(self._step(lambda outbox: (outbox.waiting(), None)))
+
+    async def bodies(self, sent: Sequence[OutboxMessage]) -> Mapping[int, bytes]:
+        """What was kept of these messages."""
+        return await self._store.outbox_bodies(self.scope, [one.number for one in sent])
+
+    async def _shielded(self, step: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(step)
+        self._steps.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._steps.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked has it, or has gone
+
+    async def _step(self, decide: Callable[[Outbox], tuple[T, Mapping[int, bytes] | None]]) -> T:
+        async with self._lock:
+            outbox = self._outbox
+            if outbox is None:
+                state = await self._store.load_outbox(self.scope)
+                outbox = self._outbox = Outbox(self._settings, state)
+            result, bodies = decide(outbox)
+            state = outbox.checkpoint()
+            if state != outbox.durable:
+                self._outbox = None  # until it is known that this is stored: else read it again
+                await self._store.save_outbox(self.scope, state, outbox.durable, bodies)
+                outbox.committed(state)
+                self._outbox = outbox
+            return result

@@ -1,0 +1,1 @@
+"""DIDComm envelopes and headers: pure, no I/O, no clock."""

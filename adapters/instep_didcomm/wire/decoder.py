@@ -1,0 +1,138 @@
+"""From the bytes of one transmission to a message for the core: unpack, read, check, name.
+
+Advanced Sequencing: a message is identified by `thid`, sender and `sender_order`; here thread and
+sender are the scope, `sender_order` is the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from instep.model.messages import UNSEQUENCED, Message
+from instep_didcomm.problems import MessageRefusedError, Reason
+from instep_didcomm.wire.envelope import Form, form_of, media_form, parse_object
+from instep_didcomm.wire.headers import EMPTY_MESSAGE_TYPE, Headers, digest_of, read_headers
+from instep_didcomm.wire.protocols import Protocols, message_scope, sequence_scope
+from instep_didcomm.wire.unpack import Unpacked, Unpacker
+
+__all__ = ["Attributes", "Incoming", "MessageDecoder"]
+
+_US = 1_000_000
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is kept with a message (`Message.attributes`)."""
+
+    type: str
+    thid: str
+    pthid: str = ""
+    form: Form
+    """How it travelled."""
+    authenticated: bool
+    """Whether the sender is proven by a key of its DID."""
+    sent_count: int = 1
+    created_time_s: int = 0
+
+
+class Incoming(msgspec.Struct, frozen=True, gc=False):
+    """One transmission, read."""
+
+    headers: Headers
+    message: Message | None
+    """None for an empty message: its headers are all there is."""
+    deviations: list[str]
+
+
+class MessageDecoder:
+    """Reads transmissions.
+
+    Args:
+        ours: The DIDs that we are addressed by; empty where we have none.
+        prove_sender: Whether a sender that is only claimed is refused.
+        now: The clock, in seconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        unpacker: Unpacker,
+        protocols: Protocols,
+        ours: frozenset[str],
+        now: Callable[[], float],
+        *,
+        prove_sender: bool,
+    ) -> None:
+        self._unpacker = unpacker
+        self._protocols = protocols
+        self._ours = ours
+        self._now = now
+        self._prove_sender = prove_sender
+
+    async def decode(self, raw: bytes, content_type: str = "") -> Incoming:
+        """Read one transmission. Raises `MessageRefusedError` with the reason."""
+        stated = media_form(content_type)
+        return self._decode(await self._unpacker.unpack(raw), stated)
+
+    def decode_plain(self, raw: bytes, content_type: str = "") -> Incoming | None:
+        """The same where nothing has to be waited for: a plaintext; None for an envelope."""
+        stated, message = media_form(content_type), parse_object(raw)
+        if form_of(message) is not Form.PLAIN:
+            return None
+        return self._decode(Unpacked(raw=raw, message=message, form=Form.PLAIN), stated)
+
+    def _decode(self, unpacked: Unpacked, stated: Form | None) -> Incoming:
+        deviations: list[str] = []
+        headers = read_headers(unpacked.message, deviations.append)
+        if stated not in (None, unpacked.form):
+            deviations.append("media-type")
+        if headers.to and self._ours and self._ours.isdisjoint(headers.to):
+            deviations.append("not-addressed")
+        if self._prove_sender and headers.sender and not unpacked.authors:
+            raise MessageRefusedError(
+                Reason.UNAUTHENTICATED,
+                f"{headers.sender[:120]} is claimed by a {unpacked.form!s} message and not proven:"
+                " authcrypt or sign it",
+            )
+        if headers.type == EMPTY_MESSAGE_TYPE:
+            return Incoming(headers, None, deviations)
+        return Incoming(headers, self._message(headers, unpacked), deviations)
+
+    def _message(self, headers: Headers, unpacked: Unpacked) -> Message:
+        now_us = int(self._now() * _US)
+        expires_at_us = headers.expires_time_s * _US
+        if self._protocols.sequenced(headers.type):
+            if not headers.sender:
+                raise MessageRefusedError(
+                    Reason.NO_SENDER, f"{headers.type} has an order, which an anonymous one lacks"
+                )
+            if not headers.sender_order:
+                raise MessageRefusedError(
+                    Reason.NO_ORDER, f"{headers.type} is declared as sequenced: sender_order lacks"
+                )
+            scope, number = sequence_scope(headers.thid, headers.sender), headers.sender_order
+        else:
+            # Nothing waits for this one, so nobody but its sender has to know that it came late.
+            if 0 < expires_at_us <= now_us:
+                raise MessageRefusedError(Reason.EXPIRED, "expires_time has passed")
+            scope, number = message_scope(headers.sender), UNSEQUENCED
+        attributes = Attributes(
+            type=headers.type,
+            thid=headers.thid,
+            pthid=headers.pthid,
+            form=unpacked.form,
+            authenticated=bool(unpacked.authors),
+            sent_count=headers.sent_count,
+            created_time_s=headers.created_time_s,
+        )
+        return Message(
+            scope=scope,
+            number=number,
+            id=headers.id,
+            body=unpacked.raw,
+            received_at_us=now_us,
+            expires_at_us=expires_at_us,
+            digest=digest_of(unpacked.message),
+            sender=headers.sender,
+            attributes=msgspec.json.encode(attributes),
+        )

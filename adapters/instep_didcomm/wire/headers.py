@@ -1,0 +1,239 @@
+"""Reads the headers of a plaintext message: liberally where the field is liberal, with a reason
+where nothing sensible can be read.
+
+DIDComm Messaging 2.1, "Message Headers", and the Advanced Sequencing extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+
+from instep.sequencing.settings import MAX_MESSAGE_NUMBER
+from instep_didcomm.problems import MessageRefusedError, Reason
+from instep_didcomm.wire.received_orders import GapDetector
+
+__all__ = ["EMPTY_MESSAGE_TYPE", "Headers", "digest_of", "read_headers"]
+
+EMPTY_MESSAGE_TYPE = "https://didcomm.org/empty/1.0/empty"
+"""The message without content of its own: it carries headers only."""
+
+_LONGEST = 255
+_STATED_LONGEST = 32
+_LONGEST_DID = 4096
+_MOST_DETECTORS = 1000
+_MOST_GAPS = 100_000
+_MOST_RECIPIENTS = 1000
+_LONGEST_TYPE = 2048
+_DIGEST_BYTES = 16
+_VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
+"""What may differ between two sendings of one message."""
+_RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
+_in_order = msgspec.json.Encoder(order="deterministic")
+
+
+class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the headers of one message say."""
+
+    id: str
+    type: str
+    thid: str
+    """The thread; the message's own id where it begins one."""
+    pthid: str = ""
+    sender: str = ""
+    """`from`: a DID without fragment; empty for an anonymous message."""
+    to: tuple[str, ...] = ()
+    created_time_s: int = 0
+    """Since 1970 UTC; 0 where it is not stated."""
+    expires_time_s: int = 0
+    """Since 1970 UTC; 0 for never."""
+    sender_order: int = 0
+    """1, 2, …; 0 where it is not stated."""
+    sent_count: int = 1
+    received_orders: tuple[GapDetector, ...] = ()
+    please_ack: bool = False
+    """Whether the sender asks to be told what was received."""
+
+
+class _CommonHeaders(msgspec.Struct, gc=False):
+    """The headers of nearly every message, as the specification has them; in one pass."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=_STATED_LONGEST)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_TYPE)]
+    thid: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST)]
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_DID)] = msgspec.field(
+        name="from"
+    )
+    sender_order: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)]
+    sent_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)] = 1
+    created_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
+    expires_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
+
+
+def read_headers(message: dict[str, Any], report_deviation: Callable[[str], object]) -> Headers:
+    """Read a plaintext message's headers; `report_deviation` is told of each departure.
+
+    Raises `MessageRefusedError`, which names the header.
+    """
+    return _read_common(message) or _read_any(message, report_deviation)
+
+
+def _read_common(message: dict[str, Any]) -> Headers | None:
+    """None where a header is not quite as usual, or where there are others."""
+    if not _RARE.isdisjoint(message):
+        return None
+    try:
+        common = msgspec.convert(message, _CommonHeaders)
+    except msgspec.ValidationError:
+        return None
+    sender = common.sender
+    if not (
+        _printable(common.id)
+        and _printable(common.thid)
+        and _printable(sender)
+        and sender.startswith("did:")
+        and "#" not in sender
+    ):
+        return None
+    return Headers(
+        id=common.id,
+        type=common.type,
+        thid=common.thid,
+        sender=sender,
+        created_time_s=common.created_time,
+        expires_time_s=common.expires_time,
+        sender_order=common.sender_order,
+        sent_count=common.sent_count,
+    )
+
+
+def _read_any(message: dict[str, Any], report_deviation: Callable[[str], object]) -> Headers:
+    nested = message.get("custom_headers")
+    if isinstance(nested, dict) and nested:
+        report_deviation("custom-headers-nested")
+        message = {**nested, **message}
+    id = _name(message, "id", required=True)
+    if len(id) > _STATED_LONGEST:
+        report_deviation("id-long")
+    sender = _text(message, "from", _LONGEST_DID).partition("#")[0]
+    if sender and not (sender.startswith("did:") and _printable(sender)):
+        raise _unreadable("from", "is no DID")
+    return Headers(
+        id=id,
+        type=_text(message, "type", _LONGEST_TYPE, required=True),
+        thid=_name(message, "thid") or id,
+        pthid=_name(message, "pthid"),
+        sender=sender,
+        to=_recipients(message),
+        created_time_s=_natural(message, "created_time"),
+        expires_time_s=_natural(message, "expires_time"),
+        sender_order=_order(message, "sender_order", absent=0),
+        sent_count=_order(message, "sent_count", absent=1),
+        received_orders=_detectors(message),
+        please_ack=_wants_ack(message, id),
+    )
+
+
+def digest_of(message: dict[str, Any]) -> bytes:
+    """Stands for what a second sending of the message must repeat: headers and body, however the
+    JSON is written.
+    """
+    lasting = _lasting(message)
+    nested = message.get("custom_headers")
+    if isinstance(nested, dict):
+        lasting = {**lasting, "custom_headers": _lasting(nested)}
+    return sha256(_in_order.encode(lasting)).digest()[:_DIGEST_BYTES]
+
+
+def _lasting(headers: dict[str, Any]) -> dict[str, Any]:
+    if _VOLATILE.isdisjoint(headers):
+        return headers
+    return {name: value for name, value in headers.items() if name not in _VOLATILE}
+
+
+def _unreadable(name: str, what: str) -> MessageRefusedError:
+    return MessageRefusedError(Reason.UNREADABLE, f"{name} {what}", header=name)
+
+
+def _printable(text: str) -> bool:
+    return text.isprintable() and " " not in text
+
+
+def _text(message: dict[str, Any], name: str, longest: int, *, required: bool = False) -> str:
+    value = message.get(name)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or (required and not value):
+        raise _unreadable(name, "is missing" if value in (None, "") else "is no text")
+    if len(value) > longest:
+        raise _unreadable(name, f"has more than {longest} characters")
+    return value
+
+
+def _name(message: dict[str, Any], name: str, *, required: bool = False) -> str:
+    value = _text(message, name, _LONGEST, required=required)
+    if not _printable(value):
+        raise _unreadable(name, "has blanks or control characters")
+    return value
+
+
+def _recipients(message: dict[str, Any]) -> tuple[str, ...]:
+    value = message.get("to")
+    if value is None:
+        return ()
+    value = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(value, list)
+        or len(value) > _MOST_RECIPIENTS
+        or not all(isinstance(did, str) and len(did) <= _LONGEST_DID for did in value)
+    ):
+        raise _unreadable("to", "is no list of DIDs")
+    return tuple(did.partition("#")[0] for did in value)
+
+
+def _natural(message: dict[str, Any], name: str) -> int:
+    value = message.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not 0 <= value <= MAX_MESSAGE_NUMBER
+    ):
+        raise _unreadable(name, "is no whole number from 0 on")
+    return value
+
+
+def _order(message: dict[str, Any], name: str, *, absent: int) -> int:
+    if message.get(name) is None:
+        return absent
+    value = _natural(message, name)
+    if value < 1:
+        raise _unreadable(name, "counts from 1")
+    return value
+
+
+def _detectors(message: dict[str, Any]) -> tuple[GapDetector, ...]:
+    value = message.get("received_orders")
+    if value is None:
+        return ()
+    try:
+        detectors = msgspec.convert(value, list[GapDetector])
+    except msgspec.ValidationError as error:
+        raise _unreadable("received_orders", f"is no list of gap detectors: {error}") from None
+    if len(detectors) > _MOST_DETECTORS:
+        raise _unreadable("received_orders", f"has more than {_MOST_DETECTORS} gap detectors")
+    if sum(len(detector.gaps) for detector in detectors) > _MOST_GAPS:
+        raise _unreadable("received_orders", f"has more than {_MOST_GAPS:,} gaps")
+    return tuple(detectors)
+
+
+def _wants_ack(message: dict[str, Any], id: str) -> bool:
+    """`please_ack`: a list of ids, the empty one for this message (DIDComm 2.1, ACKs)."""
+    value = message.get("please_ack")
+    return isinstance(value, list) and ("" in value or id in value)

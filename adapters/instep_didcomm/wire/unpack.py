@@ -1,0 +1,164 @@
+"""Opens an envelope down to its plaintext, and proves who sent it to whom.
+
+didcomm-messaging decrypts; what it leaves out is done here: JWS, nesting, the order of the key ids
+in ``apv``, and the addressing consistency of DIDComm 2.1: `from` is the owner of the key that
+encrypted or signed, `to` names the owner of the key that decrypts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import msgspec
+from didcomm_messaging.crypto.backend.askar import AskarCryptoService
+from didcomm_messaging.crypto.base import CryptoServiceError
+from didcomm_messaging.packaging import PackagingService, PackagingServiceError
+from pydid import VerificationMethod
+
+from instep_didcomm.identity.did_documents import DidDocuments, PublicKey
+from instep_didcomm.identity.keys import SecretKeys
+from instep_didcomm.problems import MessageRefusedError, Reason
+from instep_didcomm.wire.envelope import Form, form_of, parse_object
+from instep_didcomm.wire.signing import verify
+
+__all__ = ["Crypto", "EnvelopeUnpacker", "Unpacked", "Unpacker"]
+
+_MOST_LAYERS: Final = 3
+"""anoncrypt(authcrypt(signed)) is the deepest that DIDComm has."""
+_MOST_RECIPIENTS: Final = 100
+
+
+class Crypto(AskarCryptoService):  # type: ignore[misc]
+    """The library's, for keys of any curve that Askar has."""
+
+    @classmethod
+    def verification_method_to_public_key(cls, vm: VerificationMethod) -> PublicKey:
+        key: PublicKey = PublicKey.from_verification_method(vm)
+        return key
+
+
+class Unpacked(msgspec.Struct, kw_only=True, gc=False):
+    """A plaintext, and what its envelopes prove."""
+
+    raw: bytes = b""
+    """The plaintext as it was in the envelope."""
+    message: dict[str, Any] = {}
+    form: Form
+    """Of the outermost envelope."""
+    authors: list[str] = []
+    """DIDs of those whose keys authcrypted or signed."""
+    holders: list[str] = []
+    """DIDs of ours whose keys decrypted."""
+    signed: bool = False
+
+
+class Unpacker(Protocol):
+    """Opens envelopes."""
+
+    async def unpack(self, raw: bytes) -> Unpacked:
+        """Open an envelope down to its plaintext and check its addressing.
+
+        Raises `MessageRefusedError` with the reason.
+        """
+        ...
+
+
+class EnvelopeUnpacker:
+    """Opens all envelopes of DIDComm with our keys."""
+
+    def __init__(self, keys: SecretKeys, documents: DidDocuments) -> None:
+        self._keys = keys
+        self._documents = documents
+        self._crypto = Crypto()
+        self._packaging = PackagingService()
+
+    async def unpack(self, raw: bytes) -> Unpacked:
+        message = parse_object(raw)
+        unpacked = Unpacked(form=form_of(message))
+        for _ in range(_MOST_LAYERS + 1):
+            form = form_of(message)
+            if form is Form.PLAIN:
+                unpacked.raw, unpacked.message = raw, message
+                _check_addresses(unpacked)
+                return unpacked
+            if unpacked.signed:
+                raise MessageRefusedError(
+                    Reason.UNSUPPORTED, f"a signed message has {form!s} content: sign first"
+                )
+            if form is Form.SIGNED:
+                raw, kids = await verify(message, self._documents)
+                unpacked.authors += [kid.partition("#")[0] for kid in kids]
+                unpacked.signed = True
+            else:
+                raw = await self._decrypt(message, unpacked)
+            message = parse_object(raw)
+        raise MessageRefusedError(
+            Reason.UNSUPPORTED, f"more than {_MOST_LAYERS} envelopes in each other"
+        )
+
+    async def _decrypt(self, message: dict[str, Any], unpacked: Unpacked) -> bytes:
+        if not self._keys.dids:
+            raise MessageRefusedError(
+                Reason.NO_KEY, "encrypted, and this receiver has no keys configured"
+            )
+        envelope = msgspec.json.encode(_ordered(message))
+        try:
+            opened, metadata = await self._packaging.unpack(
+                self._crypto, self._documents, self._keys, envelope
+            )
+        except MessageRefusedError:
+            raise
+        except PackagingServiceError as error:
+            reason = Reason.NO_KEY if "recipient key" in str(error) else Reason.TAMPERED
+            raise MessageRefusedError(reason, f"cannot be decrypted: {error}") from None
+        except CryptoServiceError as error:
+            reason = Reason.UNSUPPORTED if "nsupported" in str(error) else Reason.TAMPERED
+            raise MessageRefusedError(reason, f"cannot be decrypted: {error}") from None
+        except Exception as error:  # noqa: BLE001 - the library raises anything for a hostile JWE
+            raise MessageRefusedError(
+                Reason.UNREADABLE, f"the JWE cannot be read ({type(error).__name__})"
+            ) from None
+        protected = metadata.wrapper.protected
+        if "crit" in protected or "zip" in protected:
+            raise MessageRefusedError(Reason.UNSUPPORTED, "the JWE uses crit or zip")
+        unpacked.holders.append(metadata.recip_key.kid.partition("#")[0])
+        if metadata.method == "ECDH-1PU":
+            unpacked.authors.append(str(metadata.sender_kid).partition("#")[0])
+        return bytes(opened)
+
+
+def _ordered(message: dict[str, Any]) -> dict[str, Any]:
+    """With the recipients in the order of their key ids, in which ``apv`` is made of them."""
+    recipients = message.get("recipients")
+    if not isinstance(recipients, list):
+        return message
+    if len(recipients) > _MOST_RECIPIENTS:
+        raise MessageRefusedError(Reason.UNSUPPORTED, f"more than {_MOST_RECIPIENTS} recipients")
+    try:
+        ordered = sorted(recipients, key=lambda recipient: str(recipient["header"]["kid"]))
+    except (KeyError, TypeError):
+        raise MessageRefusedError(Reason.UNREADABLE, "a recipient of the JWE has no kid") from None
+    return {**message, "recipients": ordered}
+
+
+def _check_addresses(unpacked: Unpacked) -> None:
+    """Message Layer Addressing Consistency (DIDComm 2.1)."""
+    stated = unpacked.message.get("from")
+    sender = stated.partition("#")[0] if isinstance(stated, str) else ""
+    for author in unpacked.authors:
+        if author != sender:
+            raise MessageRefusedError(
+                Reason.WRONG_SENDER,
+                f"from is {sender[:120] or 'missing'}, the key is of {author[:120]}",
+            )
+    to = unpacked.message.get("to")
+    if to is None and not (unpacked.signed and unpacked.holders):
+        return
+    # Without `to`, whoever was sent a signed message could pass it on to us as if it were for us.
+    named = [to] if isinstance(to, str) else to if isinstance(to, list) else []
+    dids = {did.partition("#")[0] for did in named if isinstance(did, str)}
+    for holder in unpacked.holders:
+        if holder not in dids:
+            raise MessageRefusedError(
+                Reason.NO_KEY, f"encrypted for {holder[:120]}, which `to` does not name"
+            )

@@ -1,0 +1,1 @@
+"""Which instance of a provider is used, and which of its streams."""

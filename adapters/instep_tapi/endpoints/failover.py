@@ -1,0 +1,176 @@
+"""Which of a provider's instances is used, when it is left, and when it is gone back to (TR-548
+ST-4.2). Pure.
+
+An instance is left when nothing works there: no stream is open, and none was open for
+`leave_after_s` at a stretch since. Until then it is stayed with, for each move costs a reading of
+another log from its oldest record. All streams move together, because the streams of one instance
+show one network.
+
+With the policy `priority` the instances preferred to the one in use are probed. One that answered
+every probe for `fail_back_after_s` is gone back to. One that was left again within that time has
+to be healthy twice as long the next time, up to sixteen times: an instance that comes and goes
+costs ever less.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import msgspec
+
+from instep.errors import ConfigurationError
+
+__all__ = ["EndpointFailover", "FailOver"]
+
+_MOST_PATIENCE = 16
+
+
+class FailOver(msgspec.Struct, frozen=True):
+    """When one of several endpoints is left for another (TR-548 ST-4.2)."""
+
+    policy: Literal["priority", "round-robin"] = "priority"
+    """Which comes next: the first of the list that works, which is also gone back to, or the one
+    after the one that is left."""
+    leave_after_s: float = 5.0
+    """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
+    fail_back_after_s: float = 300.0
+    """With ``priority``: an endpoint earlier in the list is gone back to when it was healthy for so
+    long; if it had to be left again soon, for a multiple."""
+    probe_every_s: float = 10.0
+    """How often such an endpoint is asked whether it is healthy."""
+    refused_retry_s: float = 300.0
+    """An endpoint that refused our login is not tried again for so long, while there are others."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigurationError` for values that cannot work."""
+        for name in ("leave_after_s", "fail_back_after_s", "refused_retry_s"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError("must not be below 0", where=f"{where}.{name}")
+        if self.probe_every_s <= 0:
+            raise ConfigurationError("must be above 0", where=f"{where}.probe_every_s")
+
+
+class EndpointFailover:
+    """The instances of one provider by their endpoints. `now_s` is a monotonic clock."""
+
+    def __init__(self, endpoints: Sequence[str], settings: FailOver) -> None:
+        self.endpoints = tuple(dict.fromkeys(endpoints))
+        self.current: str | None = None
+        """Where discovery last succeeded."""
+        self.failing_back_to: str | None = None
+        """Where the next discovery is to go back to."""
+        self._settings = settings
+        self._open: Counter[str] = Counter()
+        self._down_since_s: float | None = None
+        self._refused_until_s: dict[str, float] = {}
+        self._healthy_since_s: dict[str, float] = {}
+        self._returned_at_s: dict[str, float] = {}
+        self._patience: dict[str, int] = {}
+
+    def next(self, tried: Collection[str], now_s: float) -> str | None:
+        """Where to try discovery next, after it failed at `tried`; None: nowhere for now."""
+        return next((one for one in self._order(now_s) if one not in tried), None)
+
+    def selected(self, endpoint: str, now_s: float) -> str | None:
+        """Discovery succeeded here. Returns the endpoint that is left by it, if one is."""
+        left, back = self.current, endpoint == self.failing_back_to
+        self.failing_back_to = None
+        if endpoint == left:
+            return None
+        self.current = endpoint
+        self._down_since_s = None
+        self._refused_until_s.pop(endpoint, None)
+        self._healthy_since_s.clear()
+        if back:
+            self._returned_at_s[endpoint] = now_s
+        if left is not None and not back:
+            held_s = now_s - self._returned_at_s.pop(left, float("-inf"))
+            self._patience[left] = (
+                min(2 * self._patience.get(left, 1), _MOST_PATIENCE)
+                if held_s < self._settings.fail_back_after_s
+                else 1
+            )
+        return left
+
+    # -- what happens there ----------------------------------------------------------------------
+
+    def opened(self, endpoint: str) -> None:
+        """A stream is open."""
+        self._open[endpoint] += 1
+
+    def closed(self, endpoint: str, opened_s: float, now_s: float) -> None:
+        """A stream that was opened is open no more."""
+        self._open[endpoint] -= 1
+        if endpoint == self.current and now_s - opened_s >= self._settings.leave_after_s:
+            self._down_since_s = now_s
+        self.failed(endpoint, now_s)
+
+    def failed(self, endpoint: str, now_s: float) -> None:
+        """Something could not be done there."""
+        if endpoint == self.current and self._down_since_s is None:
+            self._down_since_s = now_s
+
+    def refused(self, endpoint: str, now_s: float) -> bool:
+        """Our login is refused there: it is tried again late, so that no account is locked.
+
+        Returns whether another instance can be tried meanwhile. One that has streams open is not
+        given up for the refusal of another stream.
+        """
+        if self._open[endpoint] > 0:
+            return False
+        self._refused_until_s[endpoint] = now_s + self._settings.refused_retry_s
+        return any(not self._is_refused(one, now_s) for one in self.endpoints)
+
+    # -- going back ------------------------------------------------------------------------------
+
+    @property
+    def preferred(self) -> tuple[str, ...]:
+        """The instances that are preferred to the one in use."""
+        if self._settings.policy != "priority" or self.current is None:
+            return ()
+        return self.endpoints[: self.endpoints.index(self.current)]
+
+    def to_probe(self, now_s: float) -> list[str]:
+        """Which instances are to be asked now whether they are healthy, best first."""
+        return [one for one in self.preferred if not self._is_refused(one, now_s)]
+
+    def probed(self, endpoint: str, now_s: float, *, healthy: bool) -> bool:
+        """What a probe showed. Returns whether the next discovery goes back there."""
+        if not healthy:
+            self._healthy_since_s.pop(endpoint, None)
+            return False
+        since_s = self._healthy_since_s.setdefault(endpoint, now_s)
+        wanted_s = self._settings.fail_back_after_s * self._patience.get(endpoint, 1)
+        if now_s - since_s >= wanted_s:
+            self.failing_back_to = endpoint
+        return self.failing_back_to == endpoint
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _order(self, now_s: float) -> list[str]:
+        current = self.current
+        usable = [one for one in self.endpoints if not self._is_refused(one, now_s)]
+        # Where all refuse us there is nothing to wait for: the caller will fail, and say why.
+        usable = usable or list(self.endpoints)
+        if current is None:
+            return usable
+        if self.failing_back_to is not None:
+            return [self.failing_back_to, current]
+        if current in usable and not self._leaving(now_s):
+            return [current]
+        others = self.endpoints
+        if self._settings.policy == "round-robin":
+            at = others.index(current)
+            others = others[at + 1 :] + others[:at]
+        order = [one for one in others if one in usable and one != current]
+        return [*order, current] if current in usable else order
+
+    def _leaving(self, now_s: float) -> bool:
+        if self._open[self.current or ""] > 0 or self._down_since_s is None:
+            return False
+        return now_s - self._down_since_s >= self._settings.leave_after_s
+
+    def _is_refused(self, endpoint: str, now_s: float) -> bool:
+        return now_s < self._refused_until_s.get(endpoint, float("-inf"))

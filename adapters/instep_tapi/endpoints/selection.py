@@ -1,0 +1,180 @@
+"""Chooses among the streams of a provider, and says why, for each (TR-548 ST-0.2). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from yarl import URL
+
+from instep.errors import TlsError
+from instep.model.streams import Mode, StreamState
+from instep_tapi.options import StreamOptions
+from instep_tapi.wire.names import ANY_CLASS, short_identity
+from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
+
+__all__ = ["Choice", "log_mode", "select", "websocket_address"]
+
+_CONNECTABLE = {
+    StreamState.ACTIVE: "it is ACTIVE",
+    StreamState.ALIGNING: "it is ALIGNING: records come when it is ACTIVE",
+    StreamState.PAUSED: "it is PAUSED: records come when it is ACTIVE",
+    StreamState.UNKNOWN: "its state is not told",
+}
+_WEBSOCKET_NAMES = {"websocket", "websockets", "ws", "wss"}
+_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A stream, whether it is followed, and why or why not."""
+
+    id: str
+    stream: AvailableStream
+    chosen: bool
+    reason: str
+
+
+def select(context: StreamContext, wanted: StreamOptions) -> list[Choice]:
+    """Judge every available stream, in the provider's order.
+
+    Where two of those that fit carry the same classes, one that gives state by itself (COMPACTED,
+    then FULL_HISTORY) is preferred; asked for by id, a stream is followed whatever the others do.
+    """
+    ids = stream_ids(context.streams)
+    fitting: list[tuple[str, AvailableStream, StreamType]] = []
+    passed: dict[str, str] = {}
+    for stream in context.streams:
+        id_ = ids[stream.uuid]
+        reason = _why_not(id_, stream, wanted)
+        if reason is None and stream.type is not None:
+            fitting.append((id_, stream, stream.type))
+        else:
+            passed[id_] = reason or ""
+    fitting.sort(key=lambda fit: _rank(fit[2]))
+    kept: list[tuple[str, StreamType]] = []
+    for id_, _, type_ in fitting:
+        better = None if wanted.ids else _covered_by(type_, kept, wanted)
+        if better is not None:
+            passed[id_] = f"{better} carries its classes, by a better log strategy"
+        else:
+            kept.append((id_, type_))
+    chosen = {id_ for id_, _ in kept}
+    return [
+        Choice(
+            ids[stream.uuid],
+            stream,
+            ids[stream.uuid] in chosen,
+            passed.get(ids[stream.uuid]) or _CONNECTABLE.get(stream.state, ""),
+        )
+        for stream in context.streams
+    ]
+
+
+def stream_ids(streams: tuple[AvailableStream, ...]) -> dict[str, str]:
+    """The name of each stream in the store: its stream-id where that is unique, else its uuid."""
+    counts = Counter(stream.stream_id for stream in streams)
+    return {
+        stream.uuid: stream.stream_id
+        if stream.stream_id and counts[stream.stream_id] == 1
+        else stream.uuid
+        for stream in streams
+    }
+
+
+def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | None:
+    type_ = stream.type
+    if not stream.uuid:
+        return "it has no uuid"
+    if wanted.ids and id_ not in wanted.ids and stream.uuid not in wanted.ids:
+        return "its id is not asked for"
+    if stream.state not in _CONNECTABLE:
+        return f"its state is {stream.state}"
+    if type_ is None:
+        return "its supported-stream-type is not stated"
+    if not _is_websocket(stream):
+        return f"its protocol {stream.protocol or 'is not told'!r} is not WebSocket"
+    if not stream.address:
+        return "it has no connection-address"
+    if wanted.strategies and type_.storage_strategy not in {
+        short_identity(text) for text in wanted.strategies
+    }:
+        return f"its strategy {type_.storage_strategy or '(none)'} is not asked for"
+    if wanted.classes and not _carries_everything(type_):
+        classes = {short_identity(text) for text in wanted.classes}
+        if classes.isdisjoint(type_.classes):
+            return "it carries none of the classes that are asked for"
+    return None
+
+
+def _is_websocket(stream: AvailableStream) -> bool:
+    name = short_identity(stream.protocol).lower()
+    name = name.removeprefix("connection_protocol_").replace("_", "")
+    if name:
+        return name in _WEBSOCKET_NAMES
+    return stream.address.startswith(("ws://", "wss://"))
+
+
+def _rank(type_: StreamType) -> int:
+    if type_.storage_strategy == "COMPACTED":
+        return 0 if type_.compacted_details else 2
+    return 1 if type_.storage_strategy.startswith("FULL_HISTORY") else 3
+
+
+def _covered_by(
+    type_: StreamType, kept: list[tuple[str, StreamType]], wanted: StreamOptions
+) -> str | None:
+    """The id of a stream of a better strategy that carries all that this one would add."""
+    asked = {short_identity(text) for text in wanted.classes}
+    if _carries_everything(type_):
+        adds = asked
+    else:
+        adds = set(type_.classes) & asked if asked else set(type_.classes)
+    for id_, other in kept:
+        if _rank(other) != _rank(type_) and (
+            _carries_everything(other) or (adds and adds <= set(other.classes))
+        ):
+            return id_
+    return None
+
+
+def _carries_everything(type_: StreamType) -> bool:
+    return not type_.classes or ANY_CLASS in type_.classes
+
+
+def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
+    """Whether the log alone gives state (TR-548 3.8.1).
+
+    COMPACTED without compacted-log-details is not taken at its word unless told to: a log that
+    forgets would be swept for complete. Nor is a full history that states for how long it is kept.
+
+    FULL_HISTORY_WITH_PERIODIC_BASELINE is read as FULL_HISTORY: it holds all records, and the form
+    of its baselines is not defined (3.8.1.4), so that none can be known for one and begun at. One
+    in ordinary records states again what is; one in another form goes to quarantine.
+    """
+    if type_.storage_strategy.startswith("FULL_HISTORY"):
+        return Mode.BASELINE if type_.forgets else Mode.LOG
+    if type_.storage_strategy == "COMPACTED" and (type_.compacted_details or trust_compacted):
+        return Mode.LOG
+    return Mode.BASELINE
+
+
+def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) -> URL:
+    """The connection-address as a WebSocket URL; it is opaque, but may be relative or say http.
+
+    Raises `ValueError` where it is no address of a WebSocket, and `TlsError` where an endpoint that
+    is reached by TLS would have us send our login in clear, unless `insecure` allows it.
+    """
+    url = endpoint.join(URL(address, encoded=True))
+    # A blank would end the request's target. A user would take the place of our login, and be shown
+    # wherever an address is.
+    blank = any(char <= " " for char in address)
+    if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
+        raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
+    found = url.with_scheme(_SCHEMES[url.scheme])
+    if endpoint.scheme == "https" and found.scheme == "ws" and not insecure:
+        raise TlsError(
+            f"the provider would have its stream read without TLS, at {found.origin()}",
+            where=str(endpoint),
+            hint="let it offer wss; tls.insecure_websocket = true sends login and records in clear",
+        )
+    return found

@@ -1,0 +1,1 @@
+"""RESTCONF: login, discovery, current state by GET."""

@@ -1,0 +1,160 @@
+"""RESTCONF requests of one source: GET with login, limits and errors in our terms (RFC 8040)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from instep.errors import SourceError
+from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.restconf.http_session import FOREIGN_ERRORS, read_body, source_error
+
+__all__ = ["Response", "RestconfClient", "error_text", "restconf_root"]
+
+_ACCEPT = "application/yang-data+json, application/json;q=0.9"
+_MAX_REDIRECTS = 5
+_MAX_HOST_META_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_ERROR_TEXT = 200
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What a GET brought: its status and undecoded body."""
+
+    url: str
+    status: int
+    body: bytes
+
+    @property
+    def found(self) -> bool:
+        """Whether there is content."""
+        return self.status == HTTPStatus.OK
+
+
+class RestconfClient:
+    """Sends the GETs of one source.
+
+    `longest_answer_s` bounds a whole answer, however steadily it drips. `clock_offset_us` is the
+    provider's clock minus ours by the Date headers, which tell whole
+    seconds; less than that reads as 0.
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], aiohttp.ClientSession],
+        auth: Authenticator,
+        max_body_bytes: int,
+        longest_answer_s: float,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._session = session
+        self._auth = auth
+        self._max_body_bytes = max_body_bytes
+        self._longest_answer_s = longest_answer_s
+        self._wall_clock = wall_clock
+        self.clock_offset_us = 0
+
+    async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
+        """GET with login; 401 is answered by one renewal of it. Errors are cut, as is what need not
+        be whole, at `cut_bytes`.
+
+        Raises `AuthenticationError`, `UnreachableError`, `TlsError`; any other status is an answer.
+        """
+        headers = await self._auth.headers()
+        answer = await self._send(url, headers, accept, cut_bytes)
+        if answer.status == 401:
+            headers = await self._auth.renew(headers, str(url))
+            answer = await self._send(url, headers, accept, cut_bytes)
+            if answer.status == 401:
+                raise self._auth.refusal(str(url))
+        return answer
+
+    async def _send(
+        self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int
+    ) -> Response:
+        sent_s = self._wall_clock()
+        try:
+            async with (
+                asyncio.timeout(self._longest_answer_s),
+                self._session().get(
+                    url, headers={**headers, "Accept": accept}, max_redirects=_MAX_REDIRECTS
+                ) as response,
+            ):
+                self._note_clock(response.headers.get("Date"), sent_s)
+                if response.status != HTTPStatus.OK:
+                    cut_bytes = _MAX_ERROR_BYTES
+                limit_bytes = cut_bytes or self._max_body_bytes
+                body = await read_body(response, limit_bytes, whole=not cut_bytes)
+        except (*FOREIGN_ERRORS, SourceError) as error:
+            raise source_error(error, url) from error
+        return Response(str(url), response.status, body)
+
+    def _note_clock(self, date: str | None, sent_s: float) -> None:
+        if date is None:
+            return
+        try:
+            stated_s = parsedate_to_datetime(date).timestamp() + 0.5
+        except (ValueError, TypeError, LookupError, OverflowError, OSError):
+            return
+        offset_s = stated_s - (sent_s + self._wall_clock()) / 2
+        self.clock_offset_us = round(offset_s * 1_000_000) if abs(offset_s) > 1 else 0
+
+    async def host_meta(self, endpoint: URL) -> str | None:
+        """The RESTCONF root that `/.well-known/host-meta` names (RFC 8040 3.1), if it names one."""
+        answer = await self.get(
+            endpoint.with_path("/.well-known/host-meta"),
+            accept="application/xrd+xml, application/jrd+json;q=0.9",
+            cut_bytes=_MAX_HOST_META_BYTES,  # a web site may answer every path with its own page
+        )
+        return restconf_root(answer.body, endpoint) if answer.found else None
+
+
+def restconf_root(document: bytes, endpoint: URL) -> str | None:
+    """The path of the link `restconf` in an XRD or JRD document; None where there is none.
+
+    A root on another host than the one that was asked is no root of this provider.
+    """
+    hrefs: list[Any] = []
+    if document.lstrip()[:1] == b"{":
+        try:
+            links = msgspec.json.decode(document).get("links", [])
+            hrefs = [link.get("href") for link in links if link.get("rel") == "restconf"]
+        except (msgspec.MsgspecError, RecursionError, AttributeError, TypeError, ValueError):
+            return None
+    else:
+        try:
+            text = document.decode()
+            if "<!DOCTYPE" in text:  # it could declare entities without end
+                return None
+            tree = ET.fromstring(text)  # noqa: S314 - no document type, bounded size
+        except (ET.ParseError, ValueError, LookupError):
+            return None
+        hrefs = [link.get("href") for link in tree.iter() if link.get("rel") == "restconf"]
+    for href in hrefs:
+        try:
+            url = endpoint.join(URL(href)) if isinstance(href, str) else None
+        except ValueError:
+            continue
+        if url is not None and url.host == endpoint.host:
+            return url.path.rstrip("/")
+    return None
+
+
+def error_text(body: bytes) -> str:
+    """The first error-message or error-tag of an RFC 8040 errors body, empty if it has none."""
+    try:
+        answer = msgspec.json.decode(body)
+        errors = answer.get("ietf-restconf:errors") or answer.get("errors") or {}
+        first = errors["error"][0]
+        return str(first.get("error-message") or first.get("error-tag") or "")[:_MAX_ERROR_TEXT]
+    except (ValueError, RecursionError, AttributeError, TypeError, LookupError):
+        return ""

@@ -1,0 +1,98 @@
+"""Finds the stream context of a provider by trying the roots and addresses of the field
+(ST-0.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from yarl import URL
+
+from instep.errors import DiscoveryError
+from instep_tapi.restconf.client import Response, RestconfClient, error_text
+from instep_tapi.restconf.json_bounds import decode_document
+from instep_tapi.wire.stream_context import (
+    StreamContext,
+    parse_context,
+)
+
+__all__ = ["ContextAddress", "find_context"]
+
+
+FIELD_ROOTS = ("/restconf", "/tapi", "", "/rests")
+"""RESTCONF roots met in the field."""
+
+
+CONTEXTS = ("tapi-common:context", "context")
+
+
+_STREAM_CONTEXTS = {
+    "tapi-common:context": "tapi-streaming:stream-context",
+    "context": "stream-context",
+}
+
+
+class ContextAddress(msgspec.Struct, frozen=True):
+    """Where a provider's context answered."""
+
+    endpoint: str
+    context: str
+    """URL of the TAPI context."""
+    streams: str
+    """URL that shows the stream context, or the whole context where nothing less does."""
+
+
+async def find_context(
+    rest: RestconfClient, endpoint: URL, roots: Iterable[str] = ()
+) -> tuple[ContextAddress, StreamContext]:
+    """Look for the stream context under every known root. Raises `SourceError`."""
+    stated = await rest.host_meta(endpoint)
+    tried: dict[str, str] = {}
+    candidates = dict.fromkeys(([] if stated is None else [stated]) + [*roots, *FIELD_ROOTS])
+    for root in candidates:
+        data = endpoint.with_path(endpoint.path.rstrip("/") + root.rstrip("/") + "/data")
+        for context, path in _addresses(data):
+            answer = await rest.get(path)
+            if answer.found:
+                try:
+                    found = parse_context(await decode_document(answer.body))
+                except ValueError as error:
+                    tried[str(path)] = f"no JSON: {error}"
+                    continue
+                if found is not None:
+                    return ContextAddress(str(endpoint), str(context), str(path)), found
+                tried[str(path)] = "no stream-context in it"
+                continue
+            if answer.status not in {404, 400, 405}:
+                raise _refused(answer)
+            tried[str(path)] = str(answer.status)
+    summary = ", ".join(dict.fromkeys(tried.values()))
+    raise DiscoveryError(
+        f"no stream-context found under {len(tried)} addresses ({summary})",
+        where=str(endpoint),
+        hint="does this provider stream (TR-548 ST-0.2)? set roots if its RESTCONF root is unusual",
+        tried=tried,
+    )
+
+
+def _addresses(data: URL) -> Iterable[tuple[URL, URL]]:
+    """The context and where to ask for its streams: the container, then the whole context."""
+    for context in CONTEXTS:
+        container = data / context / _STREAM_CONTEXTS[context]
+        yield data / context, container
+        yield data / context, container / ""
+    for context in CONTEXTS:
+        yield data / context, data / context
+
+
+def _refused(answer: Response) -> DiscoveryError:
+    error_message = error_text(answer.body)
+    return DiscoveryError(
+        f"the stream context is answered with {answer.status}"
+        + (f": {error_message}" if error_message else ""),
+        where=answer.url,
+        hint="this user may not read it" if answer.status == 403 else "",
+        retriable=answer.status == 429 or answer.status >= 500,
+        status=answer.status,
+    )

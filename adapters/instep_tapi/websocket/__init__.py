@@ -1,0 +1,1 @@
+"""A stream over WebSocket: handshake, messages, keep-alive, back-pressure."""

@@ -1,0 +1,76 @@
+"""Says what the end of a connection means, by handshake status or close code (TR-548 5.8). Pure."""
+
+from __future__ import annotations
+
+import re
+
+from instep.errors import (
+    AuthenticationError,
+    FrameTooBigError,
+    SourceError,
+    StreamGoneError,
+    TokenRefusedError,
+    UnreachableError,
+)
+
+__all__ = ["closed_error", "frame_too_big", "handshake_error"]
+
+_ABNORMAL = 1006
+_TOKEN_REFUSED = {400, 410, 416}
+_FORBIDDEN = 403
+_GONE = 404
+# Close codes 4000 to 4999 are the application's; many put an HTTP status there.
+_APPLICATION_CODES = 4000
+_LOGIN = re.compile(r"\b(access|auth\w*|bearer|login|session|unauthori[sz]ed)\b", re.IGNORECASE)
+_TOKEN = re.compile(r"\b(token|start[_-]from|offset)\b", re.IGNORECASE)
+_MAX_REASON = 123  # what a close frame can hold
+
+
+def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError:
+    """What an answer other than 101 means; 401 is the login's business and comes not here."""
+    if status in _TOKEN_REFUSED and with_token:
+        return TokenRefusedError(
+            f"the provider refuses to resume from our token: {status}", where=where, status=status
+        )
+    if status == _GONE:
+        return StreamGoneError("there is no such stream any more: 404", where=where, status=status)
+    if status == _FORBIDDEN:
+        return AuthenticationError(
+            "the stream is forbidden: 403",
+            where=where,
+            hint="check what this user may do",
+            status=status,
+        )
+    return UnreachableError(
+        f"the WebSocket handshake is answered with {status}",
+        where=where,
+        retriable=status >= 500 or status in {408, 409, 429},
+        status=status,
+    )
+
+
+def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
+    """The provider sent more in one message than is taken."""
+    return FrameTooBigError(
+        f"a frame of more than {limit_bytes} bytes",
+        where=where,
+        hint="raise max_frame_bytes if such frames are meant",
+        limit_bytes=limit_bytes,
+    )
+
+
+def closed_error(code: int | None, reason: str, where: str, *, with_token: bool) -> SourceError:
+    """What the provider's end of an open connection means."""
+    reason = reason[:_MAX_REASON]
+    close_text = f"{code} ({reason})" if reason else f"{code}"
+    status = (code or 0) - _APPLICATION_CODES
+    about_token = _TOKEN.search(reason) and not _LOGIN.search(reason)
+    if with_token and (status in _TOKEN_REFUSED or about_token):
+        return TokenRefusedError(
+            f"the provider refuses to resume from our token: {close_text}", where=where, code=code
+        )
+    if status == _GONE:
+        return StreamGoneError(f"the stream is gone: {close_text}", where=where)
+    if code in {None, _ABNORMAL}:
+        return UnreachableError("the connection is lost", where=where)
+    return UnreachableError(f"the provider closes the connection: {close_text}", where=where)

@@ -1,0 +1,322 @@
+"""One open WebSocket to one stream (TR-548 ST-0.3, ST-0.4, 5.10).
+
+Messages are moved from the socket into a bounded buffer; a full one stops the reading, which stops
+the provider and loses nothing. A task keeps the connection alive whatever comes. Decoding waits for
+`receive()`, where it is done for all that arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final, cast
+
+import aiohttp
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.picows import WSCloseHandshake
+from yarl import URL
+
+from instep.errors import SourceError, UnreachableError
+from instep.model.records import RecordChunk
+from instep.model.streams import Start
+from instep_tapi.options import Options
+from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
+from instep_tapi.websocket.close_codes import closed_error, frame_too_big
+from instep_tapi.websocket.handshake import connect, start_url
+from instep_tapi.websocket.keep_alive import Due, KeepAlive
+from instep_tapi.wire.decoder import FrameDecoder
+
+__all__ = ["WebSocketFeed", "open_feed"]
+
+_CLOSE_S = 2.0
+_MAX_CONTROL_FRAMES = 10_000
+"""Pings and Pongs taken between two Pongs of ours: who sends more keeps us from our work."""
+_RECORD_BYTES = 400
+"""Of a small record; a header alone has 300."""
+_CONTROL_BYTES: Final = 125
+"""Most that a control frame holds (RFC 6455 5.5): what is longer is data."""
+
+
+@asynccontextmanager
+async def open_feed(
+    session: aiohttp.ClientSession,
+    tls: ssl.SSLContext,
+    auth: Authenticator,
+    options: Options,
+    address: URL,
+    start: str | Start,
+    decoder: FrameDecoder,
+    clock_offset_us: int,
+) -> AsyncIterator[WebSocketFeed]:
+    """Connect with login, and serve the connection while the context is open.
+
+    Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
+    `TlsError` on entering.
+    """
+    with_token = not isinstance(start, Start)
+    url = start_url(address, start)
+    feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token)
+    transport = await connect(feed, session, tls, auth, options, url, with_token=with_token)
+    keep_alive_task = asyncio.create_task(feed.keep_alive())
+    keep_alive_task.add_done_callback(feed.task_ended)
+    try:
+        yield feed
+    finally:
+        keep_alive_task.cancel()
+        await asyncio.gather(keep_alive_task, return_exceptions=True)
+        await _close(transport)
+
+
+async def _close(transport: WSTransport) -> None:
+    """Say that we go, and do not wait long for those who do not listen."""
+    with suppress(Exception):
+        if not transport.is_disconnected:
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+        async with asyncio.timeout(_CLOSE_S):
+            await transport.wait_disconnected()
+    if not transport.is_disconnected:
+        transport.disconnect(graceful=False)
+
+
+class WebSocketFeed(WSListener):
+    """Implements `Feed`. Made by `open_feed`, which lets it listen and runs its task."""
+
+    def __init__(
+        self,
+        options: Options,
+        address: URL,
+        decoder: FrameDecoder,
+        clock_offset_us: int,
+        with_token: bool,  # noqa: FBT001 - internal
+    ) -> None:
+        super().__init__()
+        self.clock_offset_us = clock_offset_us
+        self._options = options
+        self._where = str(address.with_query(None))
+        self._decoder = decoder
+        self._with_token = with_token
+        self._clock = asyncio.get_running_loop().time
+        self._transport: WSTransport | None = None
+        self._assembler = MessageAssembler(options.max_frame_bytes)
+        self._writable = True
+        self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
+        self._last_frame_s = self._clock()
+        self._control_frames = 0
+        self._unanswered_ping: bytes | None = None
+        self._ping_received = asyncio.Event()
+        self._fragmented = False
+        self._read_messages: list[bytes] = []
+        """Of what is being read from the socket right now."""
+        self._frames: list[bytes] = []
+        self._held_bytes = 0
+        # To count what is in a list would cost as much as to read it.
+        self._take_bytes = options.batch_records * _RECORD_BYTES
+        self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
+        self._full = False
+        self._arrived = asyncio.Event()
+        self._ending: SourceError | None = None
+
+    def __repr__(self) -> str:
+        state = "open" if self._ending is None else "ended"
+        return f"<WebSocketFeed {self._where} [{state}, {self._held_bytes} bytes held]>"
+
+    async def receive(self) -> RecordChunk:
+        """See `Feed.receive`. What arrived before the end is delivered before the end is told."""
+        while not self._frames:
+            if self._ending is not None:
+                raise self._ending
+            self._arrived.clear()
+            await self._arrived.wait()
+        taken, self._frames = self._frames, []
+        if self._held_bytes > self._take_bytes:
+            room = self._take_bytes - len(taken[0])
+            count = 1
+            while count < len(taken) and (room := room - len(taken[count])) >= 0:
+                count += 1
+            taken, self._frames = taken[:count], taken[count:]
+        self._held_bytes -= sum(map(len, taken))
+        if self._full:
+            self._apply_back_pressure()
+        return self._decoder.scan(taken)
+
+    @property
+    def unheard_s(self) -> float:
+        """See `SupportsPing`: a frame of any kind is a sign of life."""
+        return self._clock() - self._last_frame_s
+
+    async def ping(self) -> None:
+        """See `SupportsPing`. A Pong comes after all that the provider had sent before it."""
+        if self._transport is not None and self._writable:
+            self._transport.send_ping()
+
+    def abandon(self, why: SourceError) -> None:
+        """Let `receive` raise this, once all that has arrived is taken."""
+        self._end(why)
+
+    # -- what the socket tells -------------------------------------------------------------------
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        """The handshake is done."""
+        self._transport = transport
+        extensions = transport.response.headers.getall("Sec-WebSocket-Extensions", ())
+        try:
+            self._assembler = MessageAssembler(self._options.max_frame_bytes, ", ".join(extensions))
+        except BrokenMessage as error:
+            self._abort(WSCloseCode.MANDATORY_EXTENSION, self._protocol_error(error))
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """A frame came; called for one after the other of what was read at once."""
+        if (
+            frame.payload_size > _CONTROL_BYTES
+            and frame.fin
+            and not frame.rsv1
+            and not self._fragmented
+        ):
+            self._read_messages.append(frame.get_payload_as_bytes())
+        elif (message := self._handle_other_frame(transport, frame)) is not None:
+            self._read_messages.append(message)
+        if frame.last_in_buffer:
+            self._last_frame_s = self._clock()
+            if self._read_messages:
+                self._held_bytes += sum(map(len, self._read_messages))
+                self._frames += self._read_messages
+                self._read_messages.clear()
+                self._arrived.set()
+                self._apply_back_pressure()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        """The connection is over, by whomever."""
+        handshake = cast("WSCloseHandshake | None", transport.close_handshake)
+        if handshake is None:
+            self._end(closed_error(None, "", self._where, with_token=self._with_token))
+        elif handshake.recv is not None:
+            code, reason = cast("int", handshake.recv.code), handshake.recv.reason or ""
+            self._end(closed_error(code, reason, self._where, with_token=self._with_token))
+        elif handshake.sent is not None and handshake.sent.code == WSCloseCode.MESSAGE_TOO_BIG:
+            self._end(frame_too_big(self._options.max_frame_bytes, self._where))
+        else:
+            self._end(self._protocol_error(handshake.sent.reason if handshake.sent else ""))
+
+    def pause_writing(self) -> None:
+        """The peer does not read: what we have to say waits."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._writable = True
+
+    def _handle_other_frame(self, transport: WSTransport, frame: WSFrame) -> bytes | None:
+        """A control frame, a part of a message, a compressed one, or a short one."""
+        if self._ending is not None:
+            return None
+        payload = frame.get_payload_as_bytes()
+        match frame.msg_type:
+            case WSMsgType.PING:
+                # Answered by the task, the latest only (RFC 6455 5.5.3).
+                self._unanswered_ping = payload
+                self._ping_received.set()
+                self._count_control_frame()
+            case WSMsgType.PONG:
+                self._count_control_frame()
+            case WSMsgType.CLOSE:
+                transport.send_close(frame.get_close_code())
+                transport.disconnect()
+            case kind:
+                first = kind is not WSMsgType.CONTINUATION
+                self._fragmented = not frame.fin
+                try:
+                    return self._assembler.add(
+                        payload, first=first, last=frame.fin, deflated=frame.rsv1
+                    )
+                except MessageTooBig:
+                    error = frame_too_big(self._options.max_frame_bytes, self._where)
+                    self._abort(WSCloseCode.MESSAGE_TOO_BIG, error)
+                except BrokenMessage as broken:
+                    self._abort(WSCloseCode.PROTOCOL_ERROR, self._protocol_error(broken))
+        return None
+
+    def _count_control_frame(self) -> None:
+        self._control_frames += 1
+        if self._control_frames > _MAX_CONTROL_FRAMES:
+            error = UnreachableError(
+                f"the peer floods us: more than {_MAX_CONTROL_FRAMES:,} Pings and Pongs"
+                f" within {self._options.pong_interval_s:g} s",
+                where=self._where,
+            )
+            self._abort(WSCloseCode.POLICY_VIOLATION, error)
+
+    def _apply_back_pressure(self) -> None:
+        """Read the socket only while there is room."""
+        full = (
+            self._held_bytes >= self._hold_bytes or len(self._frames) >= self._options.hold_records
+        )
+        if full != self._full and self._transport is not None:
+            self._full = full
+            if not full:
+                # While the buffer was full we did not listen: then silence says nothing.
+                self._last_frame_s = self._clock()
+                self._transport.underlying_transport.resume_reading()
+            else:
+                self._transport.underlying_transport.pause_reading()
+
+    # -- beside it -------------------------------------------------------------------------------
+
+    async def keep_alive(self) -> None:
+        """Send Pongs, and Pings into silence, until the peer is dead or the connection ends."""
+        transport = self._transport
+        assert transport is not None
+        while self._ending is None:
+            self._keep_alive.note_activity(self._clock() if self._full else self._last_frame_s)
+            for action in self._keep_alive.due(self._clock()):
+                match action:
+                    case Due.PONG:
+                        self._control_frames = 0
+                        if self._writable:
+                            transport.send_pong()
+                    case Due.PING:
+                        if self._writable:
+                            transport.send_ping()
+                    case Due.DEAD:
+                        silence_s = self._options.dead_peer_s
+                        self._end(
+                            UnreachableError(
+                                f"the peer is dead: {silence_s:g} s of silence, then no answer"
+                                " to a Ping",
+                                where=self._where,
+                            )
+                        )
+            await self._wait_for_ping(max(self._keep_alive.next_s() - self._clock(), 0.01))
+            if self._unanswered_ping is not None and self._writable:
+                ping_payload, self._unanswered_ping = self._unanswered_ping, None
+                transport.send_pong(ping_payload)
+
+    async def _wait_for_ping(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._ping_received.wait()
+        self._ping_received.clear()
+
+    def task_ended(self, task: asyncio.Task[None]) -> None:
+        """A task that ends by a fault of ours ends the feed too: nobody must wait for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
+
+    def _protocol_error(self, error: object) -> SourceError:
+        return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
+
+    def _abort(self, code: WSCloseCode, error: SourceError) -> None:
+        """End a connection whose peer breaks the rules; what it sends further is not taken."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.send_close(code)
+            self._transport.disconnect(graceful=False)
+
+    def _end(self, ending: SourceError) -> None:
+        if self._ending is None:
+            self._ending = ending
+        self._arrived.set()
+        self._ping_received.set()

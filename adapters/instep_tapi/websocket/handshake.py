@@ -1,0 +1,141 @@
+"""Opens a WebSocket: login, cookies, TLS, proxy and redirects (TR-548 ST-0.3, RFC 6455 4.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from functools import partial
+from http import HTTPStatus
+from logging import CRITICAL, Logger
+from typing import Final
+from urllib.parse import quote
+
+import aiohttp
+import picows
+from aiohappyeyeballs import start_connection
+from multidict import CIMultiDict
+from yarl import URL
+
+from instep.errors import SourceError, UnreachableError
+from instep.model.streams import Start
+from instep_tapi.options import Options
+from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.restconf.http_session import FOREIGN_ERRORS, redirect_target, source_error
+from instep_tapi.websocket.assembly import offered_extensions
+from instep_tapi.websocket.close_codes import handshake_error
+from instep_tapi.websocket.socket_reads import MAX_READ_BYTES, limit_reads
+
+__all__ = ["connect", "start_url"]
+
+_MAX_REDIRECTS: Final = 3
+_NEXT_ADDRESS_S: Final = 0.25
+"""Until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
+_SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else may set its level
+"""What happens is told by our errors; at its lowest level the library would log our login."""
+
+
+def start_url(address: URL, start: str | Start) -> URL:
+    """The connection-address with `start_from` (5.10.1); none for the oldest record."""
+    if start is Start.OLDEST:
+        return address
+    value = "latest" if start is Start.LATEST else quote(start, safe="")
+    joint = "&" if address.raw_query_string else "?"
+    return URL(f"{address.with_fragment(None)}{joint}start_from={value}", encoded=True)
+
+
+async def connect(
+    listener: picows.WSListener,
+    session: aiohttp.ClientSession,
+    tls: ssl.SSLContext,
+    auth: Authenticator,
+    options: Options,
+    url: URL,
+    *,
+    with_token: bool,
+) -> picows.WSTransport:
+    """Connect with login, once more where it was refused, and let `listener` hear what comes.
+
+    Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
+    `TlsError`.
+    """
+    where = str(url.with_query(None))
+    headers = await auth.headers()
+    redirects, renewed = 0, False
+    while True:
+        try:
+            return await _upgrade(listener, session, tls, options, url, headers)
+        except picows.WSHandshakeError as error:
+            status = error.response.status if error.response is not None else None
+            if status is None:
+                raise UnreachableError(
+                    f"the WebSocket handshake is not understood: {error}"[:200], where=where
+                ) from error
+            if status == HTTPStatus.UNAUTHORIZED:
+                if renewed:
+                    raise auth.refusal(where) from error
+                renewed = True
+                headers = await auth.renew(headers, where)
+                continue
+            location = error.response.headers.get("Location") if error.response else None
+            if 300 <= status < 400 and location and redirects < _MAX_REDIRECTS:
+                redirects += 1
+                url = redirect_target(url, location)
+                continue
+            raise handshake_error(status, where, with_token=with_token) from error
+        except (*FOREIGN_ERRORS, SourceError) as error:
+            raise source_error(error, url) from error
+
+
+async def _upgrade(
+    listener: picows.WSListener,
+    session: aiohttp.ClientSession,
+    tls: ssl.SSLContext,
+    options: Options,
+    url: URL,
+    login: dict[str, str],
+) -> picows.WSTransport:
+    headers = CIMultiDict(login)
+    cookies = session.cookie_jar.filter_cookies(url)
+    if cookies:
+        headers["Cookie"] = "; ".join(f"{one.key}={one.coded_value}" for one in cookies.values())
+    if options.compression:
+        headers["Sec-WebSocket-Extensions"] = offered_extensions()
+    proxy = None if options.proxy is None else options.proxy.reveal()
+    # The library's own limit is for the upgrade alone, and closes what is left of it where we are
+    # cancelled in its midst.
+    async with asyncio.timeout(options.request_timeout_s):
+        transport, _ = await picows.ws_connect(
+            lambda: listener,
+            str(url),
+            ssl_context=tls,
+            websocket_handshake_timeout=options.request_timeout_s,
+            logger_name=_SILENT,
+            enable_auto_pong=False,
+            max_frame_size=options.max_frame_bytes,
+            read_buffer_init_size=2 * MAX_READ_BYTES,
+            extra_headers=headers,
+            max_redirects=0,
+            proxy=proxy,
+            proxy_ssl_context=tls if proxy and proxy.startswith("https:") else None,
+            socket_factory=partial(_connect_socket, options),
+        )
+    if transport.response is None:
+        raise ConnectionError("closed within the handshake")
+    limit_reads(transport.underlying_transport)
+    return transport
+
+
+async def _connect_socket(options: Options, to: picows.WSParsedURL) -> socket.socket:
+    """A connection to the provider, or to the proxy on the way to it."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(options.connect_timeout_s):
+            found = await loop.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
+            return await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+    except OSError:
+        if options.proxy is None:
+            raise
+        raise UnreachableError(
+            "the proxy cannot be reached", where=f"{to.host}:{to.port}"
+        ) from None

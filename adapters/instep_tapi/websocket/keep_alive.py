@@ -1,0 +1,61 @@
+"""Decides when to send a Pong or a Ping and when a peer is dead (TR-548 ST-0.4). Pure.
+
+Unsolicited Pongs keep the provider from dropping us, whatever we receive. Silence alone proves
+nothing: a stream that is ALIGNING or PAUSED, or a quiet network, sends nothing for hours. So after
+`dead_peer_s` of silence the peer is asked by a Ping, and only a peer that leaves it unanswered for
+as long again (at most `ANSWER_S`) is dead.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+__all__ = ["Due", "KeepAlive"]
+
+ANSWER_S = 15.0
+
+
+class Due(Enum):
+    """What is to be done now."""
+
+    PONG = auto()
+    PING = auto()
+    DEAD = auto()
+
+
+class KeepAlive:
+    """Watches one connection. All times are seconds of one monotonic clock."""
+
+    def __init__(self, pong_interval_s: float, dead_peer_s: float, now_s: float) -> None:
+        self._pong_interval_s = pong_interval_s
+        self._dead_peer_s = dead_peer_s
+        self._answer_s = min(dead_peer_s, ANSWER_S)
+        self._next_pong_s = now_s + pong_interval_s
+        self._last_activity_s = now_s
+        self._pinged_at_s: float | None = None
+
+    def note_activity(self, at_s: float) -> None:
+        """A frame of any kind came then; or we did not listen, so that silence says nothing."""
+        if at_s > self._last_activity_s:
+            self._last_activity_s = at_s
+            self._pinged_at_s = None
+
+    def due(self, now_s: float) -> list[Due]:
+        """What is due now; it counts as done."""
+        actions: list[Due] = []
+        if now_s >= self._next_pong_s:
+            self._next_pong_s = now_s + self._pong_interval_s
+            actions.append(Due.PONG)
+        if self._pinged_at_s is None:
+            if now_s - self._last_activity_s >= self._dead_peer_s:
+                self._pinged_at_s = now_s
+                actions.append(Due.PING)
+        elif now_s - self._pinged_at_s >= self._answer_s:
+            actions.append(Due.DEAD)
+        return actions
+
+    def next_s(self) -> float:
+        """When something may be due next."""
+        if self._pinged_at_s is None:
+            return min(self._next_pong_s, self._last_activity_s + self._dead_peer_s)
+        return min(self._next_pong_s, self._pinged_at_s + self._answer_s)

@@ -1,0 +1,1 @@
+"""From bytes to records: frames, headers, bodies, names, times. Pure: no I/O, no clock."""

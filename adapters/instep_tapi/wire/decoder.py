@@ -1,0 +1,325 @@
+"""Reads frames into records: fast where a frame has a usual shape, liberal where it has not.
+
+Both ways meet in `FrameDecoder._build_record`: what a record means is decided once. The fast way
+decodes the header into a struct and leaves the body undecoded; at the first surprise it gives up,
+and the frame is read again record by record, so that one bad record does not take its neighbours
+with it.
+
+Where even the spelling is the usual one, a body stays sealed until somebody asks for it
+(`FrameDecoder.decode_bodies`): of a storm over few entities, only what counts in the end is opened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Final
+
+from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader, Unreadable
+from instep.model.streams import Mode, StreamInfo
+from instep.ports.plugin import Verifier
+from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
+from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
+from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
+from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
+from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of
+from instep_tapi.wire.record_header import (
+    LogRecordHeader,
+    check_text,
+    partition_and_offset,
+    plain_members,
+    read_header,
+    read_record_type,
+    text_of,
+)
+from instep_tapi.wire.times import MAX_TIME_CHARS
+
+__all__ = ["FrameDecoder", "decoder_for"]
+
+MAX_PARTITIONS = 1_024
+"""Partitions of one stream: the position states an offset for each."""
+MAX_FRAME_RECORDS = 20_000
+"""Records of one frame that are looked at one by one."""
+MAX_FRAME_UNREADABLE = 100
+"""Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
+_MAX_PASSED_OVER = 255
+_MAX_REASON_CHARS = 500
+
+
+_BAD_INPUT: Final = (ValueError, OverflowError, RecursionError, BadRecord)
+
+
+class FrameDecoder:
+    """Reads the frames of one stream (TR-548 3.10, 5.10).
+
+    Args:
+        stream: The stream's id, put into each record.
+        with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
+        whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
+        verifier: Checks each record's authenticity token; only what passes is read.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        with_uuid: bool = False,
+        whole: bool = True,
+        verifier: Verifier | None = None,
+    ) -> None:
+        self._stream = stream
+        self._with_uuid = with_uuid
+        self._whole = whole
+        self._verifier = verifier
+        self._stamp, self._stamp_us = "", 0
+        self._partitions = {""}
+        self._all_whole = whole
+        # Where of late few bodies were asked for, they are not even parsed beforehand.
+        self._scanned_records = self._opened_records = 0
+        # A stream whose frames never have a usual shape is seldom tried for one.
+        self._columns_backoff = _FastPathBackoff()
+        self._fast_backoff = _FastPathBackoff()
+
+    def read(self, frames: Sequence[bytes]) -> RecordChunk:
+        """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
+        return self.scan(frames).decoded()
+
+    def scan(self, frames: Sequence[bytes]) -> RecordChunk:
+        """The same, with bodies still to be opened where the frames have the usual spelling."""
+        size_bytes = sum(map(len, frames))
+        if self._columns_backoff.is_due() and self._verifier is None:
+            columns = self._decode_columns(frames)
+            self._columns_backoff.note_result(succeeded=columns is not None)
+            if columns is not None:
+                return RecordChunk(columns, (), {}, size_bytes, self.decode_bodies, self._all_whole)
+        records: list[Record] = []
+        unreadable: list[Unreadable] = []
+        deviations: list[str] = []
+        for frame in frames:
+            # With a verifier record by record: its own bytes are what is signed.
+            if self._verifier is None and self._fast_backoff.is_due():
+                known = len(deviations)
+                try:
+                    records += self._decode_fast(frame, deviations)
+                except _BAD_INPUT:
+                    del deviations[known:]
+                    self._fast_backoff.note_result(succeeded=False)
+                else:
+                    self._fast_backoff.note_result(succeeded=True)
+                    continue
+            self._decode_liberal(frame, deviations, records, unreadable)
+        return RecordChunk(
+            records, unreadable, dict(Counter(deviations)), size_bytes, whole=self._all_whole
+        )
+
+    def decode_bodies(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
+        """Look into the bodies of what `scan` gave. Bad input never raises."""
+        self._opened_records = len(statements)
+        deviations: list[str] = []
+        try:
+            records = self._decoded(statements, deviations)
+        except _BAD_INPUT:
+            return self._decode_bodies_by_frame(statements)
+        return DecodedRecords(records, (), dict(Counter(deviations)))
+
+    def _decode_bodies_by_frame(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
+        """Frame by frame: one that holds what cannot be read is read again the liberal way."""
+        records: list[Record] = []
+        unreadable: list[Unreadable] = []
+        deviations: list[str] = []
+        for frame, members in groupby(statements, lambda one: getattr(one, "frame", b"")):
+            group = list(members)
+            known = len(deviations)
+            try:
+                records += self._decoded(group, deviations)
+            except _BAD_INPUT:
+                del deviations[known:]
+                read: list[Record] = []
+                self._decode_liberal(frame, deviations, read, unreadable)
+                asked = {(one.key, one.token) for one in group}
+                records += [one for one in read if (one.key, one.token) in asked]
+        return DecodedRecords(records, unreadable, dict(Counter(deviations)))
+
+    def _decoded(
+        self, statements: Iterable[RecordHeader], deviations: list[str]
+    ) -> Sequence[Record]:
+        with_uuid, whole = self._with_uuid, self._whole
+        if isinstance(statements, LazyColumns):
+            return statements.opened(deviations, with_uuid=with_uuid, whole=whole)
+        return [decoded(one, deviations, with_uuid=with_uuid, whole=whole) for one in statements]
+
+    def _decode_columns(self, frames: Sequence[bytes]) -> LazyColumns | None:
+        few = 2 * self._opened_records < self._scanned_records
+        exact = split_exact(frames, with_bodies=not few)
+        if exact is None or not exact.headers:
+            return None
+        self._scanned_records = len(exact.headers)
+        try:
+            columns = lazy_columns(self._stream, exact, self._times_us)
+            if columns is not None and columns.partition not in self._partitions:
+                self._add_partition(columns.partition)
+        except _BAD_INPUT:
+            return None
+        return columns
+
+    def _times_us(self, stamps: Sequence[str]) -> list[int]:
+        """Under load many records were appended in one millisecond: a time is read once."""
+        times_us = {stamp: _time_us(stamp) for stamp in set(stamps)}
+        return list(map(times_us.__getitem__, stamps))
+
+    def _decode_fast(self, frame: bytes, deviations: list[str]) -> list[Record]:
+        record = self._build_record
+        records: list[Record] = []
+        for item in split_fast(check_utf8(frame)):
+            header = item.log_record_header
+            stamp = header.log_append_time_stamp
+            if stamp != self._stamp:
+                self._stamp, self._stamp_us = stamp, _time_us(stamp)
+            records.append(record(header, self._stamp_us, item.log_record_body, deviations))
+        return records
+
+    def _decode_liberal(
+        self,
+        frame: bytes,
+        deviations: list[str],
+        records: list[Record],
+        unreadable: list[Unreadable],
+    ) -> None:
+        try:
+            items = split_liberal(frame)
+        except BadRecord as bad:
+            unreadable.append(Unreadable(self._stream, frame, str(bad)))
+            return
+        if len(items) > MAX_FRAME_RECORDS:
+            reason = f"{len(items):,} records in one frame; at most {MAX_FRAME_RECORDS:,} are taken"
+            unreadable.append(Unreadable(self._stream, frame, reason))
+            return
+        bad_records: list[Unreadable] = []
+        for item in items:
+            raw = bytes(item)
+            record_deviations: list[str] = []
+            try:
+                records.append(self._decode_one(raw, record_deviations))
+            except NotAuthentic as bad:
+                deviations.append(bad.deviation)
+                reason = str(bad)
+            except BadRecord as bad:
+                reason = str(bad)
+            except RecursionError:
+                reason = "JSON nested too deeply"
+            except (ValueError, OverflowError) as error:
+                reason = f"malformed: {error}"[:_MAX_REASON_CHARS]
+            else:
+                deviations += record_deviations
+                continue
+            if len(bad_records) <= MAX_FRAME_UNREADABLE:
+                bad_records.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
+        if len(bad_records) > MAX_FRAME_UNREADABLE:
+            reason = (
+                f"more than {MAX_FRAME_UNREADABLE} records of the frame: {bad_records[0].reason}"
+            )
+            bad_records = [Unreadable(self._stream, frame, reason)]
+        unreadable += bad_records
+
+    def _decode_one(self, raw: bytes, deviations: list[str]) -> Record:
+        raw.decode()
+        if self._verifier is not None:
+            check_authenticity(raw, self._verifier)
+        members = plain_members(raw, deviations)
+        if "log-record-header" not in members:
+            raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
+        header, appended_at_us = read_header(members["log-record-header"], deviations)
+        body = decode_body(members.get("log-record-body", NO_BODY))
+        return self._build_record(header, appended_at_us, body, deviations)
+
+    def _build_record(
+        self,
+        header: LogRecordHeader,
+        appended_at_us: int,
+        body: Fields | None,
+        deviations: list[str],
+    ) -> Record:
+        token, key = header.token, header.entity_key
+        if not 0 < len(token) <= MAX_TEXT_CHARS or "\0" in token:
+            check_text("token", token)
+        if not 0 < len(key) <= MAX_TEXT_CHARS or "\0" in key:
+            check_text("entity-key", key)
+        kind, whole, spelling = read_record_type(header.record_type)
+        if spelling:
+            deviations += spelling
+        partition, offset = partition_and_offset(header.full_log_record_offset_id, deviations)
+        if partition not in self._partitions:
+            self._add_partition(partition)
+        entity_class, content, envelope, ends = entity_of(
+            kind, body, header.record_type, deviations
+        )
+        whole = whole and self._whole
+        if not whole:
+            self._all_whole = False
+        uuid = uuid_of(content) if self._with_uuid and content else ""
+        return Record(
+            self._stream,
+            key,
+            kind,
+            token,
+            appended_at_us,
+            partition,
+            offset,
+            entity_class,
+            content,
+            envelope,
+            ends,
+            uuid,
+            whole,
+        )
+
+    def _add_partition(self, partition: str) -> None:
+        if len(partition) > MAX_NAME_CHARS or "\0" in partition:
+            raise BadRecord(f"{partition[:64]!r} with {len(partition)} characters is no partition")
+        if len(self._partitions) > MAX_PARTITIONS:
+            raise BadRecord(f"more than {MAX_PARTITIONS:,} partitions")
+        self._partitions.add(partition)
+
+
+class _FastPathBackoff:
+    """A short cut that is tried less and less often while it does not work."""
+
+    def __init__(self) -> None:
+        self._skips = self._skips_left = 0
+
+    def is_due(self) -> bool:
+        if self._skips_left:
+            self._skips_left -= 1
+            return False
+        return True
+
+    def note_result(self, *, succeeded: bool) -> None:
+        self._skips = 0 if succeeded else min(2 * self._skips + 1, _MAX_PASSED_OVER)
+        self._skips_left = self._skips
+
+
+def _time_us(stamp: str) -> int:
+    moment = datetime.fromisoformat(stamp)
+    if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+        raise BadRecord("an odd time is judged by the liberal way")
+    return round(moment.timestamp() * 1_000_000)
+
+
+def decoder_for(stream: StreamInfo, verifier: Verifier | None = None) -> FrameDecoder:
+    """A reader as this stream needs it, by its mode and log-record-strategy."""
+    by_change = stream.record_strategy == "CHANGE_ONLY"
+    with_uuid = stream.mode is Mode.BASELINE or by_change
+    return FrameDecoder(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
+
+
+def _token_of(raw: bytes) -> str | None:
+    """The token of a record that could not be read, if that much of it can."""
+    try:
+        token = text_of(plain_members(plain_members(raw, [])["log-record-header"], []), "token", [])
+        check_text("token", token)
+    except (ValueError, KeyError, RecursionError, BadRecord):
+        return None
+    return token

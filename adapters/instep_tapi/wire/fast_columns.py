@@ -1,0 +1,171 @@
+"""The fast path from exact headers to columns of records, bodies decoded only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns, in_order
+from instep.model.records import Record, RecordHeader, RecordType
+from instep_tapi.wire.fast_decode import ExactBody, ExactRecords, LazyBody, decode_exact_body
+from instep_tapi.wire.fast_offsets import read_offset_columns
+from instep_tapi.wire.framing import NO_BODY, BadRecord
+from instep_tapi.wire.names import (
+    CONDITION_DETECTOR,
+)
+from instep_tapi.wire.record_body import (
+    NESTED_TIME,
+    NESTED_TIME_WITHIN_BYTES,
+    Buffer,
+    states_clear,
+    uuid_of,
+)
+from instep_tapi.wire.record_header import MAX_OFFSET
+
+__all__ = ["LazyColumns", "LazyRecord", "decoded", "lazy_columns", "open_exact_body"]
+
+
+EXACT_RECORD_TYPES: Final = {
+    "RECORD_TYPE_CREATE_UPDATE": RecordType.CREATE_UPDATE,
+    "RECORD_TYPE_DELETE": RecordType.DELETE,
+    "RECORD_TYPE_TOMBSTONE": RecordType.TOMBSTONE,
+}
+
+
+class LazyRecord(RecordHeader, frozen=True, gc=False):
+    """A statement whose body nobody has asked for yet, and the frame that it came in."""
+
+    body: LazyBody = None
+    frame: bytes = b""
+
+
+class LazyColumns(HeaderColumns[LazyRecord]):
+    """Log-records spelled to the letter, as a stretch; made by `lazy_columns`."""
+
+    more = ("bodies", "frames")
+
+    def __init__(
+        self, headers: HeaderArrays, bodies: Sequence[LazyBody], frames: Sequence[bytes]
+    ) -> None:
+        super().__init__(headers)
+        self.bodies = bodies
+        self.frames = frames
+
+    def at(self, index: int) -> LazyRecord:
+        return LazyRecord(
+            self.stream,
+            self.keys[index],
+            self.kinds[index],
+            self.tokens[index],
+            self.appended_at_us[index],
+            self.partition,
+            self.offsets[index],
+            self.bodies[index],
+            self.frames[index],
+        )
+
+    def opened(self, deviations: list[str], *, with_uuid: bool, whole: bool) -> RecordColumns:
+        """All of them, their bodies looked into. Raises what bad input raises."""
+        parts = [
+            exact_entity(kind, body, deviations)
+            for kind, body in zip(self.kinds, self.bodies, strict=True)
+        ]
+        classes, bodies, envelopes, ends = zip(*parts, strict=True)
+        uuids = [""] * len(bodies)
+        if with_uuid:
+            uuids = [uuid_of(body) if body else "" for body in bodies]
+        return RecordColumns(self.headers, classes, bodies, envelopes, ends, uuids, whole=whole)
+
+
+def lazy_columns(
+    stream: str,
+    exact: ExactRecords,
+    times_us: Callable[[Sequence[str]], list[int]],
+) -> LazyColumns | None:
+    """These records as a stretch, where they are one and need no closer look.
+
+    Raises what `times_us` raises, and `ValueError` for an offset that is no number.
+    """
+    headers = exact.headers
+    place = read_offset_columns([header.full_log_record_offset_id for header in headers])
+    if place is None:
+        return None
+    partition, offsets = place
+    appended_at_us = times_us([header.log_append_time_stamp for header in headers])
+    if not in_order(offsets, appended_at_us) or offsets[-1] > MAX_OFFSET:
+        return None
+    keys = [header.entity_key for header in headers]
+    tokens = [header.token for header in headers]
+    if "\0" in "".join(keys) or "\0" in "".join(tokens):
+        return None
+    kinds = [EXACT_RECORD_TYPES[header.record_type] for header in headers]
+    read = HeaderArrays(stream, partition, keys, offsets, appended_at_us, kinds, tokens)
+    return LazyColumns(read, exact.bodies, exact.frames)
+
+
+def decoded(
+    statement: RecordHeader, deviations: list[str], *, with_uuid: bool, whole: bool
+) -> Record:
+    """The record that a statement is, or was sealed from. Raises what bad input raises."""
+    if not isinstance(statement, LazyRecord):
+        return cast("Record", statement)
+    kind = statement.kind
+    entity_class, content, envelope, ends = exact_entity(kind, statement.body, deviations)
+    return Record(
+        statement.stream,
+        statement.key,
+        kind,
+        statement.token,
+        statement.appended_at_us,
+        statement.partition,
+        statement.offset,
+        entity_class,
+        bytes(content),
+        bytes(envelope),
+        ends,
+        uuid_of(content) if with_uuid and content else "",
+        whole,
+    )
+
+
+def exact_entity(
+    kind: RecordType, body: LazyBody, deviations: list[str]
+) -> tuple[str, Buffer, Buffer, bool]:
+    """As `entity_of`, of a body spelled to the letter. Raises what bad input raises."""
+    stated = decode_exact_body(body)
+    if stated is None or stated.entity is NO_BODY:
+        if kind is RecordType.CREATE_UPDATE:
+            raise BadRecord("whether its class may be empty is judged by the liberal way")
+        if stated is None:
+            return "", b"", b"", True
+    entity_class, content, envelope = open_exact_body(stated, deviations)
+    # Not by a call: of new keys, each record comes by here.
+    if not (content.isascii() and envelope.isascii()):
+        content.decode()
+        envelope.decode()
+    ends = kind is not RecordType.CREATE_UPDATE or (
+        entity_class == CONDITION_DETECTOR and states_clear(content)
+    )
+    return entity_class, content, envelope, ends
+
+
+_TIME = b'{"event-time-stamp":'
+
+
+_PARENT = b',"parent-address":'
+
+
+_nothing = bytearray()
+
+
+def open_exact_body(body: ExactBody, deviations: list[str]) -> tuple[str, Buffer, Buffer]:
+    """The same of a body spelled to the letter."""
+    time, parent = body.event_time_stamp, body.parent_address
+    if parent is NO_BODY:
+        envelope = _nothing.join((_TIME, time, body.content_member, b"}"))
+    else:
+        envelope = _nothing.join((_TIME, time, body.content_member, _PARENT, parent, b"}"))
+    if envelope.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) >= 0:
+        deviations.append("event-time-nested")
+    content = b"" if body.entity is NO_BODY else bytearray(body.entity)
+    return body.entity_class, content, envelope

@@ -1,0 +1,301 @@
+"""The fast paths from frames to headers: what `framing` and `record_header` read, for usual
+frames only.
+
+`split_exact` decodes records that are spelled to the letter of TR-548 3.10, all frames at once;
+their bodies may stay undecoded. `split_fast` decodes one frame of a usual shape into structs. Both
+give up at the first surprise, and `framing` then reads the frame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import reduce
+from itertools import chain, repeat
+from operator import itemgetter, methodcaller, or_
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, overload
+
+import msgspec
+
+from instep_tapi.wire.framing import (
+    JSON_BLANKS,
+    NO_BODY,
+    BadRecord,
+    Fields,
+)
+from instep_tapi.wire.names import MAX_TEXT_CHARS, OBJECT_CLASSES, container_of
+from instep_tapi.wire.record_header import LogRecordHeader
+
+__all__ = [
+    "ExactBody",
+    "ExactRecords",
+    "FastLogRecord",
+    "LazyBody",
+    "check_utf8",
+    "decode_exact_body",
+    "split_exact",
+    "split_fast",
+]
+
+
+class FastLogRecord(msgspec.Struct, rename="kebab", gc=False):
+    """One log-record, its body not looked into (TR-548 3.10)."""
+
+    log_record_header: LogRecordHeader
+    log_record_body: Fields | None = None
+
+
+class _PrefixedLogRecord(msgspec.Struct, gc=False):
+    log_record_header: LogRecordHeader = msgspec.field(name="tapi-streaming:log-record-header")
+    log_record_body: Fields | None = msgspec.field(
+        name="tapi-streaming:log-record-body", default=None
+    )
+
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
+
+
+class ExactHeader(msgspec.Struct, rename="kebab", gc=False):
+    """A log-record-header spelled to the letter; its place in the log is undecoded."""
+
+    token: _Text
+    log_append_time_stamp: str
+    entity_key: _Text
+    record_type: Literal["RECORD_TYPE_CREATE_UPDATE", "RECORD_TYPE_DELETE", "RECORD_TYPE_TOMBSTONE"]
+    full_log_record_offset_id: msgspec.Raw
+
+
+class ExactBody(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
+    """A log-record-body spelled to the letter of TR-548 3.10; its parts are undecoded.
+
+    Each class has a type of its own, told by its record-content, with the container of the class as
+    `entity`.
+    """
+
+    entity_class: ClassVar[str]
+    content_member: ClassVar[bytes]
+    """The record-content as it stands in the envelope."""
+    event_time_stamp: msgspec.Raw
+    if TYPE_CHECKING:
+        entity: msgspec.Raw
+    parent_address: msgspec.Raw = NO_BODY
+
+
+def _exact_body_type(entity_class: str, container: str) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        f"{entity_class}_body",
+        [("entity", msgspec.Raw, msgspec.field(name=container, default=NO_BODY))],
+        bases=(ExactBody,),
+        namespace={
+            "entity_class": entity_class,
+            "content_member": b',"record-content":"%b"' % entity_class.encode(),
+        },
+        tag_field="record-content",
+        tag=entity_class,
+        gc=False,
+        forbid_unknown_fields=True,
+    )
+
+
+if TYPE_CHECKING:
+    _AnyExactBody: TypeAlias = ExactBody
+else:
+    _AnyExactBody = reduce(
+        or_,
+        [
+            _exact_body_type(name, container_of(name))
+            for name in OBJECT_CLASSES
+            if container_of(name)
+        ],
+    )
+
+
+class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
+    """A log-record spelled to the letter of TR-548 6.3: what is known beforehand need not be
+    built, which halves the cost.
+    """
+
+    log_record_header: ExactHeader
+    log_record_body: _AnyExactBody | None = None
+
+
+class _ExactLogHeader(msgspec.Struct, rename="kebab", gc=False):
+    """The same with its body undecoded, where few bodies will be asked for."""
+
+    log_record_header: ExactHeader
+    log_record_body: msgspec.Raw = NO_BODY
+
+
+_ExactItem: TypeAlias = ExactLogRecord | _ExactLogHeader
+
+
+_exact = msgspec.json.Decoder(ExactLogRecord).decode
+
+
+_exact_list = msgspec.json.Decoder(list[ExactLogRecord]).decode
+
+
+_header = msgspec.json.Decoder(ExactHeader).decode
+
+
+_header_list = msgspec.json.Decoder(list[_ExactLogHeader]).decode
+
+
+_body = msgspec.json.Decoder(_AnyExactBody | None).decode
+
+
+_plain = msgspec.json.Decoder(FastLogRecord)
+
+
+_plain_list = msgspec.json.Decoder(list[FastLogRecord])
+
+
+_prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
+
+
+_BARE = b'{"log-record-header":'
+
+
+_is_bare = methodcaller("startswith", _BARE)
+
+
+_BODY = b',"log-record-body":'
+
+
+_LOG = rb'\{\s*"(?:tapi-streaming:)?log-record"\s*:\s*'
+
+
+_STREAM = rb'\{\s*"(?:tapi-streaming:)?stream-record"\s*:\s*'
+
+
+_NOTIFICATION = rb'\{\s*"ietf-restconf:notification"\s*:\s*\{\s*"eventTime"\s*:\s*"[^"\\]*"\s*,\s*'
+
+
+_OPENING = re.compile(
+    rb"\s*(?:(%b)|(%b)|(%b))?(?=\[)"
+    % (_NOTIFICATION + _STREAM.removeprefix(rb"\{\s*") + _LOG, _STREAM + _LOG, _LOG)
+)
+
+
+_CLOSING = {1: b"}}}", 2: b"}}", 3: b"}"}
+
+
+_UNDECODED = (bytes, msgspec.Raw)
+
+
+LazyBody: TypeAlias = ExactBody | bytes | msgspec.Raw | None
+"""A body that is decoded, or to be decoded by `decode_exact_body`."""
+
+
+class ExactRecords(msgspec.Struct, frozen=True):
+    """Log-records spelled to the letter, in columns."""
+
+    headers: Sequence[ExactHeader]
+    bodies: Sequence[LazyBody]
+    frames: Sequence[bytes]
+    """Of each the frame that it came in."""
+
+
+def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> ExactRecords | None:
+    """The records of frames that hold a list each, or a bare one each; None where not all are
+    spelled to the letter. Whether a body is UTF-8 is told when it is opened, and without
+    `with_bodies` all else about it too.
+    """
+    try:
+        if frames[0].startswith(b"["):
+            decode: Callable[[bytes], list[_ExactItem]]
+            decode = _exact_list if with_bodies else _header_list  # type: ignore[assignment]
+            lists = list(map(decode, frames))
+            of = chain.from_iterable(map(repeat, frames, map(len, lists)))
+            return _exact_of(list(chain.from_iterable(lists)), list(of))
+        if not frames[0].startswith(_BARE):
+            return None
+        if not with_bodies:
+            with suppress(ValueError):
+                return _split_headers(frames)
+        return _exact_of(list(map(_exact, frames)), frames)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _exact_of(items: Sequence[_ExactItem], frames: Sequence[bytes]) -> ExactRecords:
+    return ExactRecords(
+        [item.log_record_header for item in items],
+        [item.log_record_body for item in items],
+        frames,
+    )
+
+
+def _split_headers(frames: Sequence[bytes]) -> ExactRecords:
+    """Of bare log-records with bodies the headers only, which is where most of their time goes.
+
+    What is one JSON object from where a header begins to where a body begins is the header. Nearly
+    always all of them are as long as the first. Raises `ValueError` for anything else.
+    """
+    if not all(map(_is_bare, frames)):
+        raise ValueError("another kind of frame among them")
+    start = len(_BARE)
+    try:
+        end = frames[0].index(_BODY, start)
+        headers = list(map(_header, map(itemgetter(slice(start, end)), frames)))
+        return ExactRecords(headers, _Bodies(frames, [end] * len(frames)), frames)
+    except ValueError:
+        ends = [frame.index(_BODY, start) for frame in frames]
+        headers = [_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)]
+        return ExactRecords(headers, _Bodies(frames, ends), frames)
+
+
+class _Bodies(Sequence[bytes]):
+    """What comes after the headers of these frames."""
+
+    def __init__(self, frames: Sequence[bytes], headers_end: Sequence[int]) -> None:
+        self._frames = frames
+        self._ends = headers_end
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        frame, end = self._frames[index], self._ends[index]
+        if frame.startswith(_BODY, end) and frame.endswith(b"}"):
+            return frame[end + len(_BODY) : -1]
+        # What else may come there is no JSON, and is found to be none.
+        return frame[end:]
+
+
+def decode_exact_body(body: LazyBody) -> ExactBody | None:
+    """Decoded, if it is not yet. Raises what msgspec raises."""
+    return _body(body) if isinstance(body, _UNDECODED) else body
+
+
+def check_utf8(text: bytes) -> bytes:
+    """Bodies stay bytes, and msgspec does not look into their texts. Raises `UnicodeError`."""
+    if not text.isascii():
+        text.decode()
+    return text
+
+
+def split_fast(frame: bytes) -> list[FastLogRecord] | list[_PrefixedLogRecord]:
+    """The records of a frame in one of the usual shapes, headers decoded and bodies not.
+
+    Raises `BadRecord`, or what msgspec raises, for another shape: then `split_liberal` reads it.
+    """
+    opening = None if frame.startswith(_BARE) else _OPENING.match(frame)
+    if opening is None:
+        return [_plain.decode(frame)]
+    if opening.lastindex:
+        end = frame.rfind(b"]") + 1
+        if frame[end:].translate(None, JSON_BLANKS) != _CLOSING[opening.lastindex]:
+            raise BadRecord("members after the log-record list")
+        frame = frame[opening.end() : end]
+    try:
+        return _plain_list.decode(frame)
+    except msgspec.ValidationError:
+        return _prefixed_list.decode(frame)

@@ -1,0 +1,172 @@
+"""Reads a stream-context: the streams a provider offers, and their types (TR-548 3.7). Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from instep.errors import DiscoveryError
+from instep.model.streams import StreamState
+from instep_tapi.wire.names import short_identity, strip_module
+from instep_tapi.wire.record_body import class_named
+from instep_tapi.wire.times import duration_s
+
+__all__ = ["AvailableStream", "StreamContext", "StreamType", "parse_context"]
+
+
+_WRAPPER_DEPTH = 3
+
+
+_MAX_STREAMS = 1_000
+
+
+_MAX_CLASSES = 256
+
+
+_MAX_TEXT_CHARS = 2_048
+
+
+class StreamType(msgspec.Struct, frozen=True, kw_only=True):
+    """supported-stream-type (TR-548 3.7.1), in short names and seconds."""
+
+    uuid: str
+    name: str = ""
+    classes: tuple[str, ...] = ()
+    storage_strategy: str = ""
+    record_strategy: str = ""
+    record_retention_s: float | None = None
+    forgets: bool = False
+    """Whether record-retention is stated, a time or bytes, and is not FOREVER."""
+    compacted_details: bool = False
+    """Whether compacted-log-details are stated: without them COMPACTED is a mere claim."""
+    tombstone_retention_s: float | None = None
+    compaction_delay_s: float | None = None
+    protocols: tuple[str, ...] = ()
+
+
+class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
+    """available-stream (TR-548 3.7.2), with its type if that is stated."""
+
+    uuid: str
+    stream_id: str = ""
+    state: StreamState = StreamState.UNKNOWN
+    address: str = ""
+    protocol: str = ""
+    type: StreamType | None = None
+
+
+class StreamContext(msgspec.Struct, frozen=True):
+    """What a provider offers."""
+
+    streams: tuple[AvailableStream, ...] = ()
+    types: tuple[StreamType, ...] = ()
+
+
+def parse_context(document: Any) -> StreamContext | None:
+    """Read a stream-context, alone or within its context, whatever its prefixes (3.7).
+
+    None where the document holds none. Raises `DiscoveryError` for more streams than anybody has.
+    """
+    container = _stream_context(document, _WRAPPER_DEPTH)
+    if container is None:
+        return None
+    types = {
+        stream_type.uuid: stream_type
+        for item in _objects(container, "supported-stream-type")
+        for stream_type in [_stream_type(item)]
+    }
+    streams = tuple(
+        _available_stream(item, types) for item in _objects(container, "available-stream")
+    )
+    return StreamContext(streams, tuple(types.values()))
+
+
+def _stream_context(value: Any, depth: int) -> dict[str, Any] | None:
+    if not isinstance(value, dict) or depth == 0:
+        return None
+    members = _members(value)
+    if "available-stream" in members or "supported-stream-type" in members:
+        return members
+    for name in ("stream-context", "context"):
+        inner = members.get(name)
+        if isinstance(inner, dict):
+            found = _stream_context(inner, depth - 1)
+            if found is None and name == "stream-context":
+                return _members(inner)  # a provider without a stream at this moment
+            return found
+    return None
+
+
+def _stream_type(item: dict[str, Any]) -> StreamType:
+    details = item.get("compacted-log-details")
+    compacted = _members(details) if isinstance(details, dict) else {}
+    protocols = item.get("connection-protocol-details")
+    allowed = _members(protocols) if isinstance(protocols, dict) else item
+    # tapi-streaming of the same revision in another branch says stream-type-content.
+    content = item.get("record-content") or item.get("stream-type-content")
+    retention = item.get("record-retention")
+    retention_s = duration_s(retention)
+    return StreamType(
+        uuid=_text(item.get("uuid")),
+        name=_text(item.get("stream-type-name")),
+        classes=tuple(dict.fromkeys(class_named(text) for text in _texts(content))),
+        storage_strategy=short_identity(_text(item.get("log-storage-strategy"))),
+        record_strategy=short_identity(_text(item.get("log-record-strategy"))),
+        record_retention_s=retention_s,
+        forgets=retention not in (None, "") and retention_s != math.inf,
+        compacted_details=bool(compacted),
+        tombstone_retention_s=duration_s(compacted.get("tombstone-retention")),
+        compaction_delay_s=duration_s(compacted.get("compaction-delay")),
+        protocols=_texts(allowed.get("allowed-connection-protocols")),
+    )
+
+
+def _available_stream(item: dict[str, Any], types: dict[str, StreamType]) -> AvailableStream:
+    reference = item.get("supported-stream-type")
+    stated = _members(reference) if isinstance(reference, dict) else {}
+    uuid = (
+        stated.get("supported-stream-type-uuid")
+        or stated.get("uuid")
+        or item.get("supported-stream-type-uuid")
+        or (reference if isinstance(reference, str) else "")
+    )
+    stream_type = types.get(_text(uuid))
+    if stream_type is None and "log-storage-strategy" in stated:
+        stream_type = _stream_type(stated)
+    state = short_identity(_text(item.get("stream-state")))
+    return AvailableStream(
+        uuid=_text(item.get("uuid")),
+        stream_id=_text(item.get("stream-id")),
+        state=StreamState[state] if state in StreamState.__members__ else StreamState.UNKNOWN,
+        address=_text(item.get("connection-address")),
+        protocol=_text(item.get("connection-protocol")),
+        type=stream_type,
+    )
+
+
+def _members(value: dict[str, Any]) -> dict[str, Any]:
+    return {strip_module(name): inner for name, inner in value.items()}
+
+
+def _objects(container: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The entries of a list; an entry that stands alone is a list of one."""
+    value = container.get(name)
+    items = value if isinstance(value, list) else [value]
+    if len(items) > _MAX_STREAMS:
+        raise DiscoveryError(
+            f"{len(items):,} entries of {name}; at most {_MAX_STREAMS:,} are taken",
+            hint="no provider streams that much: is this the right address?",
+        )
+    return [_members(item) for item in items if isinstance(item, dict)]
+
+
+def _text(value: Any) -> str:
+    """Empty for what cannot be a name in a store: no text, or one with a NUL in it."""
+    return value.strip()[:_MAX_TEXT_CHARS] if isinstance(value, str) and "\0" not in value else ""
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    return tuple(_text(item) for item in items[:_MAX_CLASSES] if _text(item))

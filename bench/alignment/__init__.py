@@ -1,0 +1,1 @@
+"""Records/s from socket to committed rows."""

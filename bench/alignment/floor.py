@@ -1,0 +1,200 @@
+"""The floor: what is left of the job when nothing is promised. The fastest parts, best settings.
+
+No discovery, no resumption, no order, no alignment, no bad input: frames of one known shape are
+received, their headers decoded, folded by key, and upserted with a position in one transaction; the
+loop receives while one worker thread decodes and writes. It is what the product is measured
+against, so anything that makes it faster belongs into it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+from picows import WSFrame, WSListener, WSTransport, ws_connect
+
+from bench.alignment.floor_postgres import PostgresTable
+from bench.report import Result, rss_bytes
+
+__all__ = ["main"]
+
+_BATCH_RECORDS: Final = 20_000
+_MARK: Final = b'"log-record-header"'
+
+_SCHEMA: Final = """
+PRAGMA page_size = 8192;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA cache_size = -262144;
+PRAGMA wal_autocheckpoint = 10000;
+CREATE TABLE IF NOT EXISTS entity (
+    key TEXT PRIMARY KEY, token TEXT NOT NULL, appended_at TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS change (
+    cursor INTEGER PRIMARY KEY, key TEXT NOT NULL, token TEXT NOT NULL, appended_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS position (stream INTEGER PRIMARY KEY, token TEXT NOT NULL);
+"""
+_ROWS_A_STATEMENT: Final = (5_000, 500, 50, 5, 1)
+"""The driver gives the interpreter's lock away once a statement, and waits for it after each."""
+_UPSERT: Final = """
+INSERT INTO entity VALUES {} ON CONFLICT (key) DO UPDATE SET
+    token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
+"""
+_UPSERTS: Final = {
+    size: _UPSERT.format(", ".join(["(?, ?, ?, ?)"] * size)) for size in _ROWS_A_STATEMENT
+}
+_CHANGE: Final = "INSERT INTO change (key, token, appended_at) VALUES (?, ?, ?)"
+_MOVE: Final = "INSERT OR REPLACE INTO position VALUES (1, ?)"
+
+
+class _Header(msgspec.Struct, rename="kebab", gc=False):
+    token: str
+    log_append_time_stamp: str
+    entity_key: str
+
+
+class _Record(msgspec.Struct, rename="kebab", gc=False):
+    log_record_header: _Header
+    log_record_body: msgspec.Raw
+
+
+_one = msgspec.json.Decoder(_Record)
+_many = msgspec.json.Decoder(list[_Record])
+
+
+class _SqliteTable:
+    """The database, used by one thread."""
+
+    def __init__(self, url: str, *, journal: bool) -> None:
+        path = url.removeprefix("sqlite:///")
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.executescript(_SCHEMA)
+        self.journal = journal
+
+    def token(self) -> str | None:
+        row = self._db.execute("SELECT token FROM position").fetchone()
+        return None if row is None else str(row[0])
+
+    def write(
+        self, rows: list[tuple[Any, ...]], changes: list[tuple[str, ...]], token: str
+    ) -> None:
+        """One transaction."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        done = 0
+        for size, upsert in _UPSERTS.items():
+            while done + size <= len(rows):
+                db.execute(upsert, tuple(chain.from_iterable(rows[done : done + size])))
+                done += size
+        if self.journal:
+            db.executemany(_CHANGE, changes)
+        db.execute(_MOVE, (token,))
+        db.execute("COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
+    """Decode and commit; how many records."""
+    decoded = [
+        record
+        for frame in frames
+        for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
+    ]
+    headers = [record.log_record_header for record in decoded]
+    folded = {record.log_record_header.entity_key: record for record in decoded}
+    rows: list[tuple[Any, ...]] = [
+        (
+            key,
+            record.log_record_header.token,
+            record.log_record_header.log_append_time_stamp,
+            bytearray(record.log_record_body),
+        )
+        for key, record in folded.items()
+    ]
+    changes: list[tuple[str, ...]] = (
+        [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
+    )
+    table.write(rows, changes, headers[-1].token)
+    return len(headers)
+
+
+_Table = _SqliteTable | PostgresTable
+
+
+class _Receiver(WSListener):
+    """Keeps frames until they are taken; full means that the socket is not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames: list[bytes] = []
+        self._records = 0
+        self._transport: WSTransport | None = None
+        self.filled = asyncio.Event()
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        payload = frame.get_payload_as_bytes()
+        self._frames.append(payload)
+        self._records += payload.count(_MARK) if payload[:1] == b"[" else 1
+        if self._records >= _BATCH_RECORDS:
+            transport.underlying_transport.pause_reading()
+        self.filled.set()
+
+    def take(self) -> list[bytes]:
+        frames, self._frames = self._frames, []
+        if self._records >= _BATCH_RECORDS and self._transport is not None:
+            self._transport.underlying_transport.resume_reading()
+        self._records = 0
+        self.filled.clear()
+        return frames
+
+
+async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
+    loop = asyncio.get_running_loop()
+    make: Callable[..., _Table] = _SqliteTable if store.startswith("sqlite:") else PostgresTable
+    memory = []
+    with ThreadPoolExecutor(1) as worker:
+        table = await loop.run_in_executor(worker, partial(make, store, journal=journal))
+        token = await loop.run_in_executor(worker, table.token)
+        address = f"{url.replace('http', 'ws', 1)}/stream" + (
+            f"?start_from={token}" if token else ""
+        )
+        start_s = time.perf_counter()
+        receiver = _Receiver()
+        transport, _ = await ws_connect(lambda: receiver, address, max_frame_size=1 << 20)
+        done = 0
+        while done < records:
+            await receiver.filled.wait()
+            done += await loop.run_in_executor(worker, _write, table, receiver.take())
+            memory.append((done, rss_bytes()))
+        seconds = time.perf_counter() - start_s
+        transport.disconnect()
+        await loop.run_in_executor(worker, table.close)
+    return Result(records=done, seconds=seconds, memory=memory)
+
+
+def main() -> None:
+    """Receive so many records into a store, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--store", required=True, metavar="URL")
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--journal", action="store_true")
+    given = parser.parse_args()
+    result = asyncio.run(_run(given.url, given.store, given.records, journal=given.journal))
+    print(msgspec.json.encode(result).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The product as a user runs it: a consumer, a `tapi` source, a `sql` sink, settings by default.
+
+Measured from the opening of the stream to the commit of the last record; discovery and the opening
+of the store come before, closing comes after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from bench.report import Result, rss_bytes
+from instep import Consumer
+from instep.alignment.settings import AlignmentSettings
+from instep.model.batches import Batch, CommitResult
+from instep.model.position import Position
+from instep.model.streams import StreamInfo
+from instep.runtime.settings import ConsumerSettings
+from instep_sql import SqlStore
+from instep_tapi.plugin import source
+
+__all__ = ["main"]
+
+_ALIGNED_S = 120.0
+_PREPARING = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5))
+"""For the run that fills a store and is not measured: it need not wait long for its sweep."""
+_EXPECTED = {"event-time-nested"}
+"""The alarm of TR-548 6.3 has its time so; the YANG has it flat."""
+
+
+class _Meter(SqlStore):
+    """The store, with an eye on the clock."""
+
+    def __init__(self, url: str, records: int, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._expected = records
+        self._start_s = 0.0
+        self._memory: list[tuple[int, int]] = []
+        self._done = 0
+        self._before = 0
+        self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    async def position(self, stream: StreamInfo) -> Position:
+        position = await super().position(stream)
+        self._before = position.records
+        self._start_s = time.perf_counter()
+        return position
+
+    async def commit(self, batch: Batch) -> CommitResult:
+        result = await super().commit(batch)
+        self._done = batch.position.records - self._before
+        self._memory.append((self._done, rss_bytes()))
+        if self._done >= self._expected and not self.result.done():
+            seconds = time.perf_counter() - self._start_s
+            self.result.set_result(Result(self._done, seconds, self._memory))
+        return result
+
+
+async def _run(url: str, store: str, records: int, journal: str, *, prepare: bool) -> Result:
+    sink = _Meter(store, records, journal=journal)
+    settings = _PREPARING if prepare else None
+    tapi = source.build({"endpoints": [url]}, "bench")
+    async with Consumer("bench", tapi, sink, settings) as consumer:
+        failed = asyncio.create_task(consumer.wait())
+        either: list[asyncio.Future[Any]] = [failed, sink.result]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        failed.cancel()
+        if prepare:
+            await consumer.aligned(_ALIGNED_S)
+        (stream,) = consumer.health().streams
+        if stream.attempt != 1 or stream.unreadable or stream.deviations.keys() - _EXPECTED:
+            raise SystemExit(f"not the normal path: {stream}")
+        return sink.result.result()
+
+
+def main() -> None:
+    """Receive so many records into a store, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--store", required=True, metavar="URL")
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--journal", action="store_true")
+    parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
+    given = parser.parse_args()
+    journal = "changes" if given.journal else "off"
+    result = asyncio.run(
+        _run(given.url, given.store, given.records, journal, prepare=given.prepare)
+    )
+    print(msgspec.json.encode(result).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""A provider of one COMPACTED stream that sends what was built before, as fast as it is read.
+
+A process of its own, so that it costs the measured one nothing: discovery (TR-548 3.7), the
+WebSocket handshake by hand, then large writes. A stream opened without token gives the log from
+its start; opened after the token of the last record of the first part, it gives the second part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import gc
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from bench.alignment.alarm import chunks, offset_of
+
+__all__ = ["Sender", "main"]
+
+_WS_MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_BUILT_MAX_RECORDS: Final = 400_000
+_UUID: Final = "0f1c3d5e-7a9b-4c2d-8e4f-60718293a4b5"
+_TYPE_UUID: Final = "1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9"
+_WRITE_AHEAD_BYTES: Final = 1 << 20
+_PING, _PONG = 0x9, 0x8A
+
+
+class Sender:
+    """Serves parts of a log: each is sent whole to who asks for its first offset."""
+
+    def __init__(self, parts: dict[int, Iterable[bytes]]) -> None:
+        self._parts = parts
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self._answer(reader, writer)
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines if line)
+        }
+        target = urlsplit(request.split()[1])
+        if "sec-websocket-key" in headers:
+            writer.write(_handshake(headers["sec-websocket-key"]))
+            token = parse_qs(target.query).get("start_from", [""])[0]
+            await self._send(reader, writer, offset_of(token) + 1 if token else 0)
+            return
+        status, kind, content = _page(target.path, headers["host"])
+        writer.write(
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+            f"Connection: close\r\n\r\n{content}".encode()
+        )
+        await writer.drain()
+
+    async def _send(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, offset: int
+    ) -> None:
+        writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD_BYTES)
+        answering = asyncio.create_task(_answer_pings(reader, writer))
+        try:
+            for chunk in self._parts.get(offset, ()):
+                writer.write(chunk)
+                await writer.drain()
+            await answering
+        finally:
+            answering.cancel()
+
+
+async def _answer_pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until the client goes. A client sends nothing but short control frames (RFC 6455 5.5)."""
+    while head := await reader.read(2):
+        head += await reader.readexactly(2 - len(head))
+        mask = await reader.readexactly(4)
+        payload = await reader.readexactly(head[1] & 0x7F)
+        if head[0] & 0x0F == _PING:
+            answer = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+            writer.write(bytes([_PONG, len(answer)]) + answer)
+
+
+def _handshake(key: str) -> bytes:
+    accepted = base64.b64encode(hashlib.sha1(key.encode() + _WS_MAGIC).digest())
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: %b\r\n\r\n" % accepted
+    )
+
+
+def _page(path: str, host: str) -> tuple[str, str, str]:
+    """Status, media type and content of what is not the stream."""
+    stream = {
+        "uuid": _UUID,
+        "name": [{"value-name": "stream-name", "value": "alarms"}],
+        "stream-id": "alarms",
+        "connection-address": f"ws://{host}/stream",
+        "connection-protocol": "WEBSOCKETS",
+        "stream-state": "STREAM_STATE_ACTIVE",
+        "supported-stream-type": {"supported-stream-type-uuid": _TYPE_UUID},
+    }
+    supported = {
+        "uuid": _TYPE_UUID,
+        "name": [{"value-name": "stream-type-name", "value": "alarms"}],
+        "stream-type-name": "alarms",
+        "record-retention": "FOREVER",
+        "stream-type-content": ["CONDITION_DETECTOR"],
+        "log-storage-strategy": "LOG_STORAGE_STRATEGY_COMPACTED",
+        "log-record-strategy": "LOG_RECORD_STRATEGY_WHOLE_ENTITY_ON_CHANGE",
+        "tapi-streaming:compacted-log-details": {
+            "tombstone-retention": "100000",
+            "compaction-delay": "10000",
+        },
+        "tapi-streaming:connection-protocol-details": {
+            "allowed-connection-protocols": ["WEBSOCKETS"]
+        },
+    }
+    context = {"available-stream": [stream], "supported-stream-type": [supported]}
+    if path == "/.well-known/host-meta":
+        link = '<Link rel="restconf" href="/restconf"/>'
+        xml = f'<XRD xmlns="http://docs.oasis-open.org/ns/xri/xrd-1.0">{link}</XRD>'
+        return "200 OK", "application/xrd+xml", xml
+    page: dict[str, object]
+    if path.rstrip("/").endswith("stream-context"):
+        page = {"tapi-streaming:stream-context": context}
+    elif path.endswith(f"available-stream={_UUID}"):
+        page = {"tapi-streaming:available-stream": [stream]}
+    else:
+        return "404 Not Found", "application/yang-data+json", "{}"
+    return "200 OK", "application/yang-data+json", json.dumps(page)
+
+
+async def _run(sender: Sender) -> None:
+    server = await asyncio.start_server(sender.serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    """Build the frames, listen on a free port, print it, and serve until stopped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--per-frame", type=int, default=1)
+    parser.add_argument("--prefill", action="store_true", help="a first part states each key once")
+    given = parser.parse_args()
+
+    first = given.keys if given.prefill else 0
+    measured: Iterable[bytes] = chunks(first, given.records, given.keys, given.per_frame)
+    if given.records <= _BUILT_MAX_RECORDS:
+        measured = list(measured)
+    parts = {first: measured}
+    if given.prefill:
+        parts[0] = list(chunks(0, given.keys, given.keys, given.per_frame))
+    gc.freeze()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(Sender(parts)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Entities/s from landed changes."""

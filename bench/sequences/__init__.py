@@ -1,0 +1,1 @@
+"""Messages/s of numbered sequences."""

@@ -1,0 +1,107 @@
+"""The floor of the durable inbox: aiohttp, and one SQLite transaction for what has arrived.
+
+No order, no duplicates, no bad input, no limits: the JSON of each message is decoded, what gathers
+while a transaction runs is inserted by the next one, and only then answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+__all__ = ["TABLE", "main"]
+
+TABLE: Final = "message"
+_SCHEMA: Final = f"""
+PRAGMA page_size = 8192;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA cache_size = -131072;
+PRAGMA wal_autocheckpoint = 10000;
+CREATE TABLE {TABLE} (place INTEGER PRIMARY KEY, thread TEXT NOT NULL, sender TEXT NOT NULL,
+                      number INTEGER NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL);
+"""
+_INSERT: Final = f"INSERT INTO {TABLE} (thread, sender, number, id, body) VALUES (?, ?, ?, ?, ?)"
+
+Row = tuple[str, str, int, str, bytes]
+
+
+class _Message(msgspec.Struct, gc=False):
+    id: str
+    type: str
+    thid: str
+    sender_order: int
+    sender: str = msgspec.field(name="from")
+
+
+_decoder = msgspec.json.Decoder(_Message)
+
+
+class _Inbox:
+    """Takes messages, and writes them in groups."""
+
+    def __init__(self, store: str) -> None:
+        self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
+        self._db.executescript(_SCHEMA)
+        self._rows: list[Row] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._came = asyncio.Event()
+
+    async def take(self, request: web.BaseRequest) -> web.StreamResponse:
+        raw = await request.read()
+        message = _decoder.decode(raw)
+        self._rows.append((message.thid, message.sender, message.sender_order, message.id, raw))
+        durable = asyncio.get_running_loop().create_future()
+        self._waiting.append(durable)
+        self._came.set()
+        await durable
+        return web.Response(status=202)
+
+    async def write(self) -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as worker:
+            while True:
+                await self._came.wait()
+                self._came.clear()
+                rows, self._rows = self._rows, []
+                waiting, self._waiting = self._waiting, []
+                await loop.run_in_executor(worker, self._commit, rows)
+                for durable in waiting:
+                    durable.set_result(None)
+
+    def _commit(self, rows: list[Row]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany(_INSERT, rows)
+        self._db.execute("COMMIT")
+
+
+async def _run(store: str) -> None:
+    inbox = _Inbox(store)
+    runner = web.ServerRunner(web.Server(inbox.take, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)
+    writing = asyncio.create_task(inbox.write())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writing.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await writing
+    await runner.cleanup()
+
+
+def main() -> None:
+    """Listen on a free port, print it, and receive until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", required=True, metavar="FILE")
+    asyncio.run(_run(parser.parse_args().store))
+
+
+if __name__ == "__main__":
+    main()

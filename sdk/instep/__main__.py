@@ -1,6 +1,0 @@
-"""`python -m instep`: the command line, as the script `instep`."""
-
-from instep.cli import main
-
-if __name__ == "__main__":
-    main()

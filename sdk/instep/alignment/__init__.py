@@ -1,0 +1,20 @@
+"""Alignment with a log that has opaque tokens. Pure: no I/O, clock or randomness.
+
+`machine` holds the theory of operation and the state machine; the other files are what it
+decides by:
+
+- where to resume, what an attempt makes of the position: `resume` (A5, A7, A8)
+- whether the log goes on where we left it: `continuity` (A2)
+- when a sweep is due: `sweep_trigger` (A5)
+- lag, watermark, fidelity: `lag` (A8)
+- position and batch of a commit: `commit_batches` (A1)
+- partial updates of CHANGE_ONLY streams: `change_only` (TR-548 3.8.2.2)
+- the same stream at another instance: `stream_identity` (TR-548 ST-4.2)
+- what an audit proves: `audit` (A12)
+- phases and what moves them: `transitions`; requests to the driver: `effects`; knobs: `settings`
+"""
+
+from instep.alignment.machine import Alignment
+from instep.alignment.settings import AlignmentSettings
+
+__all__ = ["Alignment", "AlignmentSettings"]

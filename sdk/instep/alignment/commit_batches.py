@@ -1,0 +1,111 @@
+"""Makes a batch: the position after some records, and what a commit carries with it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from instep.alignment.settings import AlignmentSettings
+from instep.alignment.sweep_trigger import PartitionProgress
+from instep.model.batches import Batch, SweepStep
+from instep.model.columns import CompactedAway, RecordColumns
+from instep.model.ordering import latest_records
+from instep.model.position import RECENT_RECORDS, Phase, Position
+from instep.model.records import DecodedRecords, RecordChunk, RecordHeader
+from instep.model.streams import Mode, StreamInfo
+
+__all__ = ["advanced_position", "batch_at", "is_incremental", "opened"]
+
+
+def advanced_position(
+    position: Position,
+    progress: PartitionProgress,
+    records: Sequence[RecordHeader] = (),
+    offsets: dict[str, int] | None = None,
+    *,
+    watermark_us: int,
+    now_us: int = 0,
+) -> Position:
+    """The position after these records, by what `progress` has followed of them."""
+    # What an attempt has marked may end, and its tombstone expire, before the attempt has come to
+    # it: until it has seen enough, nothing is known but what was known at its opening (A8).
+    settled = position.phase is not Phase.ALIGNING
+    watermark_us = max(watermark_us, position.watermark_us) if settled else position.watermark_us
+    changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "watermark_us": watermark_us}
+    if records:
+        newest_us = max(position.appended_at_us, progress.newest_us)
+        if settled:
+            changes["watermark_us"] = max(watermark_us, min(newest_us, now_us))
+        changes |= {
+            "token": records[-1].token,
+            "offsets": offsets,
+            "appended_us": position.appended_us | progress.appended_us,
+            "appended_at_us": newest_us,
+            "records": position.records + len(records),
+            "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
+        }
+    return msgspec.structs.replace(position, **changes)
+
+
+def is_incremental(stream: StreamInfo) -> bool:
+    """Whether an earlier statement may count beside a later one about the same entity: a change, or
+    an end that may name an entity that only the baseline knows.
+    """
+    return stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
+
+
+def opened(
+    stream: StreamInfo,
+    chunk: RecordChunk,
+    records: Sequence[RecordHeader],
+    deviations: dict[str, int],
+    *,
+    latest_only: bool,
+) -> DecodedRecords:
+    """What a commit needs of these records of the delivery, with all that cannot be read.
+
+    `latest_only`: the statement that counts for each key is enough, and the others are not looked
+    into, nor quarantined where they cannot be read: they have no effect, and to open them is what
+    the fold saves. Where the one that counts cannot be read, all are opened.
+    """
+    found = None
+    if latest_only and chunk.whole and not is_incremental(stream):
+        found = chunk.opened(latest_records(records))
+    if found is None or found.unreadable:
+        kept = records
+        if not isinstance(records, RecordColumns):
+            kept = [one for one in records if not isinstance(one, CompactedAway)]
+        found = chunk.opened(kept)
+    counts = Counter(deviations)
+    counts.update(chunk.deviations)
+    counts.update(found.deviations)
+    return DecodedRecords(found.records, [*chunk.unreadable, *found.unreadable], dict(counts))
+
+
+def batch_at(
+    stream: StreamInfo,
+    settings: AlignmentSettings,
+    position: Position,
+    content: Callable[[], DecodedRecords] | None = None,
+) -> Batch:
+    """The batch that brings a store to `position`, with a step of the sweep that is going on."""
+    by_uuid = stream.mode is Mode.BASELINE
+    sweep = None
+    if position.phase is Phase.SWEEPING:
+        sweep = SweepStep(
+            position.attempt,
+            position.sweep_cursor,
+            settings.sweep_step_records,
+            stream.readable if by_uuid else None,
+        )
+    return Batch(
+        stream.id,
+        position,
+        position.ordinal - 1,
+        sweep=sweep,
+        by_uuid=by_uuid,
+        content=content,
+    )

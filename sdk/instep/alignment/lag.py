@@ -1,0 +1,121 @@
+"""Consumer lag: how late a stream is read, up to which time nothing is missing (the watermark),
+and what the lag costs (A8).
+
+TR-548 3.17.3: behind by less than the compaction delay loses nothing; between it and the
+tombstone
+retention some changes were compacted away; beyond the tombstone retention deletes may be
+missing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from instep.alignment.resume import retention_s
+from instep.alignment.settings import AlignmentSettings
+from instep.model.position import Phase, Position
+from instep.model.streams import Mode, StreamInfo
+
+__all__ = ["Fidelity", "LagMonitor", "fidelity"]
+
+
+AT_RISK_SHARE = 0.75
+"""From this share of the tombstone retention on, a consumer that does not catch up will be lost."""
+
+
+class Fidelity(StrEnum):
+    """From losing nothing to having lost eventual consistency."""
+
+    FULL = "full fidelity"
+    REDUCED = "reduced fidelity"
+    AT_RISK = "at risk"
+    LOST = "lost"
+
+
+def fidelity(
+    read_delay_s: float, compaction_delay_s: float | None, tombstone_retention_s: float | None
+) -> Fidelity:
+    """The zone of a consumer that reads records `read_delay_s` after they were appended.
+
+    A retention the provider does not declare (None) sets no limit.
+    """
+    if tombstone_retention_s is not None:
+        if read_delay_s > tombstone_retention_s:
+            return Fidelity.LOST
+        # Under emulated compaction both points are one (TR-548 3.19.3): only the share tells.
+        if read_delay_s > tombstone_retention_s * AT_RISK_SHARE:
+            return Fidelity.AT_RISK
+    if compaction_delay_s is not None and read_delay_s > compaction_delay_s:
+        return Fidelity.REDUCED
+    return Fidelity.FULL
+
+
+_US = 1_000_000
+
+
+class LagMonitor:
+    """Follows one stream through all its connections."""
+
+    def __init__(self, stream: StreamInfo, watermark_us: int, settings: AlignmentSettings) -> None:
+        self.read_delay_s = 0.0
+        """Provider's now minus append time of the record last read; 0 when silent at the head."""
+        self.watermark_us = watermark_us
+        """Provider time up to which nothing can be missing."""
+        self._stream = stream
+        self._settings = settings
+        self._last_followed_us = 0
+        self._realigns = 0
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """The fidelity zone of what was last read."""
+        stream = self._stream
+        return fidelity(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
+
+    def heartbeat_due(self, position: Position) -> bool:
+        """Whether `watermark_us` is so old in the store that it is worth a commit of its own."""
+        keeps_s = retention_s(self._stream)
+        longest_s = min(
+            self._settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4
+        )
+        return self.watermark_us - position.watermark_us > longest_s * _US
+
+    def opened(self, now_us: int) -> None:
+        """The stream is open: from now on it is attended to."""
+        self._last_followed_us = now_us
+
+    def raise_watermark(self, to_us: int) -> None:
+        """Nothing can be missing up to this time of the provider."""
+        self.watermark_us = max(self.watermark_us, to_us)
+
+    def read(self, appended_at_us: int, now_us: int) -> None:
+        """A record appended then was the last to be read."""
+        self.read_delay_s = max(0.0, (now_us - appended_at_us) / _US)
+        if self.fidelity is not Fidelity.LOST:
+            self._realigns = 0
+
+    def silent(self, quiet_s: float, until_us: int) -> None:
+        """The stream has been silent at its head for that long, until then."""
+        self.raise_watermark(until_us - int(quiet_s * _US))
+        self.read_delay_s = 0.0
+
+    def lost(self, position: Position, oldest_us: int, now_us: int) -> str:
+        """Why eventual consistency is lost, empty when it is not (TR-548 3.17.3).
+
+        What came is too old, or nobody looked for too long: then what went meanwhile left no trace.
+        Given only so often in a row: more would be a wrong clock, not a lag.
+        """
+        oldest_us = min(oldest_us, self._last_followed_us)
+        self._last_followed_us = now_us
+        keeps_s = self._stream.tombstone_retention_s
+        if self._stream.mode is Mode.BASELINE or keeps_s is None:
+            return ""
+        delay_s = (now_us - oldest_us) / _US
+        attempt_s = (now_us - position.attempt_started_at_us) / _US
+        # An attempt reads old records by right, while it is itself younger than the retention.
+        replaying = position.phase is Phase.ALIGNING and attempt_s <= keeps_s
+        if delay_s <= keeps_s or replaying or self._realigns >= self._settings.lost_realigns:
+            return ""
+        self._realigns += 1
+        self.read_delay_s = delay_s
+        return f"read {delay_s:,.0f} s late, past the tombstone retention ({keeps_s:,.0f} s)"

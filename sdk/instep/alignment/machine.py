@@ -1,0 +1,333 @@
+"""Alignment with a log that has opaque tokens: the decisions, without I/O, clock or randomness.
+
+Two rules hold this file together:
+
+1. What decides about attempts, marks and sweeps is here and in the pure functions that it calls
+   (`resume_point`, `continuity`, `sweep_due`, `transitions`); whoever drives it
+   (`instep.runtime.streams.worker`, a simulation, a test) only carries out what it returns.
+2. It does not know what a provider, a socket or a database is.
+
+Theory of operation. A stream has a `Phase`, kept in its `Position` and so durable.
+`transitions.TRANSITIONS` is the whole of it: what is not listed there raises, and changes nothing.
+
+An *attempt* is one reading of everything that exists: the log from its oldest record (`Mode.LOG`),
+or current state by GET with the stream held meanwhile (`Mode.BASELINE`). While it is open, the
+commit itself marks what is stated with the attempt's number. When it has seen enough, what carries
+a lower number is swept, in steps that travel with ordinary batches. Marks are numbers and only
+grow: nothing is ever unmarked, and an attempt that was interrupted goes on after its own last
+token (A7).
+
+An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
+calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
+operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion
+costs a reading of the log, and can never sweep what exists.
+
+The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
+batch that it returns, `committed`; `tick` from time to time; before both say when you `listened`,
+if not always; after each call carry out `effects`; `closed`. `now_us` is the provider's clock.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from instep.alignment.commit_batches import advanced_position, batch_at, opened
+from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
+from instep.alignment.effects import (
+    Effect,
+    EstimateSweep,
+    Notice,
+    NoticeKind,
+    ProbeOlderEntity,
+    ReadBaseline,
+    Reopen,
+)
+from instep.alignment.lag import LagMonitor
+from instep.alignment.resume import ResumePoint, baseline_due, new_attempt, resume_point
+from instep.alignment.settings import AlignmentSettings
+from instep.alignment.sweep_trigger import PartitionProgress
+from instep.alignment.transitions import AlignmentEvent, phase_after
+from instep.model.batches import Batch, CommitResult
+from instep.model.position import Phase, Position
+from instep.model.records import Record, RecordChunk, RecordHeader
+from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
+
+__all__ = ["Alignment"]
+
+
+class Alignment:
+    """The alignment of one stream. The module says what it promises and how it is driven."""
+
+    def __init__(
+        self,
+        stream: StreamInfo,
+        position: Position,
+        settings: AlignmentSettings | None = None,
+        *,
+        latest_only: bool = False,
+    ) -> None:
+        """`latest_only`: see `LatestOnly`."""
+        self.stream = stream
+        self.position = position
+        """As committed, but for a phase or attempt that the next batch will carry."""
+        self.durable = position
+        """As committed."""
+        self.settings = settings or AlignmentSettings()
+        self._latest_only = latest_only
+        self.caught_up = False
+        """Whether all that the log held when the stream was opened has come by."""
+        self._effects: list[Effect] = []
+        self._progress = PartitionProgress(stream, self.settings)
+        self._continuity = ContinuityCheck()
+        self._resume_point = ResumePoint("")
+        self._connected = False
+        self.realign_reason = ""
+        self._new_log = False
+        self.lag = LagMonitor(stream, position.watermark_us, self.settings)
+        self._estimate_requested = False
+        self._held = ""
+        """What a held sweep would remove."""
+        self._pending_commit = False
+        """The phase moved since the last commit, and no batch has carried it yet."""
+
+    @property
+    def has_pending_commit(self) -> bool:
+        """Whether a `tick` would have something to commit at once."""
+        return self._pending_commit or self.position.phase is Phase.SWEEPING
+
+    def effects(self) -> list[Effect]:
+        """What the driver must do now; taking empties the list."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    def start(self, now_us: int) -> str | Start:
+        """Where to open the stream: after our token, or from its start for an attempt."""
+        self._resume_point = resume_point(
+            self.stream,
+            self.position,
+            watermark_us=self.lag.watermark_us,
+            now_us=now_us,
+            realign_reason=self.realign_reason,
+            new_log=self._new_log,
+        )
+        return self._resume_point.start
+
+    def opened(self, now_us: int) -> None:
+        """The stream is open where `start` said. From its start: a new attempt begins."""
+        self._connected = True
+        resumed = not isinstance(self._resume_point.start, Start)
+        if not resumed:
+            self.position = new_attempt(
+                self.stream, self.position, new_log=self._resume_point.new_log, now_us=now_us
+            )
+            self._pending_commit = True
+            self.lag.watermark_us = self.position.watermark_us
+            self.realign_reason = ""
+            self._new_log = False
+        self._progress = PartitionProgress(self.stream, self.settings)
+        self._progress.opened(self.position, now_us)
+        self.lag.opened(now_us)
+        baseline = self.stream.mode is Mode.BASELINE
+        self._continuity.opened(self.position, resumed=resumed, gapless=baseline)
+        if resumed:
+            if self.realign_reason:
+                self._effects.append(Reopen(self.realign_reason))
+            elif self.position.phase is Phase.SWEEP_HELD:
+                # The guard may have been set anew since it held the sweep.
+                self._effects.append(EstimateSweep(self.position.attempt))
+            return
+        self._notice(
+            NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._resume_point.reason}"
+        )
+        if baseline:
+            self._effects.append(ReadBaseline())
+
+    def closed(self) -> None:
+        """The connection is gone. An open attempt goes on after the next opening (A7).
+
+        What no commit has carried yet is forgotten: it is decided again.
+        """
+        self._connected = self.caught_up = False
+        self._estimate_requested = False
+        # What was asked of this connection must not be done with the next.
+        self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
+        if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
+            # The attempt was never made durable: what called for it calls again.
+            self.realign_reason = self.realign_reason or self._resume_point.reason
+            self._new_log = self._new_log or self._resume_point.new_log
+        self.position = self.durable
+        self._pending_commit = False
+
+    def token_refused(self) -> None:
+        """The provider will not resume from our token: the next opening is from the start."""
+        self.realign_reason = "the provider refused our token"
+
+    def realign(self, reason: str) -> None:
+        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""
+        self.realign_reason = reason
+        if self._connected:
+            self._effects.append(Reopen(reason))
+
+    def listened(self, since_us: int, until_us: int) -> None:
+        """Silence says something of the log since we do not hold it back, until a sign of life."""
+        self._progress.listened(since_us, until_us)
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def receive(self, chunk: RecordChunk, now_us: int) -> Batch | None:
+        """What to commit for a delivery; None when an effect must be carried out first.
+
+        After `ProbeOlderEntity` the same delivery is given again; after `Reopen` it is dropped: the
+        provider states it again.
+        """
+        records = chunk.records
+        deviations: dict[str, int] = {}
+        if records and not self._continuity.settled:
+            records, found = self._continuity.sift(records, self.position)
+            if found is not None and not self._on_continuity(*found):
+                return None
+        offsets = dict(self.position.offsets)
+        records = self._progress.follow(records, offsets, self.position, deviations, now_us)
+        if self._continuity.has_gap(records, self.position, offsets):
+            self._on_continuity(Continuity.GAP, records[0])
+            return None
+        if self._lost(now_us, self._progress.oldest_us if records else now_us):
+            return None
+        position = advanced_position(
+            self.position,
+            self._progress,
+            records,
+            offsets,
+            watermark_us=self.lag.watermark_us,
+            now_us=now_us,
+        )
+        if records:
+            self.lag.read(records[-1].appended_at_us, now_us)
+        content = partial(
+            opened, self.stream, chunk, records, deviations, latest_only=self._latest_only
+        )
+        batch = batch_at(self.stream, self.settings, position, content)
+        self._consider(position, now_us)
+        return batch
+
+    def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
+        """The answer to `ProbeOlderEntity`."""
+        self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
+
+    def baseline_page(self, rows: list[Record]) -> Batch:
+        """What to commit for a page of current state."""
+        return batch_at(self.stream, self.settings, self._advance(), RecordChunk(rows).opened)
+
+    def baseline_read(self, now_us: int) -> None:
+        """Current state was read whole and committed: what was held is replayed next."""
+        self._move(AlignmentEvent.BASELINE_READ)
+        self._progress.silence_from(now_us)
+
+    def sweep_estimated(self, estimate: SweepEstimate) -> None:
+        """Decide about the sweep that is due: begin it, or hold it (A6)."""
+        self._estimate_requested = False
+        share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
+        if estimate.unmarked > least and estimate.unmarked > estimate.total * share:
+            self._held = f"{estimate.unmarked:,} of {estimate.total:,} entities"
+            self._move(AlignmentEvent.SWEEP_HELD)
+        else:
+            self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    def release_sweep(self) -> None:
+        """Let a held sweep go on."""
+        self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    def committed(self, batch: Batch, result: CommitResult) -> None:
+        """The batch is durable. A phase that moved meanwhile is kept for the next one."""
+        phase = self.position.phase
+        if batch.position.phase is not self.durable.phase:
+            self._emit_phase(batch.position)
+        position = batch.position
+        if result.unresolved_keys:
+            # Tombstones of what only a GET has shown, by names unknown to us. The sink wrote it so.
+            position = msgspec.structs.replace(position, baseline_pending=True)
+        self.position = self.durable = position
+        self._pending_commit = False
+        if phase is not batch.position.phase:
+            self._set(phase=phase)
+        self.lag.raise_watermark(batch.position.watermark_us)
+        if batch.sweep is not None:
+            self._set(sweep_cursor=result.sweep_cursor)
+            if result.sweep_done:
+                self._move(AlignmentEvent.SWEPT)
+
+    def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
+        """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
+        if not self._connected or self.position.phase is Phase.BASELINING:
+            return None
+        self._progress.attested = state is StreamState.ACTIVE
+        if state in (StreamState.PAUSED, StreamState.ALIGNING):
+            # A silence that the provider announces says nothing about the head of the log.
+            self._progress.silence_from(now_us)
+        elif self._lost(now_us, now_us):
+            return None
+        elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
+            self.lag.silent(self.settings.quiet_s, self._progress.heard_until(now_us))
+        if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
+            self.realign("a tombstone named an entity that only the baseline knew")
+            return None
+        self._consider(self.position, now_us)
+        if self.has_pending_commit or self.lag.heartbeat_due(self.position):
+            return batch_at(self.stream, self.settings, self._advance())
+        return None
+
+    def _on_continuity(self, continuity: Continuity, record: RecordHeader) -> bool:
+        """What a first record told (A2). False: the delivery cannot be used now."""
+        if continuity is Continuity.REDELIVERED:
+            self._notice(NoticeKind.REDELIVERED, "the provider delivers recent records again")
+            return True
+        if continuity is Continuity.UNDECIDED:
+            self._effects.append(ProbeOlderEntity(record, partition_of(record)))
+        else:
+            self._new_log = continuity is Continuity.NEW_LOG
+            self.realign(f"the first record after the reconnect shows it: {continuity}")
+        return False
+
+    def _lost(self, now_us: int, oldest_us: int) -> bool:
+        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped."""
+        reason = self.lag.lost(self.position, oldest_us, now_us)
+        if reason:
+            self._notice(NoticeKind.LOST, reason)
+            self.realign(reason)
+        return bool(reason)
+
+    def _advance(self) -> Position:
+        return advanced_position(self.position, self._progress, watermark_us=self.lag.watermark_us)
+
+    def _consider(self, position: Position, now_us: int) -> None:
+        """Whether the head of the log was reached, and whether a sweep is due."""
+        if not self.caught_up and self._progress.caught_up(now_us):
+            self.caught_up = True
+            self._notice(NoticeKind.CAUGHT_UP, "all that was in the log at the opening is read")
+        if position.phase is not Phase.ALIGNING or self._estimate_requested:
+            return
+        if self._progress.sweep_due(position, now_us):
+            self._estimate_requested = True
+            self._effects.append(EstimateSweep(position.attempt))
+
+    def _emit_phase(self, position: Position) -> None:
+        """Tell of a phase when it is durable, so that whoever hears it finds it."""
+        if position.phase is Phase.ALIGNED:
+            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
+        elif position.phase is Phase.SWEEP_HELD:
+            self._notice(NoticeKind.SWEEP_HELD, f"the sweep would remove {self._held}")
+
+    def _notice(self, kind: NoticeKind, text: str) -> None:
+        self._effects.append(Notice(kind, text))
+
+    def _move(self, event: AlignmentEvent) -> None:
+        self._set(phase=phase_after(self.position.phase, event))
+
+    def _set(self, **changes: Any) -> None:
+        self.position = msgspec.structs.replace(self.position, **changes)
+        self._pending_commit = True

@@ -1,0 +1,156 @@
+"""How a stream is opened, and what an opening from its start makes of the position. Pure
+functions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from instep.alignment.transitions import AlignmentEvent, phase_after
+from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, SweepBarrier
+from instep.model.streams import Mode, Start, StreamInfo
+
+__all__ = [
+    "ResumePoint",
+    "baseline_due",
+    "from_the_start",
+    "may_be_emulated",
+    "new_attempt",
+    "resume_point",
+    "retention_s",
+]
+
+_US = 1_000_000
+
+
+class ResumePoint(msgspec.Struct, frozen=True):
+    """Where to open a stream, and why not after the token where it is not."""
+
+    start: str | Start
+    reason: str = ""
+    new_log: bool = False
+
+
+def retention_s(stream: StreamInfo) -> float | None:
+    """How long a consumer may be away before the log no longer tells it everything; None: not
+    known.
+    """
+    if stream.mode is Mode.BASELINE:
+        return stream.record_retention_s
+    return stream.tombstone_retention_s
+
+
+def may_be_emulated(stream: StreamInfo) -> bool:
+    """Whether what the log states may begin with a snapshot of current state (TR-548 3.19.2): seen
+    from outside, such a log keeps changes and tombstones for one and the same time (3.19.3).
+    """
+    compacted = stream.mode is Mode.LOG and stream.storage_strategy == "COMPACTED"
+    return compacted and stream.compaction_delay_s == stream.tombstone_retention_s
+
+
+def resume_point(
+    stream: StreamInfo,
+    position: Position,
+    *,
+    watermark_us: int,
+    now_us: int,
+    realign_reason: str = "",
+    new_log: bool = False,
+) -> ResumePoint:
+    """Decide where to open: after our token, or from the start, for one of five reasons.
+
+    `realign_reason` is a reason that is known already (a restart seen, a token refused, an
+    operator's wish). `watermark_us` is the provider's time up to which nothing can be missing.
+    """
+    keeps_s = retention_s(stream)
+    away_s = (now_us - watermark_us) / _US
+    reason = realign_reason
+    if position.attempt == 0:
+        reason = reason or "first alignment"
+    elif position.origin != stream.origin:
+        reason = "the stream is served from elsewhere"
+        new_log = True
+    elif position.token is None or position.phase is Phase.BASELINING:
+        reason = reason or "the attempt had not come to a token"
+    elif keeps_s is not None and away_s > keeps_s:
+        # Deletes of the meantime may have left the log: no first record could show that they are
+        # absent.
+        reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
+    if not reason and position.token is not None:
+        return ResumePoint(position.token)
+    return ResumePoint(from_the_start(stream), reason, new_log)
+
+
+def from_the_start(stream: StreamInfo) -> Start:
+    """Where an attempt opens: a baseline that shows every class needs nothing of the log's past."""
+    readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
+    latest = stream.mode is Mode.BASELINE and readable
+    return Start.LATEST if latest else Start.OLDEST
+
+
+def baseline_due(position: Position, least_s: float, now_us: int) -> bool:
+    """Whether an owed baseline is read now: not sooner than so long after the one before."""
+    since_s = (now_us - position.attempt_started_at_us) / _US
+    return position.baseline_pending and position.phase is Phase.ALIGNED and since_s >= least_s
+
+
+def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us: int) -> Position:
+    """The position at the opening of an attempt (TR-548 ST-2.1 step 1, ST-2.2 step 4).
+
+    Raises `IllegalTransition` in a phase that allows none.
+    """
+    baseline = stream.mode is Mode.BASELINE
+    barrier = SweepBarrier(
+        position.token, position.appended_at_us, position.offsets, position.appended_us
+    )
+    if position.phase in (Phase.ALIGNING, Phase.BASELINING):
+        # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
+        barrier = _furthest(position.barrier, barrier)
+        # So it does with a log whose predecessor's offsets still stand in the store.
+        new_log = new_log or UNREACHABLE_OFFSET in barrier.offsets.values()
+    # What was committed before now cannot be newer than now, whatever a provider's clock said.
+    barrier = msgspec.structs.replace(barrier, appended_at_us=min(barrier.appended_at_us, now_us))
+    new_log = new_log or position.lineage == 0
+    # One that had marked nothing when it was interrupted is the same attempt still.
+    untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
+    if new_log:
+        # Times and offsets of another log say nothing; that the partitions existed is worth
+        # knowing.
+        barrier = SweepBarrier(None, 0, dict.fromkeys(barrier.offsets, UNREACHABLE_OFFSET))
+    return msgspec.structs.replace(
+        position,
+        phase=phase_after(
+            position.phase,
+            AlignmentEvent.BASELINE_OPENED if baseline else AlignmentEvent.ATTEMPT_OPENED,
+        ),
+        token=None,
+        offsets={},
+        appended_us={},
+        appended_at_us=0,
+        attempt=position.attempt + (not untouched),
+        attempt_started_at_us=now_us,
+        barrier=barrier,
+        lineage=position.lineage + new_log,
+        origin=stream.origin,
+        # What the log has let go before now is missed by nobody who reads it from its start. But a
+        # record read early may have been superseded up to a compaction delay before, whatever was
+        # known by then; and what was known of another log was told by another clock.
+        watermark_us=now_us - int((stream.compaction_delay_s or 0) * _US),
+        # Tokens of before would make this reading of the log look like a redelivery.
+        recent=b"",
+        sweep_cursor=0,
+        baseline_pending=False,
+    )
+
+
+def _furthest(one: SweepBarrier, other: SweepBarrier) -> SweepBarrier:
+    return SweepBarrier(
+        other.token or one.token,
+        max(one.appended_at_us, other.appended_at_us),
+        _highest(one.offsets, other.offsets),
+        _highest(one.appended_us, other.appended_us),
+    )
+
+
+def _highest(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, -1), other.get(name, -1)) for name in one | other}

@@ -1,0 +1,40 @@
+"""The knobs of an alignment, with the reasons for their defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from instep.model.limits import Count, Seconds, Share
+
+__all__ = ["AlignmentSettings"]
+
+
+class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an alignment comes to its sweep."""
+
+    quiet_s: Seconds = 5.0
+    """A stream that is ACTIVE and silent this long has delivered what its log holds."""
+    unreached_quiet_s: Seconds = 60.0
+    """The same, where the last record committed before the attempt has not come by: it may be
+    compacted away, or the provider is merely slow, so the silence must be longer.
+    """
+    assumed_compaction_delay_s: Seconds = 600.0
+    """Where the provider declares none (TR-548 4.3 proposes ten minutes)."""
+    sweep_guard_share: Share = 0.5
+    """A sweep of more than this share of a stream's entities is held (A6) …"""
+    sweep_guard_records: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """… when it is also more than this many."""
+    sweep_step_records: Count = 2_000
+    """Entities removed with one commit, so that new records are never kept waiting for long."""
+    heartbeat_s: Seconds = 900.0
+    """A silent stream's position is renewed this often, so that a restart knows how long it was
+    away.
+    """
+    lost_realigns: Annotated[int, msgspec.Meta(ge=0)] = 2
+    """Realignments in a row because of the read delay alone; more would be a wrong clock, not a
+    lag.
+    """
+    rebaseline_min_s: Seconds = 60.0
+    """Shortest time between baselines that are read because of unknown tombstones."""

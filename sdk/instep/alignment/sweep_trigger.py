@@ -1,0 +1,282 @@
+"""When a sweep is due (A5): where the partitions of a stream stand, and whether an attempt has
+seen enough. Pure.
+
+A log that emulates compaction begins with a snapshot of current state (TR-548 3.19.2), read
+page by
+page while it changes: what has changed comes with its new time before older entities that have
+not,
+and looks like the head of the log. Nothing marks the end of it. Three things show that the end
+has
+passed:
+
+- an end that was appended since the opening: current state holds none;
+- the first record that was appended since the opening comes again: the log states what the
+  snapshot
+  has shown already, and a snapshot shows an entity once;
+- for long, nothing came that was appended before the opening.
+
+A silence shows it too, as it does in every log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.alignment.resume import from_the_start, may_be_emulated
+from instep.alignment.settings import AlignmentSettings
+from instep.model.columns import Columns, in_order
+from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
+from instep.model.records import RecordHeader, RecordType
+from instep.model.streams import Start, StreamInfo
+
+__all__ = ["PartitionProgress", "SnapshotEndDetector"]
+
+
+_Identity = tuple[str, str, int, int]
+
+
+class SnapshotEndDetector:
+    """What a stream begins with that was opened from its start. Times in microseconds."""
+
+    def __init__(self, opened_us: int) -> None:
+        self._opened_us = opened_us
+        self.old_us = opened_us
+        """When what was appended before the opening last came."""
+        self.ended = False
+        """Whether it is shown to be over."""
+        self._first: _Identity | None = None
+        """The first record appended since."""
+        self._last: _Identity | None = None
+
+    def follow(self, records: Sequence[RecordHeader], now_us: int) -> None:
+        """These came."""
+        if self.ended:
+            return
+        for record in records:
+            identity = (record.key, record.partition, record.offset, record.appended_at_us)
+            if record.appended_at_us <= self._opened_us or self._last is None:
+                self.old_us = now_us
+            else:
+                # Twice in a row is no repetition, but a frame that was sent twice.
+                repeats = identity == self._first and identity != self._last
+                self.ended = self.ended or repeats or record.kind is not RecordType.CREATE_UPDATE
+            if record.appended_at_us > self._opened_us:
+                self._first = self._first or identity
+            self._last = identity
+
+
+_US = 1_000_000
+
+
+_FOR_EVER_US = 1 << 62
+
+
+class PartitionProgress:
+    """What has come by since the stream was opened, partition by partition.
+
+    Partitions are fed in no particular order (TR-548 6.1.4): one that is at its head says nothing
+    of another that is still replaying, so each must have passed the reference by itself.
+    """
+
+    def __init__(self, stream: StreamInfo, settings: AlignmentSettings) -> None:
+        self.newest_us = 0
+        self.oldest_us = 0
+        """Append time of the oldest record that the last delivery brought for the first time."""
+        self._settings = settings
+        delay_s = stream.compaction_delay_s
+        self._compaction_delay_us = int(
+            (settings.assumed_compaction_delay_s if delay_s is None else delay_s) * _US
+        )
+        self.appended_us: dict[str, int] = {}
+        """Append time of the last record, by partition, in this attempt."""
+        self._heard_us: dict[str, int] = {}
+        self._last_heard_us = 0
+        self._opened_us = 0
+        self._emulated = may_be_emulated(stream)
+        self._snapshot: SnapshotEndDetector | None = None
+        """What the log begins with in this attempt, if anything."""
+        self._listened_us = (0, _FOR_EVER_US)
+        # Its baseline has shown all there is, before the first record of the stream is looked at.
+        self._shown = from_the_start(stream) is Start.LATEST
+        self.heard = False
+        """Whether a record came since the opening."""
+        self.attested = True
+        """Whether a silence is known to be that of an ACTIVE stream; records attest it, too."""
+
+    def silence_from(self, now_us: int) -> None:
+        """Silence counts from now: the stream was opened, or its provider holds it back."""
+        self._last_heard_us = now_us
+        self._heard_us = dict.fromkeys(self._heard_us, now_us)
+
+    def opened(self, position: Position, now_us: int) -> None:
+        """The stream is open, after the position's token or for a new attempt."""
+        partitions = position.barrier.offsets.keys() | position.offsets.keys()
+        self._heard_us = dict.fromkeys(partitions, now_us)
+        self._opened_us = now_us
+        aligning = position.phase is Phase.ALIGNING
+        self._snapshot = SnapshotEndDetector(now_us) if self._emulated and aligning else None
+        self.heard = False
+        self.silence_from(now_us)
+
+    def listened(self, since_us: int, until_us: int) -> None:
+        """Only in this time does a silence count."""
+        self._listened_us = (since_us, until_us)
+
+    def heard_until(self, now_us: int) -> int:
+        """Until when a silence is the provider's."""
+        return min(now_us, self._listened_us[1])
+
+    def silent_s(self, now_us: int) -> float:
+        """How long nothing at all came."""
+        return self._silence_s(self._last_heard_us, now_us)
+
+    def quiet(self, now_us: int) -> bool:
+        """Whether that is long enough to stand for the head of the log."""
+        return self.silent_s(now_us) >= self._settings.quiet_s
+
+    def _silence_s(self, heard_us: int, now_us: int) -> float:
+        return (self.heard_until(now_us) - max(heard_us, self._listened_us[0])) / _US
+
+    def follow(
+        self,
+        records: Sequence[RecordHeader],
+        offsets: dict[str, int],
+        position: Position,
+        deviations: dict[str, int],
+        now_us: int,
+    ) -> Sequence[RecordHeader]:
+        """Note where the partitions stand now (`offsets` is brought up to date).
+
+        Returns the records without those that were just delivered before (at-least-once). What
+        goes backwards otherwise is counted as a deviation and kept: the store decides by rule A3.
+        """
+        if not records:
+            return records
+        self.heard = self.attested = True
+        self._last_heard_us = now_us
+        if self._snapshot is not None:
+            self._snapshot.follow(records, now_us)
+        if self._in_order(records, offsets):
+            partition = records[0].partition
+            offsets[partition] = records[-1].offset
+            self.oldest_us = min(records[0].appended_at_us, now_us)
+            self.appended_us[partition] = records[-1].appended_at_us
+            self._followed({partition}, now_us)
+            return records
+        appended_us = self.appended_us
+        repeated: list[int] = []
+        offsets_back = times_back = 0
+        oldest_us = now_us
+        heard = set()
+        for index, record in enumerate(records):
+            partition = record.partition
+            offset = record.offset
+            at_us = record.appended_at_us
+            # What comes once more breaks a silence as well: the stream is on its way back to here.
+            heard.add(partition)
+            if offset >= 0:
+                last = offsets.get(partition, -1)
+                if offset > last:
+                    offsets[partition] = offset
+                    oldest_us = min(oldest_us, at_us)
+                elif offset < last:
+                    if position.recently(record.token):
+                        repeated.append(index)
+                        continue
+                    offsets_back += 1
+            elif at_us < oldest_us and record.token != position.token:
+                oldest_us = at_us
+            if at_us < appended_us.get(partition, 0):
+                times_back += 1
+            appended_us[partition] = at_us
+        self.oldest_us = oldest_us
+        self._followed(heard, now_us)
+        _count(deviations, "offset-backwards", offsets_back)
+        _count(deviations, "append-time-backwards", times_back)
+        if repeated:
+            gone = set(repeated)
+            return [record for index, record in enumerate(records) if index not in gone]
+        return records
+
+    def _in_order(self, records: Sequence[RecordHeader], offsets: dict[str, int]) -> bool:
+        """Whether these are of one partition and nothing in them goes backwards or repeats: the
+        usual case under load, told without a look at one record after another.
+        """
+        first = records[0]
+        partition = first.partition
+        if not isinstance(records, Columns):
+            places = [record.offset for record in records]
+            times_us = [record.appended_at_us for record in records]
+            if not in_order(places, times_us) or {one.partition for one in records} != {partition}:
+                return False
+        return first.offset > offsets.get(
+            partition, -1
+        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
+
+    def _followed(self, heard: set[str], now_us: int) -> None:
+        """Records of these partitions came."""
+        appended_us = self.appended_us
+        self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
+        self._heard_us |= dict.fromkeys(heard, now_us)
+        if any(appended_us.get(partition, 0) <= self._opened_us for partition in heard):
+            # One partition still replays: that the others are silent meanwhile says nothing.
+            self.silence_from(now_us)
+
+    def caught_up(self, now_us: int) -> bool:
+        """Whether all that was in the log when the stream was opened has come by."""
+        quiet_s = self._settings.quiet_s
+        if not self._heard_us:
+            return self.quiet(now_us)
+        return all(
+            self.appended_us.get(partition, 0) > self._opened_us
+            or self._silence_s(heard_us, now_us) >= quiet_s
+            for partition, heard_us in self._heard_us.items()
+        )
+
+    def sweep_due(self, position: Position, now_us: int) -> bool:
+        """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
+        if self._shown:
+            return True
+        partitions = self._heard_us.keys() | self.appended_us.keys()
+        if not partitions:
+            # Where no record ever came there is nothing to reach, whatever the attempt.
+            reached = (position.attempt == 1 or not position.records) and self.attested
+            settings = self._settings
+            quiet_s = settings.quiet_s if reached else settings.unreached_quiet_s
+            return self.silent_s(now_us) >= quiet_s
+        if self._in_snapshot(now_us):
+            return False
+        return all(self._passed(partition, position, now_us) for partition in partitions)
+
+    def _in_snapshot(self, now_us: int) -> bool:
+        snapshot, settings = self._snapshot, self._settings
+        if snapshot is None or snapshot.ended or self.quiet(now_us):
+            return False
+        return self._silence_s(snapshot.old_us, now_us) < settings.unreached_quiet_s
+
+    def _passed(self, partition: str, position: Position, now_us: int) -> bool:
+        barrier = position.barrier
+        at_us = self.appended_us.get(partition, 0)
+        # Newer than the reference is what a safe sweep needs. Newer than the attempt itself is what
+        # makes "aligned" true: all of a young log is younger than its compaction delay. Newer than
+        # this opening, because a provider may have begun anew with it and nothing shows it: a
+        # snapshot (TR-548 3.19.2) leaves out what it states again further on.
+        goal_us = max(barrier.appended_at_us, self._opened_us)
+        if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
+            return True
+        heard_us = self._heard_us.get(partition, self._last_heard_us)
+        silent_s = self._silence_s(heard_us, now_us)
+        settings = self._settings
+        reached = position.attempt == 1 or (
+            0 < barrier.appended_at_us <= at_us
+            or position.offsets.get(partition, -1)
+            >= barrier.offsets.get(partition, UNREACHABLE_OFFSET)
+        )
+        # A provider may be PAUSED where nobody could ask it: such a silence must be longer.
+        short = reached and self.attested
+        return silent_s >= (settings.quiet_s if short else settings.unreached_quiet_s)
+
+
+def _count(deviations: dict[str, int], kind: str, times: int) -> None:
+    if times:
+        deviations[kind] = deviations.get(kind, 0) + times

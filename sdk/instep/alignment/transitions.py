@@ -1,0 +1,69 @@
+"""The phases of an alignment and what moves them, as data. Whatever is not listed is illegal.
+
+The diagrams of the documentation are drawn from this table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from instep.model.position import Phase
+
+__all__ = ["TRANSITIONS", "AlignmentEvent", "IllegalTransition", "phase_after"]
+
+
+class AlignmentEvent(StrEnum):
+    """What moves a phase."""
+
+    ATTEMPT_OPENED = "attempt opened"
+    """The stream was opened from its oldest record (TR-548 ST-2.1 step 1, ST-2.2 step 4)."""
+    BASELINE_OPENED = "baseline opened"
+    """The stream was opened and is held, current state is about to be read."""
+    BASELINE_READ = "baseline read"
+    """Current state was read whole and committed."""
+    SWEEP_BEGUN = "sweep begun"
+    """Enough was seen, and the guard lets the sweep pass (ST-2.2 step 7)."""
+    SWEEP_HELD = "sweep held"
+    """Enough was seen, and the guard holds the sweep (A6)."""
+    SWEPT = "swept"
+    """Nothing unmarked is left (ST-2.2 step 8)."""
+
+
+_OPENINGS = {
+    AlignmentEvent.ATTEMPT_OPENED: Phase.ALIGNING,
+    AlignmentEvent.BASELINE_OPENED: Phase.BASELINING,
+}
+
+TRANSITIONS: dict[Phase, dict[AlignmentEvent, Phase]] = {
+    Phase.UNALIGNED: _OPENINGS,
+    Phase.ALIGNING: {
+        **_OPENINGS,
+        AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
+        AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+    },
+    Phase.BASELINING: {**_OPENINGS, AlignmentEvent.BASELINE_READ: Phase.ALIGNING},
+    Phase.SWEEPING: {**_OPENINGS, AlignmentEvent.SWEPT: Phase.ALIGNED},
+    Phase.SWEEP_HELD: {
+        **_OPENINGS,
+        AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
+        AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+    },
+    Phase.ALIGNED: _OPENINGS,
+}
+
+
+class IllegalTransition(AssertionError):
+    """A driver called what the phase does not allow: a mistake in the program, not of the peer."""
+
+    def __init__(self, phase: Phase, event: AlignmentEvent) -> None:
+        super().__init__(f"{event!s} is not possible while {phase!s}")
+        self.phase = phase
+        self.event = event
+
+
+def phase_after(phase: Phase, event: AlignmentEvent) -> Phase:
+    """The phase that follows. Raises `IllegalTransition`, which leaves everything as it was."""
+    try:
+        return TRANSITIONS[phase][event]
+    except KeyError:
+        raise IllegalTransition(phase, event) from None

@@ -1,0 +1,65 @@
+"""How every command ends: 0 done, 1 failed, 2 wrong configuration; errors say what, where, and what
+to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final, Never
+
+import typer
+
+from instep.cli.output import plain
+from instep.errors import ConfigurationError, InstepError
+
+__all__ = ["DEBUG", "with_exit_code"]
+
+DEBUG: Final[ContextVar[bool]] = ContextVar("DEBUG", default=False)
+"""Whether a traceback is wanted (`instep --debug`)."""
+
+
+def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with its errors told on stderr; a traceback only with `instep --debug`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except BrokenPipeError:
+            # Whoever read the output has seen enough. What is still buffered goes nowhere, for
+            # Python would flush it at its end and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(1) from None
+        except Exception as error:  # noqa: BLE001 - told in a few lines, or whole with --debug
+            _print_error(error)
+
+    return run
+
+
+def _print_error(error: Exception) -> Never:
+    if DEBUG.get():
+        traceback.print_exception(error)
+    match error:
+        case InstepError():
+            what, where, to_do = error.message, error.where, error.hint
+        case OSError():
+            what = error.strerror or str(error) or type(error).__name__
+            where, to_do = str(error.filename or ""), ""
+        case _:
+            what, where = f"{type(error).__name__}: {error}", ""
+            to_do = "this is a mistake in instep: report what `instep --debug …` prints"
+    lines = [f"error: {what}"]
+    lines += [f"  where: {where}"] if where else []
+    lines += [f"  to do: {to_do}"] if to_do else []
+    typer.echo(plain("\n".join(lines)), err=True)
+    raise typer.Exit(2 if isinstance(error, ConfigurationError) else 1)

@@ -1,0 +1,250 @@
+"""Reads `instep.toml`: consumers with their sources, sinks and settings, every mistake
+named by its place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeGuard, get_type_hints
+
+import msgspec
+
+from instep.config.env_vars import expand, redact
+from instep.errors import ConfigurationError
+from instep.runtime.settings import ConsumerSettings
+
+__all__ = [
+    "Configuration",
+    "ConsumerConfiguration",
+    "PluginConfiguration",
+    "default_path",
+    "load",
+    "unknown_key",
+]
+
+_MAX_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfiguration:
+    """A source or a sink as configured.
+
+    `options` has the variables filled in and is for the plug-in alone; `as_written` is the same
+    table as it stands in the file, which is what may be shown.
+    """
+
+    kind: str
+    """The entry point of `instep.sources` or `instep.sinks`."""
+    where: str
+    """The place in the file: "instep.toml: consumers[0].source"."""
+    options: dict[str, Any] = field(repr=False)
+    as_written: dict[str, Any] = field(repr=False)
+    values: dict[str, str] = field(repr=False)
+    """What came from variables: value → the variable as it is written."""
+
+    def redact(self, error: ConfigurationError) -> ConfigurationError:
+        """The same error, with each value that came from a variable shown as the variable."""
+        message, where, hint = (
+            redact(text, self.values) for text in (error.message, error.where, error.hint)
+        )
+        return type(error)(message, where=where, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfiguration:
+    """One `[[consumers]]` table."""
+
+    name: str
+    source: PluginConfiguration
+    sink: PluginConfiguration
+    settings: ConsumerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole file, read and checked as far as the core can; plug-ins check their own tables."""
+
+    path: Path
+    consumers: tuple[ConsumerConfiguration, ...]
+
+
+def default_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """$INSTEP_CONFIG, else `instep.toml` in the working directory."""
+    return Path(environ.get("INSTEP_CONFIG") or "instep.toml")
+
+
+def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """Read a configuration file and fill in its variables from `environ`
+    (`instep.config.env_vars`).
+
+    Raises `ConfigurationError` naming the file, the key's path in it, and what to do.
+    """
+    path = Path(path)
+    place = str(path)
+    document = _parsed(path, place)
+    _only_known(document, ("consumers",), place)
+    tables = document.get("consumers", [])
+    if isinstance(tables, dict):
+        raise ConfigurationError(
+            "'consumers' is a single table",
+            where=place,
+            hint="write [[consumers]], in two brackets",
+        )
+    if not isinstance(tables, list) or not tables or not all(_is_table(t) for t in tables):
+        raise ConfigurationError(
+            "no consumer is configured", where=place, hint="begin one with a line [[consumers]]"
+        )
+    consumers = tuple(
+        _consumer(table, f"{place}: consumers[{index}]", environ)
+        for index, table in enumerate(tables)
+    )
+    seen: dict[str, int] = {}
+    for index, consumer in enumerate(consumers):
+        if consumer.name in seen:
+            raise ConfigurationError(
+                f"the name {tables[index]['name']!r} is taken by consumers[{seen[consumer.name]}]",
+                where=f"{place}: consumers[{index}].name",
+                hint="give each consumer a name of its own: positions are stored under it",
+            )
+        seen[consumer.name] = index
+    return Configuration(path, consumers)
+
+
+def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
+    """The error for a key that means nothing at a place, with the likely one and all that do."""
+    known = sorted(known)
+    close = difflib.get_close_matches(key, known, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return ConfigurationError(
+        f"unknown key {key!r}",
+        where=where,
+        hint=f"{meant}known keys: {', '.join(known)}",
+        key=key,
+        known=known,
+    )
+
+
+def _parsed(path: Path, place: str) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "there is no such file",
+            where=place,
+            hint="name the configuration file, or set INSTEP_CONFIG",
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"the file cannot be read: {error.strerror}",
+            where=place,
+            hint="it has to be a file that this user may read",
+        ) from None
+    if len(raw) > _MAX_BYTES:
+        raise ConfigurationError(
+            f"the file is over {_MAX_BYTES:,} bytes",
+            where=place,
+            hint="is it a configuration file?",
+        )
+    try:
+        return tomllib.loads(raw.decode())
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"the file is not UTF-8 (at line {line})", where=place, hint="save it as UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(
+            f"the file is not TOML: {error}", where=place, hint="mend that line (https://toml.io)"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(
+            "the file is nested too deeply", where=place, hint="is it a configuration file?"
+        ) from None
+
+
+def _consumer(
+    table: dict[str, Any], where: str, environ: Mapping[str, str]
+) -> ConsumerConfiguration:
+    _only_known(table, ("name", "source", "sink", "settings"), where)
+    name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError(
+            "the name is not a text with something in it",
+            where=f"{where}.name",
+            hint='for example name = "optical-east"',
+        )
+    settings = table.get("settings", {})
+    return ConsumerConfiguration(
+        name,
+        _part(_needed(table, "source", where), f"{where}.source", environ),
+        _part(_needed(table, "sink", where), f"{where}.sink", environ),
+        _settings(settings, f"{where}.settings", environ),
+    )
+
+
+def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfiguration:
+    if not _is_table(table):
+        raise ConfigurationError(
+            "this is not a table", where=where, hint='for example source = { kind = "tapi", … }'
+        )
+    filled, values = expand(table, where, environ)
+    kind = _needed(filled, "kind", where)
+    if not isinstance(kind, str) or not kind:
+        raise ConfigurationError(
+            "the kind is not a text", where=f"{where}.kind", hint='for example kind = "tapi"'
+        )
+    return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
+
+
+def _settings(table: Any, where: str, environ: Mapping[str, str]) -> ConsumerSettings:
+    if not _is_table(table):
+        raise ConfigurationError(
+            "this is not a table", where=where, hint="begin it with a line [consumers.settings]"
+        )
+    filled, _ = expand(table, where, environ)
+    _only_fields(filled, ConsumerSettings, where)
+    try:
+        return msgspec.convert(filled, ConsumerSettings)
+    except msgspec.ValidationError as error:
+        fault, _, at = str(error).partition(" - at `$")
+        raise ConfigurationError(
+            f"the value does not fit: {fault}",
+            where=f"{where}{at.rstrip('`')}",
+            hint="see the reference of ConsumerSettings",
+        ) from None
+
+
+def _only_fields(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
+    _only_known(table, struct.__struct_fields__, where)
+    hints = get_type_hints(struct)
+    for key, value in table.items():
+        inner = hints[key]
+        if _is_table(value) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _only_fields(value, inner, f"{where}.{key}")
+
+
+def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    known = tuple(known)
+    for key in table:
+        if key not in known:
+            raise unknown_key(key, known, where)
+
+
+def _needed(table: Mapping[str, Any], key: str, where: str) -> Any:
+    if key not in table:
+        raise ConfigurationError(f"the key {key!r} is missing", where=where, hint=f"add {key} = …")
+    return table[key]
+
+
+def _without_kind(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "kind"}
+
+
+def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

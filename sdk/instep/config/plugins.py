@@ -1,0 +1,173 @@
+"""Finds sources, sinks, verifiers and commands by entry points, as anybody may install them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from instep.config.file import ConsumerConfiguration, PluginConfiguration
+from instep.errors import ConfigurationError
+from instep.ports.listener import Listener
+from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
+from instep.ports.sink import Sink
+from instep.ports.source import Source
+
+__all__ = [
+    "build_sink",
+    "build_source",
+    "check",
+    "commands",
+    "deviations_of",
+    "sink_plugin",
+    "source_plugin",
+    "store_plugin",
+    "verifier_plugin",
+]
+
+_SOURCES: Final = "instep.sources"
+_SINKS: Final = "instep.sinks"
+_VERIFIERS: Final = "instep.verifiers"
+_COMMANDS: Final = "instep.commands"
+_EXTRAS: Final = {
+    "tapi": "tapi",
+    "wsrm": "soap",
+    "wsr": "soap",
+    "sdpi": "soap",
+    "didcomm": "didcomm",
+    "delta": "spark",
+}
+"""Which extra of the distribution brings what a kind needs."""
+_CORE_DEVIATIONS: Final = {
+    "content-changed": "other content came under a number that was received, without a fault",
+    "offset-backwards": "an offset went backwards within its partition (TR-548 3.10)",
+    "append-time-backwards": "the append time went backwards within a partition (TR-548 3.10)",
+}
+"""Departures that the core itself counts, whatever the source."""
+
+
+def source_plugin(kind: str, where: str = "") -> SourcePlugin:
+    """The source of this kind. Raises `ConfigurationError` saying what is installed."""
+    found: SourcePlugin = _loaded(_SOURCES, kind, where)
+    return found
+
+
+def sink_plugin(kind: str, where: str = "") -> SinkPlugin:
+    """The sink of this kind. Raises `ConfigurationError` saying what is installed."""
+    found: SinkPlugin = _loaded(_SINKS, kind, where)
+    return found
+
+
+def verifier_plugin(kind: str, where: str = "") -> VerifierPlugin:
+    """The verifier of this kind. Raises `ConfigurationError` saying what is installed."""
+    found: VerifierPlugin = _loaded(_VERIFIERS, kind, where)
+    return found
+
+
+def store_plugin(url: str) -> SinkPlugin:
+    """The sink that reads a `--store URL`. Raises `ConfigurationError` when none does."""
+    kinds = sorted(entry_points(group=_SINKS).names)
+    broken: ConfigurationError | None = None
+    for kind in kinds:
+        try:
+            plugin = sink_plugin(kind, "--store")
+        except ConfigurationError as error:
+            broken = error
+            continue
+        if plugin.reads(url):
+            return plugin
+    if broken is not None:
+        raise broken
+    # The URL itself may hold a password: only its scheme is told.
+    scheme = url.partition(":")[0] if ":" in url else ""
+    raise ConfigurationError(
+        f"no installed sink reads a URL that begins with {scheme!r}"
+        if scheme
+        else "this is no URL",
+        where="--store",
+        hint=f"for example sqlite:///network.db; sinks installed: {', '.join(kinds)}",
+    )
+
+
+def build_source(part: PluginConfiguration) -> Source | Listener:
+    """The configured source, not yet connected: a provider's streams, or a listener for messages.
+    Raises `ConfigurationError`.
+    """
+    plugin = source_plugin(part.kind, f"{part.where}.kind")
+    try:
+        return plugin.build(part.options, part.where)
+    except ConfigurationError as error:
+        raise part.redact(error) from None
+
+
+def build_sink(part: PluginConfiguration) -> Sink:
+    """The configured sink, not yet opened. Raises `ConfigurationError`."""
+    plugin = sink_plugin(part.kind, f"{part.where}.kind")
+    try:
+        return plugin.build(part.options, part.where)
+    except ConfigurationError as error:
+        raise part.redact(error) from None
+
+
+def check(consumer: ConsumerConfiguration) -> None:
+    """Let the plug-ins check their tables; connects to nothing. Raises `ConfigurationError`."""
+    for part, find in ((consumer.source, source_plugin), (consumer.sink, sink_plugin)):
+        plugin: SourcePlugin | SinkPlugin = find(part.kind, f"{part.where}.kind")
+        try:
+            plugin.check(part.options, part.where)
+        except ConfigurationError as error:
+            raise part.redact(error) from None
+
+
+def deviations_of(kind: str) -> dict[str, str]:
+    """What each kind of deviation means, where the source that counts it says so.
+
+    A source plug-in may tell by an attribute `deviations`: kind → one line with its clause.
+    """
+    explained: dict[str, str] = {}
+    # A store can be read where its source is not installed: then the counts stand alone.
+    with contextlib.suppress(ConfigurationError):
+        explained = dict(getattr(source_plugin(kind), "deviations", {}))
+    return {**_CORE_DEVIATIONS, **explained}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Name and function of each command that plug-ins add; for a broken one its error instead."""
+    for point in sorted(entry_points(group=_COMMANDS), key=lambda point: point.name):
+        try:
+            yield point.name, point.load()
+        except Exception as error:  # noqa: BLE001 - one broken plug-in must not break the others
+            yield point.name, _broken(point, "command", "", error)
+
+
+def _loaded(group: str, kind: str, where: str) -> Any:
+    what = group.removeprefix("instep.").removesuffix("s")
+    points = {point.name: point for point in entry_points(group=group)}
+    if kind not in points:
+        extra = _EXTRAS.get(kind)
+        install = f'install it with: pip install "instep[{extra}]"; ' if extra else ""
+        raise ConfigurationError(
+            f"there is no {what} of kind {kind!r}",
+            where=where,
+            hint=f"{install}{what}s installed: {', '.join(sorted(points)) or 'none'}",
+            kind=kind,
+            installed=sorted(points),
+        )
+    try:
+        return points[kind].load()
+    except Exception as error:  # a plug-in may fail in any way; the reason is told
+        raise _broken(points[kind], what, where, error) from error
+
+
+def _broken(point: EntryPoint, what: str, where: str, error: Exception) -> ConfigurationError:
+    extra = _EXTRAS.get(point.name)
+    if isinstance(error, ImportError) and extra:
+        hint = f'install what it needs: pip install "instep[{extra}]"'
+    else:
+        hint = f"mend or remove the distribution {point.dist.name if point.dist else point.value}"
+    return ConfigurationError(
+        f"the {what} {point.name!r} cannot be loaded: {type(error).__name__}: {error}",
+        where=where or point.value,
+        hint=hint,
+    )

@@ -1,0 +1,130 @@
+"""What a sink commits in one transaction, and what the commit did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from instep.model.position import Position
+from instep.model.records import (
+    DecodedRecords,
+    Record,
+    Unreadable,
+)
+
+__all__ = ["Batch", "CommitResult", "SweepStep"]
+
+
+class SweepStep(msgspec.Struct, frozen=True):
+    """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548
+    ST-2.2 step 7).
+    """
+
+    attempt: int
+    """Entities marked with a lower attempt are swept."""
+    cursor: int = 0
+    """Where the last step stopped, in the sink's own terms; 0 at the start."""
+    limit_records: int = 2_000
+    readable: frozenset[str] | None = None
+    """Classes a baseline can prove absent; entities of other classes are kept and marked unproven.
+    None: all.
+    """
+
+
+class Batch:
+    """What a sink commits in one transaction: all of it, or nothing.
+
+    `position` is where the consumer stands once the batch is durable; the store refuses the batch
+    when its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
+
+    With `content`, the records are opened when they are first asked for. Of a large batch that
+    takes tens of milliseconds, so a sink asks in the thread in which it writes.
+    """
+
+    __slots__ = (
+        "_content",
+        "_opened",
+        "by_uuid",
+        "expects_ordinal",
+        "position",
+        "stream",
+        "sweep",
+    )
+
+    def __init__(  # noqa: PLR0913 - plain data
+        self,
+        stream: str,
+        position: Position,
+        expects_ordinal: int,
+        records: Sequence[Record] = (),
+        unreadable: Sequence[Unreadable] = (),
+        deviations: dict[str, int] | None = None,
+        sweep: SweepStep | None = None,
+        *,
+        by_uuid: bool = False,
+        content: Callable[[], DecodedRecords] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.position = position
+        self.expects_ordinal = expects_ordinal
+        self.sweep = sweep
+        self.by_uuid = by_uuid
+        """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a
+        baseline).
+        """
+        self._content = content
+        self._opened = None if content else DecodedRecords(records, unreadable, deviations or {})
+
+    def __repr__(self) -> str:
+        size = "sealed" if self._opened is None else f"{len(self._opened.records)} records"
+        return f"<Batch {self.stream} {self.position.ordinal}: {size}>"
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self.opened().records
+
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        return self.opened().unreadable
+
+    @property
+    def deviations(self) -> dict[str, int]:
+        return self.opened().deviations
+
+    def opened(self) -> DecodedRecords:
+        """What the batch states, its bodies looked into."""
+        if self._opened is None:
+            assert self._content is not None
+            self._opened, self._content = self._content(), None
+        return self._opened
+
+    def replace(self, **changes: Any) -> Batch:
+        """The same batch, but for these arguments of its making."""
+        content = self.opened()
+        given: dict[str, Any] = {
+            "stream": self.stream,
+            "position": self.position,
+            "expects_ordinal": self.expects_ordinal,
+            "records": content.records,
+            "unreadable": content.unreadable,
+            "deviations": content.deviations,
+            "sweep": self.sweep,
+            "by_uuid": self.by_uuid,
+        }
+        return Batch(**given | changes)
+
+
+class CommitResult(msgspec.Struct, frozen=True):
+    """What the commit did. Counts of entities, after records of one key were folded."""
+
+    written: int = 0
+    deleted: int = 0
+    swept: int = 0
+    sweep_cursor: int = 0
+    sweep_done: bool = False
+    unresolved_keys: tuple[str, ...] = ()
+    """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due
+    again. The sink has set `baseline_pending` in the position that it stored with them.
+    """

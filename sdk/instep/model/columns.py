@@ -1,0 +1,284 @@
+"""A stretch of a log held column by column, so that what is decided about all of it needs no look
+at one statement after another.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, chain, islice, repeat
+from operator import le, lt
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
+
+from instep.model.records import Record, RecordHeader, RecordType
+
+__all__ = [
+    "Columns",
+    "CompactedAway",
+    "CompactedColumns",
+    "ConcatenatedColumns",
+    "HeaderArrays",
+    "HeaderColumns",
+    "RecordColumns",
+    "all_whole",
+    "concatenated",
+    "in_order",
+    "last_indexes",
+]
+
+
+S_co = TypeVar("S_co", bound=RecordHeader, covariant=True)
+
+
+class Columns(Sequence[S_co]):
+    """Statements that follow each other in one partition: offsets grow, append times do not go
+    back.
+
+    A statement is built when it is asked for: of a storm over few entities, only the last word on
+    each of them is.
+    """
+
+    stream: str
+    partition: str
+    keys: Sequence[str]
+
+    @abstractmethod
+    def at(self, index: int) -> S_co:
+        """The statement at an index from 0 on."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> S_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[S_co]: ...
+    def __getitem__(self, index: int | slice) -> S_co | list[S_co]:
+        which = range(len(self))[index]
+        return self.at(which) if isinstance(which, int) else list(map(self.at, which))
+
+    def __iter__(self) -> Iterator[S_co]:
+        return map(self.at, range(len(self)))
+
+    def latest_records(self) -> Sequence[S_co]:
+        """The statement that counts for each key (A3): the last, as nothing goes backwards."""
+        return list(map(self.at, last_indexes(self.keys)))
+
+
+class HeaderArrays(NamedTuple):
+    """What the headers of a stretch say, column by column."""
+
+    stream: str
+    partition: str
+    keys: Sequence[str]
+    offsets: Sequence[int]
+    appended_at_us: Sequence[int]
+    kinds: Sequence[RecordType]
+    tokens: Sequence[str]
+
+
+class HeaderColumns(Columns[S_co]):
+    """A stretch of which the headers are at hand."""
+
+    more: ClassVar[tuple[str, ...]] = ()
+    """What it has one of a statement besides, in the order in which they are given."""
+
+    def __init__(self, headers: HeaderArrays) -> None:
+        self.headers = headers
+        self.stream, self.partition, self.keys = headers[:3]
+        self.offsets, self.appended_at_us, self.kinds, self.tokens = headers[3:]
+
+    def picked(self, indexes: Sequence[int]) -> Self:
+        """Those of them, in this order."""
+        return self._made([[column[index] for index in indexes] for column in self.columns()])
+
+    def followed_by(self, others: Sequence[Self]) -> Self:
+        """This and the stretches after it, as one."""
+        parts = [part.columns() for part in (self, *others)]
+        return self._made(
+            [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
+        )
+
+    def columns(self) -> list[Sequence[Any]]:
+        """All that there is one of for each statement."""
+        return [*self.headers[2:], *(getattr(self, name) for name in self.more)]
+
+    def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
+        return type(self)(*self._parts(columns))
+
+    def _parts(self, columns: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        said = len(HeaderArrays._fields) - 2
+        headers = HeaderArrays(self.stream, self.partition, *columns[:said])
+        return (headers, *columns[said:])
+
+
+class RecordColumns(HeaderColumns[Record]):
+    """A stretch of records: a store writes its columns, and builds no record at all.
+
+    Bodies and envelopes may be `bytearray`, which database drivers take as they are.
+    """
+
+    more = ("classes", "bodies", "envelopes", "ends", "uuids")
+
+    def __init__(
+        self,
+        headers: HeaderArrays,
+        classes: Sequence[str],
+        bodies: Sequence[bytes | bytearray],
+        envelopes: Sequence[bytes | bytearray],
+        ends: Sequence[bool],
+        uuids: Sequence[str],
+        *,
+        whole: bool,
+    ) -> None:
+        super().__init__(headers)
+        self.classes = classes
+        self.bodies = bodies
+        self.envelopes = envelopes
+        self.ends = ends
+        self.uuids = uuids
+        self.whole = whole
+
+    def at(self, index: int) -> Record:
+        return next(iter(self.picked((index,))))
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(
+            Record,
+            repeat(self.stream),
+            self.keys,
+            self.kinds,
+            self.tokens,
+            self.appended_at_us,
+            repeat(self.partition),
+            self.offsets,
+            self.classes,
+            map(bytes, self.bodies),
+            map(bytes, self.envelopes),
+            self.ends,
+            self.uuids,
+            repeat(self.whole),
+        )
+
+    def latest_records(self) -> RecordColumns:
+        """The statement that counts for each key."""
+        if len(set(self.keys)) == len(self.keys):
+            return self
+        return self.picked(last_indexes(self.keys))
+
+    def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
+        return type(self)(*self._parts(columns), whole=self.whole)
+
+
+class CompactedAway(RecordHeader, frozen=True, gc=False):
+    """A statement whose body was let go: a later one of its stretch stands for it."""
+
+
+class CompactedColumns(Columns[RecordHeader]):
+    """A stretch of which only the records that count were kept.
+
+    Args:
+        whole: All of it; its headers are kept, not its bodies.
+        kept: Its last words …
+        indexes: … and the place of each.
+    """
+
+    def __init__(
+        self, whole: HeaderColumns[RecordHeader], kept: RecordColumns, indexes: Sequence[int]
+    ) -> None:
+        self.stream = whole.stream
+        self.partition = whole.partition
+        self.keys = whole.keys
+        self._headers = whole.headers
+        self._kept = kept
+        self._indexes = indexes
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {index: place for place, index in enumerate(self._indexes)}
+
+    def at(self, index: int) -> RecordHeader:
+        place = self._places.get(index)
+        if place is not None:
+            return self._kept.at(place)
+        stream, partition, keys, offsets, appended_at_us, kinds, tokens = self._headers
+        at_us = appended_at_us[index]
+        return CompactedAway(
+            stream, keys[index], kinds[index], tokens[index], at_us, partition, offsets[index]
+        )
+
+    def latest_records(self) -> RecordColumns:
+        """The statement that counts for each key."""
+        return self._kept
+
+
+class ConcatenatedColumns(Columns[RecordHeader]):
+    """Stretches that follow each other, as one."""
+
+    def __init__(self, parts: Sequence[Columns[RecordHeader]]) -> None:
+        self.stream = parts[0].stream
+        self.partition = parts[0].partition
+        self._parts = parts
+        self._begins = [0, *accumulate(map(len, parts))]
+
+    @cached_property
+    def keys(self) -> list[str]:  # type: ignore[override]  # made when it is asked for
+        return [key for part in self._parts for key in part.keys]
+
+    def __len__(self) -> int:
+        return self._begins[-1]
+
+    def at(self, index: int) -> RecordHeader:
+        part = bisect_right(self._begins, index) - 1
+        return self._parts[part].at(index - self._begins[part])
+
+    def latest_records(self) -> Sequence[RecordHeader]:
+        """The statement that counts for each key."""
+        words = [part.latest_records() for part in self._parts]
+        opened = [one for one in words if isinstance(one, RecordColumns)]
+        if len(opened) == len(words):
+            return opened[0].followed_by(opened[1:]).latest_records()
+        return list({one.key: one for part in words for one in part}.values())
+
+
+def last_indexes(keys: Sequence[str]) -> list[int]:
+    """Where each key is found last."""
+    return list(dict(zip(keys, range(len(keys)), strict=True)).values())
+
+
+def all_whole(records: Sequence[Record]) -> bool:
+    """Whether none of them is a change that is merged into what is stored."""
+    if isinstance(records, RecordColumns):
+        return records.whole
+    return all(record.whole for record in records)
+
+
+def in_order(offsets: Sequence[int], appended_at_us: Sequence[int]) -> bool:
+    """Whether offsets are known and grow, and append times do not go back."""
+    return (
+        offsets[0] >= 0
+        and all(map(lt, offsets, islice(offsets, 1, None)))
+        and all(map(le, appended_at_us, islice(appended_at_us, 1, None)))
+    )
+
+
+def concatenated(parts: Sequence[Sequence[RecordHeader]]) -> Sequence[RecordHeader]:
+    """These one after the other: as a stretch, where they are one."""
+    stretches = [part for part in parts if isinstance(part, Columns)]
+    if len(stretches) < len(parts) or not all(map(_follows, stretches[1:], stretches)):
+        return [statement for part in parts for statement in part]
+    opened = [one for one in stretches if isinstance(one, RecordColumns)]
+    if len(opened) == len(stretches) and len({one.whole for one in opened}) == 1:
+        return opened[0].followed_by(opened[1:])
+    return ConcatenatedColumns(stretches)
+
+
+def _follows(stretch: Columns[RecordHeader], before: Columns[RecordHeader]) -> bool:
+    first, last = stretch[0], before[-1]
+    return (
+        first.partition == last.partition
+        and last.offset < first.offset
+        and last.appended_at_us <= first.appended_at_us
+    )

@@ -1,0 +1,91 @@
+"""What a store shows to readers: entities, changes, quarantined records, the status of a stream."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from instep.model.position import Position
+from instep.model.records import RecordType
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Change", "ChangeKind", "Quarantined", "StoredEntity", "StreamStatus"]
+
+
+class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
+    """One entity as the store holds it; `body` is the entity's JSON as the provider stated it."""
+
+    stream: str
+    key: str
+    entity_class: str
+    token: str
+    appended_at_us: int
+    attempt: int
+    body: bytes
+    envelope: bytes = b""
+    uuid: str = ""
+    proven: bool = True
+    """False: a later alignment could neither confirm nor refute it (its class has no readable
+    resource).
+    """
+    consumer: str = ""
+
+
+class ChangeKind(StrEnum):
+    """What became of the entity."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    SWEPT = "swept"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One committed change, in the order of commit; reading goes on after its `cursor`."""
+
+    cursor: int
+    stream: str
+    key: str
+    entity_class: str
+    change: ChangeKind
+    kind: RecordType | None
+    """The kind of the record that caused it; None for a swept entity."""
+    token: str
+    appended_at_us: int
+    committed_at_us: int
+    body: bytes = b""
+    previous: bytes | None = None
+    """The body before the change, where the journal keeps it."""
+    consumer: str = ""
+
+
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that could not be read, as it was received."""
+
+    id: int
+    stream: str
+    reason: str
+    token: str | None
+    received_at_us: int
+    raw: bytes
+    consumer: str = ""
+    replayed_at_us: int | None = None
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of one consumer, as durable in the store."""
+
+    consumer: str
+    stream: str
+    position: Position
+    info: dict[str, Any]
+    """The `StreamInfo` last discovered, as plain data."""
+    entities: int
+    quarantined: int
+    deviations: dict[str, int]
+    """Departures of the provider from its specification: kind → count (A10)."""
+    updated_at_us: int

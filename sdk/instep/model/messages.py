@@ -1,0 +1,62 @@
+"""Numbered messages as data: as received, as the sequencer sees them, as delivered to a store."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["UNSEQUENCED", "Message", "MessageHeader", "StoredMessage"]
+
+
+class MessageHeader(msgspec.Struct, gc=False):
+    """What the sequencer must know of a message. Adapters may subclass it to carry the message."""
+
+    number: int
+    digest: bytes = b""
+    """Stands for the content (S7); empty where contents are not compared."""
+    size_bytes: int = 0
+    expires_at_us: int = 0
+    """The sender's deadline for delivery (S6); 0 for none."""
+
+
+UNSEQUENCED = -1
+"""The number of a message that belongs to no sequence: it passes through, once by its id."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One message as received; never edited."""
+
+    scope: str
+    """One numbered sequence, as the adapter names it; unique within the consumer."""
+    number: int = UNSEQUENCED
+    """Its place in the scope; `UNSEQUENCED` where it has none."""
+    id: str
+    """The sender's own identifier; what makes an unsequenced message one within its scope."""
+    body: bytes
+    """The plaintext, as received."""
+    received_at_us: int
+    """Our clock, microseconds since 1970."""
+    expires_at_us: int = 0
+    """The sender's deadline for delivery; 0 for none."""
+    digest: bytes = b""
+    """Stands for the content (S7); empty where contents are not compared."""
+    sender: str = ""
+    attributes: bytes = b"{}"
+    """A JSON object: whatever else the adapter wants kept (type, thread, content type …)."""
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivered message; reading goes on after its `cursor`."""
+
+    cursor: int
+    """Grows in the order of delivery."""
+    stream: str
+    """The scope: one numbered sequence."""
+    number: int
+    """-1: it belongs to no sequence."""
+    id: str
+    sender: str
+    received_at_us: int
+    delivered_at_us: int
+    body: bytes
+    attributes: bytes = b"{}"
+    consumer: str = ""

@@ -1,0 +1,137 @@
+"""What travels from a source to a sink: records, headers, chunks of them. Plain data, no behaviour
+beyond reading it.
+
+Times are integers in microseconds since 1970-01-01 UTC (`_us`): they compare, add and store
+without
+conversion. Structs are built once per record on the hot path, hence `gc=False` and positional
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import cast
+
+import msgspec
+
+__all__ = ["DecodedRecords", "Record", "RecordChunk", "RecordHeader", "RecordType", "Unreadable"]
+
+
+class RecordType(IntEnum):
+    """What a record states of its entity (TR-548 3.10 `record-type`)."""
+
+    CREATE_UPDATE = 1
+    DELETE = 2
+    TOMBSTONE = 3
+
+
+class RecordHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header of a statement about one entity, its body not looked into (TR-548 3.10).
+
+    All that alignment decides by; a feed may give a subclass of its own that `RecordChunk.open`
+    opens.
+    """
+
+    stream: str
+    """The stream's id in the store."""
+    key: str
+    """The entity-key: opaque, unique in the stream, the same for every record of one entity."""
+    kind: RecordType
+    token: str
+    """Where to resume after this record; opaque. Empty for a row of a baseline (it has no place in
+    the log).
+    """
+    appended_at_us: int
+    """`log-append-time-stamp`; for a baseline row the time its baseline was opened."""
+    partition: str = ""
+    offset: int = -1
+    """Place within the partition, growing, gaps allowed; -1 where the provider states none."""
+
+
+class Record(RecordHeader, frozen=True, gc=False):
+    """One statement about one entity, as the provider appended it to its log (TR-548 3.10): opened.
+
+    `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
+    """
+
+    entity_class: str = ""
+    """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has
+    none.
+    """
+    body: bytes = b""
+    """The entity itself: the content of the class container, as stated. Empty for header-only
+    records.
+    """
+    envelope: bytes = b""
+    """The rest of the log-record-body (event time, parent address, unknown members) as one JSON
+    object.
+    """
+    ends: bool = False
+    """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR
+    (A4).
+    """
+    uuid: str = ""
+    """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ
+    from it).
+    """
+    whole: bool = True
+    """False for a CHANGE_ONLY statement, which is merged into what is stored (TR-548 3.8.2.2)."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """A record or frame that could not be read: kept with its bytes, never dropped (A11)."""
+
+    stream: str
+    raw: bytes
+    reason: str
+    token: str | None = None
+
+
+class DecodedRecords(msgspec.Struct, frozen=True, gc=False):
+    """Statements with their bodies looked into, those that can be read."""
+
+    records: Sequence[Record]
+    unreadable: Sequence[Unreadable] = ()
+    deviations: dict[str, int] = {}
+    """Departures from the specification seen in the bodies: kind → count (A10)."""
+
+
+class RecordChunk(msgspec.Struct, frozen=True, gc=False):
+    """What a feed received in one go, in order."""
+
+    records: Sequence[RecordHeader]
+    """To be opened by `open`; where that is None, each is a `Record`."""
+    unreadable: Sequence[Unreadable] = ()
+    deviations: dict[str, int] = {}
+    """Departures from the specification seen in these frames: kind → count (A10)."""
+    size_bytes: int = 0
+    open: Callable[[Sequence[RecordHeader]], DecodedRecords] | None = None
+    """Opens any of `records`, in order. Pure; bad input never raises."""
+    whole: bool = True
+    """False where a statement may be a change that is merged into what is stored: then none of
+    them stands for the one before it.
+    """
+
+    def opened(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
+        """These of the records (None: all of them), opened."""
+        chosen = self.records if records is None else records
+        if self.open is None:
+            return DecodedRecords(cast("Sequence[Record]", chosen))
+        return self.open(chosen)
+
+    def decoded(self) -> RecordChunk:
+        """The same with all of its records opened."""
+        if self.open is None:
+            return self
+        opened = self.open(self.records)
+        deviations = dict(self.deviations)
+        for kind, times in opened.deviations.items():
+            deviations[kind] = deviations.get(kind, 0) + times
+        return RecordChunk(
+            opened.records,
+            [*self.unreadable, *opened.unreadable],
+            deviations,
+            self.size_bytes,
+            whole=self.whole,
+        )

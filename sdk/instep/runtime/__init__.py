@@ -1,0 +1,1 @@
+"""The asyncio runtime: the only place with tasks and clocks."""

@@ -1,0 +1,178 @@
+"""A consumer joins one source to one sink: the asyncio runtime that users embed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from instep.alignment.audit import AuditReport, Finding
+from instep.errors import SweepHeldError
+from instep.model.streams import StreamInfo
+from instep.ports.sink import Sink
+from instep.ports.source import Source
+from instep.runtime.health import ConsumerState, Health
+from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.retry import Environment
+from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.audit import audit_stream
+from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.worker import StreamWorker
+
+__all__ = ["Consumer"]
+
+
+class Consumer(Service):
+    """Keeps a sink in step with the streams of a source, whatever is lost, restarted or repeated.
+
+    ::
+
+        async with Consumer("optical-east", source, sink) as consumer:
+            await consumer.aligned()
+            ...
+
+    What is promised, per stream:
+
+    - Entities and position are one commit. After a crash at any moment the store holds exactly
+      what some earlier position covers, and the consumer goes on after it.
+    - Every record delivered is applied, ignored because a newer one of its entity is stored, or
+      kept in quarantine. None is dropped because of load: back-pressure stops the reading.
+    - Records of one entity are applied in the order of its partition. Applying one twice changes
+      nothing.
+    - When `aligned` returns, the store holds every entity the provider stated, and no other, as of
+      some moment after the call (eventual consistency, TR-548 3.17.1).
+    - An entity is removed because the provider ended it, or because an attempt that began at the
+      start of the log did not meet it. Never because of a lost connection or a guess.
+
+    What is not: no order between entities, nor between streams; a lag past the compaction delay
+    loses intermediate states (not the last one); a reader of the store may see an entity ended and
+    stated again while an attempt replays old records.
+
+    The consumer runs in tasks of the caller's loop. Cancelling it at any await loses nothing.
+    Fatal errors are raised by `wait` and `aligned`, and shown by `health`; they never look like an
+    end of the stream.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        sink: Sink,
+        settings: ConsumerSettings | None = None,
+        *,
+        environment: Environment | None = None,
+    ) -> None:
+        """`environment` gives the clock, the jitter, and decides what is retried."""
+        super().__init__(name, sink, settings, environment)
+        self._source = source
+        self._workers: dict[str, StreamWorker] = {}
+        report = partial(self._emit, "")
+        self._discovery = StreamDiscovery(
+            source, sink, self._settings, self._environment, report=report
+        )
+
+    def __repr__(self) -> str:
+        phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._workers.values())
+        return f"<Consumer {self.name}: {self.health().state}{' | ' + phases if phases else ''}>"
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
+
+        Raises the consumer's fatal error, `SweepHeldError` when a sweep waits for a decision, and
+        `TimeoutError` after `timeout_s`.
+        """
+        async with asyncio.timeout(timeout_s):
+            await self._until(self._is_aligned)
+
+    def health(self) -> Health:
+        """The consumer, now."""
+        streams = tuple(worker.health() for worker in self._workers.values())
+        state, error = self._state, self._why(self._discovery.last_error)
+        if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
+            state = ConsumerState.RETRYING
+        if self._stands_by:
+            state, streams = ConsumerState.STANDBY, ()
+        return Health(
+            consumer=self.name,
+            state=state,
+            error=error,
+            streams=streams,
+            left=self._discovery.left,
+            pair=self._pair_health(),
+        )
+
+    def realign(self, stream: str, reason: str = "asked for") -> None:
+        """Begin a new attempt on a stream (TR-548 ST-2.2, client-driven). Raises `KeyError`."""
+        self._workers[stream].realign(reason)
+
+    def release_sweep(self, stream: str) -> None:
+        """Let a held sweep of a stream go on (A6). Raises `KeyError`."""
+        self._workers[stream].release_sweep()
+
+    async def audit(
+        self,
+        stream: str | None = None,
+        *,
+        repair: bool = False,
+        found: Callable[[Finding], None] | None = None,
+    ) -> list[AuditReport]:
+        """Hold the store against the log, by a second connection (TR-548 ST-2.3).
+
+        One stream, or all, one after the other, while the consumer goes on; what is proven wrong is
+        told to `found`, and repaired if asked for. Raises `AuditError`, `SourceError`, `SinkError`,
+        and `KeyError` for an unknown stream.
+        """
+        audited = self._workers.values() if stream is None else [self._workers[stream]]
+        return [
+            await audit_stream(
+                self._source,
+                self._sink,
+                worker.stream,
+                settings=self._settings.alignment,
+                now=self._now,
+                repair=repair,
+                found=found,
+            )
+            for worker in list(audited)
+        ]
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        await self._source.close()
+
+    async def _work(self) -> None:
+        """Follow the streams until cancelled. Raises the first error that is fatal."""
+        self._state = ConsumerState.STARTING
+        self._workers = {
+            stream.id: self._worker(stream) for stream in await self._discovery.first()
+        }
+        self._state = ConsumerState.RUNNING
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in self._workers.values():
+                    group.create_task(worker.run(), name=f"instep {self.name} {worker.stream.id}")
+        except ExceptionGroup as errors:
+            raise first_error(errors) from None
+
+    def _worker(self, stream: StreamInfo) -> StreamWorker:
+        return StreamWorker(
+            stream,
+            self._source,
+            self._sink,
+            self._settings,
+            self._environment,
+            report=self._emit,
+            rediscover=lambda gone: self._discovery.again(gone, self._workers),
+        )
+
+    def _is_aligned(self) -> bool:
+        health = self.health()
+        for worker in self._workers.values() if health.streams else ():
+            if worker.sweep_held:
+                raise SweepHeldError(
+                    "a sweep is held: it would remove more than the guard allows",
+                    where=worker.stream.id,
+                    hint="compare with the provider, then call release_sweep or realign",
+                )
+        return health.aligned

@@ -1,0 +1,72 @@
+"""Several consumers run as one: over one context, or over several; receivers too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from instep.runtime.health import Health
+from instep.runtime.lifecycle import Service
+
+__all__ = ["Group"]
+
+
+class Group:
+    """Consumers that start and stop together.
+
+    Each keeps its own connections and positions; none waits for another. One that fails for good
+    makes `wait` raise, and leaves the decision about the others to the caller.
+    """
+
+    def __init__(self, consumers: Sequence[Service]) -> None:
+        self.consumers = tuple(consumers)
+        self._stack = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"<Group of {len(self.consumers)}: {', '.join(map(repr, self.consumers))}>"
+
+    async def __aenter__(self) -> Self:
+        """Start all. Raises `SinkError`, with those already started stopped again."""
+        async with AsyncExitStack() as stack:
+            # Those that are not started, too, let go of a source that they share.
+            for consumer in self.consumers:
+                stack.push_async_exit(consumer)
+            for consumer in self.consumers:
+                await consumer.__aenter__()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop all, in the reverse order."""
+        await self._stack.aclose()
+
+    async def wait(self) -> None:
+        """Wait until one fails for good, and raise why."""
+        await self._all([consumer.wait() for consumer in self.consumers])
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until all are aligned; raises as their `aligned` does."""
+        await self._all([consumer.aligned(timeout_s) for consumer in self.consumers])
+
+    def health(self) -> tuple[Health, ...]:
+        """All of them, now."""
+        return tuple(consumer.health() for consumer in self.consumers)
+
+    @staticmethod
+    async def _all(waits: list[Coroutine[None, None, None]]) -> None:
+        tasks = [asyncio.create_task(wait) for wait in waits]
+        try:
+            for done in asyncio.as_completed(tasks):
+                await done
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,181 @@
+"""What every runtime of a consumer has in common: its life, its events, its part in a pair."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from instep.coordination.lease import Role
+from instep.errors import LeaseLostError
+from instep.ports.sink import Sink, SupportsLease
+from instep.runtime.active_standby import ActiveStandby
+from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
+from instep.runtime.retry import Environment
+from instep.runtime.settings import ConsumerSettings
+
+__all__ = ["Service", "first_error"]
+
+_EVENTS_KEPT = 1_000
+_OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
+
+
+class Service(ABC):
+    """Works on a sink in a task of the caller's loop, from entering to leaving."""
+
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        settings: ConsumerSettings | None,
+        environment: Environment | None,
+    ) -> None:
+        self.name = name
+        self._sink = sink
+        self._settings = settings or ConsumerSettings()
+        self._environment = environment or Environment()
+        self._now = self._environment.now
+        lease = sink.lease if isinstance(sink, SupportsLease) else None
+        self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+        self._listeners: list[deque[ConsumerEvent]] = []
+        self._state = ConsumerState.STARTING
+
+    @abstractmethod
+    def health(self) -> Health:
+        """The consumer, now."""
+
+    @abstractmethod
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until the consumer is up to date."""
+
+    @abstractmethod
+    async def _work(self) -> None:
+        """What is done until cancelled, while this process is the one to do it."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Let go of the other side."""
+
+    async def __aenter__(self) -> Self:
+        """Open the sink and start. Raises `SinkError`; the other side need not be there yet."""
+        await self._sink.open(self.name)
+        self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop: a commit under way is finished, connections are closed, the position is kept."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
+        self._emit("", "stopped", "stopped")
+        try:
+            await self._close()
+        finally:
+            await self._sink.close()
+
+    async def wait(self) -> None:
+        """Wait until the consumer fails for good, and raise why."""
+        await self._until(lambda: False)
+
+    async def events(self) -> AsyncIterator[ConsumerEvent]:
+        """What happens from now on, until the consumer stops. A slow reader misses the oldest
+        events.
+        """
+        mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._listeners.append(mine)
+        try:
+            while True:
+                changed = self._changed
+                while mine:
+                    yield mine.popleft()
+                if self._state in _OVER:
+                    return
+                await changed.wait()
+        finally:
+            self._listeners = [kept for kept in self._listeners if kept is not mine]
+
+    async def handover(self) -> str:
+        """Let another process of the pair consume, after what is being committed; returns its name.
+
+        Where no other takes the lease within `lease_s`, it is this process again. Raises
+        `LeaseLostError` where this process does not hold the lease.
+        """
+        pair = self._pair
+        if pair is None or pair.role is not Role.ACTIVE:
+            raise LeaseLostError(
+                "this process holds no lease that it could hand over",
+                where=self.name,
+                hint="see health().pair for who does; without lease_s nobody does",
+            )
+        epoch = pair.seen.epoch
+        pair.handover()
+        await self._until(lambda: pair.seen.epoch > epoch and pair.seen.holder != "")
+        return pair.seen.holder
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    @property
+    def _stands_by(self) -> bool:
+        """Whether it is for another process to do the work."""
+        pair = self._pair
+        return pair is not None and pair.role is not Role.ACTIVE and self._state not in _OVER
+
+    def _pair_health(self) -> PairHealth | None:
+        if self._pair is None:
+            return None
+        seen = self._pair.seen
+        return PairHealth(role=self._pair.role, holder=seen.holder, epoch=seen.epoch)
+
+    def _why(self, error: str) -> str:
+        """What keeps it from working, the gravest first; empty when nothing does."""
+        return str(self._error or error or (self._pair.last_error if self._pair else ""))
+
+    async def _run(self) -> None:
+        try:
+            await (self._pair.run(self._work) if self._pair else self._work())
+        except Exception as error:  # noqa: BLE001 - raised by wait()
+            self._error = error
+            self._state = ConsumerState.FAILED
+            self._emit("", "failed", str(error))
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while True:
+            changed = self._changed
+            if self._error is None and done():
+                return
+            self._check()
+            await changed.wait()
+
+    def _check(self) -> None:
+        """Raise what it failed with; waiting for a consumer that does not run is a mistake."""
+        if self._error is not None:
+            raise self._error
+        if self._task is None or self._task.done():
+            raise RuntimeError(f"consumer {self.name} is not running")
+
+    def _emit(self, stream: str, kind: str, text: str) -> None:
+        event = ConsumerEvent(int(self._now() * 1_000_000), self.name, stream, kind, text)
+        for listener in self._listeners:
+            listener.append(event)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def first_error(error: Exception) -> Exception:
+    """The first single error in a group: tasks fail one at a time, the others were cancelled."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,144 @@
+"""Hands released messages to the user's handler: what a failure means, and when to try again.
+
+The store runs each handler in the transaction that marks its message delivered, so its effects and
+the delivery are one commit. Here is decided what the store is to do with a message that its handler
+failed on: a later attempt, then quarantine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+from instep.errors import SinkError
+from instep.model.messages import Message
+from instep.ports.message_store import (
+    DeliveryResult,
+    Handler,
+    HandlerConnection,
+    HandlerFailure,
+    MessageStore,
+)
+from instep.runtime.messages.intake import MessageIntake
+from instep.runtime.retry import Environment, retrying
+from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
+
+__all__ = ["HandlerDispatcher", "after_failure"]
+
+_REASON_CHARS = 500
+
+
+def after_failure(
+    reason: str,
+    attempts: int,
+    *,
+    sequenced: bool,
+    settings: IntakeSettings,
+    now_us: int,
+    rng: random.Random,
+) -> HandlerFailure:
+    """What becomes of a message after its handler failed `attempts` times.
+
+    A message of no sequence blocks nothing.
+    """
+    if attempts >= settings.handler_attempts:
+        blocks = sequenced and settings.on_handler_failure is OnHandlerFailure.BLOCK
+        return HandlerFailure(reason, None, blocks)
+    longest_s = settings.handler_retry_initial_s * 2.0 ** min(attempts - 1, 30)
+    wait_s = min(settings.handler_retry_max_s, longest_s) * rng.uniform(0.5, 1.0)
+    return HandlerFailure(reason, now_us + int(wait_s * 1_000_000), blocks=False)
+
+
+class HandlerDispatcher:
+    """Delivers until cancelled; what was under way then is undone and delivered again later."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        store: MessageStore,
+        intake: MessageIntake,
+        settings: ConsumerSettings,
+        environment: Environment,
+        *,
+        emit: Callable[[str, str, str], None],
+    ) -> None:
+        self._handler = handler
+        self._store = store
+        self._intake = intake
+        self._settings = settings
+        self._limits = settings.intake
+        self._environment = environment
+        self._emit = emit
+        self.messages = 0
+        """Delivered since the start."""
+        self.failures = 0
+        """Calls of the handler that failed since the start."""
+        self.blocked: list[str] = []
+        """Sequences that wait for a decision about a message in quarantine; the first hundred."""
+
+    def __repr__(self) -> str:
+        return f"<Deliverer {self.messages} delivered, {len(self.blocked)} blocked>"
+
+    async def run(self) -> None:
+        """Raises the error that is fatal."""
+        while True:
+            self._intake.released.clear()
+            done = DeliveryResult()
+            async for attempt in retrying(self._settings, self._environment):
+                with attempt:
+                    done = await self._deliver_once()
+            if done.delivered or done.failed:
+                continue
+            wait_s = self._limits.poll_s
+            if done.next_us is not None:
+                wait_s = max(0.0, min(wait_s, (done.next_us - self._now_us()) / 1e6))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._intake.released.wait()
+
+    async def _deliver_once(self) -> DeliveryResult:
+        try:
+            done = await self._store.deliver(
+                self._deliver, self._now_us(), self._limits.deliver_messages
+            )
+        except SinkError as error:
+            self._intake.recount()
+            self._emit("", "disconnected", str(error))
+            raise
+        self._intake.delivered(done.delivered)
+        quarantined = [one for one in done.failed if one.failure.retry_at_us is None]
+        self.messages += sum(done.delivered.values()) - len(quarantined)
+        for failed in done.failed:
+            failure, message = failed.failure, f"message {failed.number} ({failed.id})"
+            if failure.retry_at_us is not None:
+                self._emit(failed.scope, "handler-failed", f"{message}: {failure.reason}")
+                continue
+            then = "its sequence waits" if failure.blocks else "its sequence goes on"
+            text = f"{message}: {failure.reason}; {then}"
+            self._emit(failed.scope, "blocked" if failure.blocks else "quarantined", text)
+        self.blocked = done.blocked
+        return done
+
+    async def _deliver(
+        self, message: Message, tried: int, connection: HandlerConnection
+    ) -> HandlerFailure | None:
+        try:
+            async with asyncio.timeout(self._limits.handler_timeout_s):
+                await self._handler(message, connection)
+        except Exception as error:  # noqa: BLE001 - a handler may fail in any way
+            self.failures += 1
+            reason = f"the handler failed: {type(error).__name__}: {error}"[:_REASON_CHARS]
+            return after_failure(
+                reason,
+                tried + 1,
+                sequenced=message.number >= 0,
+                settings=self._limits,
+                now_us=self._now_us(),
+                rng=self._environment.rng,
+            )
+        return None
+
+    def _now_us(self) -> int:
+        return int(self._environment.now() * 1_000_000)

@@ -1,0 +1,169 @@
+"""A receiver joins one listener to one sink: the asyncio runtime for numbered messages."""
+
+from __future__ import annotations
+
+import asyncio
+
+from instep.errors import ConfigurationError
+from instep.ports.listener import Intake, Listener
+from instep.ports.message_store import Handler, MessageStore, SupportsMessages
+from instep.ports.sink import Sink
+from instep.runtime.health import ConsumerState, Health, IntakeHealth
+from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.messages.handler import HandlerDispatcher
+from instep.runtime.messages.intake import MessageIntake
+from instep.runtime.retry import Environment, retrying
+from instep.runtime.settings import ConsumerSettings
+
+__all__ = ["Receiver"]
+
+_POLL_S = 0.02
+
+
+class Receiver(Service):
+    """Receives numbered messages durably, and hands them on in order, each once.
+
+    ::
+
+        async with Receiver("auction", listener, sink, handler=handle) as receiver:
+            await receiver.wait()
+
+    What is promised, per sequence:
+
+    - A sender is told "received" only after its message is durable (S3).
+    - A message is delivered once, in the order of the numbers, and a number is passed over only
+      when it is cancelled, filled, expired or given up, which is told.
+    - With a handler, what it does through its connection and the delivery are one commit. Without
+      one, messages are delivered to the sink's own table.
+    - A handler that fails is given the message again, later; then the message goes to quarantine,
+      and its sequence waits or goes on as `on_handler_failure` says. Other sequences go on.
+    - Nothing is kept waiting without bound: what cannot be made durable in time is refused in the
+      protocol's own terms.
+
+    What is not: no order between sequences. What a handler does elsewhere than through its
+    connection may be done again after a crash.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        listener: Listener,
+        sink: Sink,
+        settings: ConsumerSettings | None = None,
+        *,
+        handler: Handler | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        """`environment` gives the clock, the jitter, and decides what is retried.
+
+        Raises `ConfigurationError` for a sink that keeps no messages.
+        """
+        super().__init__(name, sink, settings, environment)
+        if not isinstance(sink, SupportsMessages):
+            raise ConfigurationError(
+                "this sink keeps no numbered messages",
+                where=name,
+                hint='use a sink that does, for example kind = "sql"',
+            )
+        self._message_sink = sink
+        self._listener = listener
+        self._handler = handler
+        self._intake: MessageIntake | None = None
+        self._dispatcher: HandlerDispatcher | None = None
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.name}: {self._state}, {self.address or 'not listening'}>"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a URL with the real port; empty while it does not."""
+        return self._listener.address
+
+    @property
+    def intake(self) -> Intake | None:
+        """What the listener gives its messages to; None before it does, and while standing by."""
+        return self._intake
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """Wait until it listens: there is nothing to align. Raises as `wait` does, and
+        `TimeoutError`.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not self.address:
+                self._check()
+                await asyncio.sleep(_POLL_S)
+
+    def health(self) -> Health:
+        intake, dispatcher = self._intake, self._dispatcher
+        state = ConsumerState.STANDBY if self._stands_by else self._state
+        error, intake_health = "", None
+        if intake is not None:
+            error, counts = intake.last_error, intake.counts
+            if error and state is ConsumerState.RUNNING:
+                state = ConsumerState.RETRYING
+            intake_health = IntakeHealth(
+                address=self.address,
+                accepted=counts["accepted"],
+                duplicates=counts["duplicate"],
+                refused=intake.refused,
+                commits=counts["commits"],
+                queued=intake.queued_messages,
+                delivered=dispatcher.messages if dispatcher else 0,
+                handler_failures=dispatcher.failures if dispatcher else 0,
+                blocked=tuple(dispatcher.blocked) if dispatcher else (),
+                deviations=dict(intake.deviations),
+            )
+        return Health(
+            consumer=self.name,
+            state=state,
+            error=self._why(error),
+            streams=(),
+            pair=self._pair_health(),
+            intake=intake_health,
+        )
+
+    async def _close(self) -> None:
+        await self._listener.close()
+
+    async def _work(self) -> None:
+        """Receive until cancelled. Raises the first error that is fatal."""
+        self._state = ConsumerState.STARTING
+        store = self._message_sink.messages()
+        await self._open_store(store)
+        handled = self._handler is not None
+        intake = self._intake = MessageIntake(
+            self._listener,
+            store,
+            self._settings,
+            self._environment,
+            handled=handled,
+            emit=self._emit,
+        )
+        work = [intake.run()]
+        if self._handler is not None:
+            self._dispatcher = HandlerDispatcher(
+                self._handler,
+                store,
+                intake,
+                self._settings,
+                self._environment,
+                emit=self._emit,
+            )
+            work.append(self._dispatcher.run())
+        self._state = ConsumerState.RUNNING
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one) for one in work]
+                try:
+                    # Ends first: those whose messages were taken are still answered.
+                    await self._listener.serve(intake)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+        except ExceptionGroup as errors:
+            raise first_error(errors) from None
+
+    async def _open_store(self, store: MessageStore) -> None:
+        async for attempt in retrying(self._settings, self._environment):
+            with attempt:
+                await store.open(self._listener.kind, handled=self._handler is not None)

@@ -1,0 +1,169 @@
+"""Drives the audit of one stream: reads the second connection, and has the store compare."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from instep.alignment.audit import (
+    AuditReport,
+    CatchUpDetector,
+    Finding,
+    check_auditable,
+    check_standing,
+)
+from instep.alignment.settings import AlignmentSettings
+from instep.errors import AuditError
+from instep.model.position import Position
+from instep.model.streams import Mode, Start, StreamInfo, StreamState
+from instep.ports.audit import AuditMarks, SupportsAudit
+from instep.ports.sink import Sink
+from instep.ports.source import Feed, Source, SupportsPing
+
+__all__ = ["audit_stream"]
+
+_ROUNDS = 8
+_STALLED_S = 900.0
+_SILENT = (StreamState.PAUSED, StreamState.ALIGNING)
+
+
+async def audit_stream(
+    source: Source,
+    sink: Sink,
+    stream: StreamInfo,
+    *,
+    settings: AlignmentSettings,
+    now: Callable[[], float],
+    repair: bool = False,
+    found: Callable[[Finding], None] | None = None,
+) -> AuditReport:
+    """Audit a stream, and repair what is proven wrong if asked to (TR-548 ST-2.3).
+
+    `found` is told each entity that is wrong. Raises `AuditError`, `SourceError`, `SinkError`.
+    """
+    check_auditable(stream)
+    if not isinstance(sink, SupportsAudit):
+        raise AuditError("this kind of store cannot be audited", where=stream.id)
+    # The answer also tells the provider's clock.
+    await source.state(stream)
+    async with sink.audit(stream) as marks:
+        position = await marks.position()
+        check_standing(stream, position, None)
+        # A baseline is read beside it, and needs of the log what the store has not come to.
+        begin = position if stream.mode is Mode.BASELINE and position.token else None
+        start = Start.OLDEST if begin is None or begin.token is None else begin.token
+        async with source.feed(stream, start) as feed:
+            reading = _Reading(source, stream, feed, marks, settings, now, begin)
+            if stream.mode is Mode.BASELINE:
+                await reading.until_shown()
+            await reading.until_arrived()
+            rounds = open_ = 0
+            while rounds < _ROUNDS and (open_ or not rounds):
+                rounds += 1
+                stands = await marks.suspect()
+                check_standing(stream, stands, position)
+                position = stands
+                reading.aim(position)
+                await reading.until_arrived()
+                open_ = await marks.judge(bogus=not reading.unreadable)
+        check_standing(stream, await marks.position(), position)
+        if repair:
+            await marks.repair(position)
+        if found is not None:
+            async for finding in marks.findings():
+                found(finding)
+        return AuditReport(
+            stream=stream.id,
+            counts=await marks.counts(),
+            records=reading.records,
+            unreadable=reading.unreadable,
+            rounds=rounds,
+        )
+
+
+class _Reading:
+    """The second connection, and beside it the reading of current state."""
+
+    def __init__(
+        self,
+        source: Source,
+        stream: StreamInfo,
+        feed: Feed,
+        marks: AuditMarks,
+        settings: AlignmentSettings,
+        now: Callable[[], float],
+        begin: Position | None,
+    ) -> None:
+        self.records = 0
+        self.unreadable = 0
+        self._source, self._stream, self._feed, self._marks = source, stream, feed, marks
+        self._tick_s = min(1.0, settings.quiet_s / 4)
+        # What a GET shows may be stated later; what the log states, it has stated.
+        self._grace_s = settings.quiet_s if stream.mode is Mode.BASELINE else 0.0
+        self._now = now
+        self._heard_s = now()
+        quiet_s, unreached_quiet_s = settings.quiet_s, settings.unreached_quiet_s
+        self._catch_up = CatchUpDetector(quiet_s, unreached_quiet_s, self._us(now()), begin)
+
+    def aim(self, position: Position) -> None:
+        self._catch_up.aim(position, self._us(self._now() + self._grace_s))
+
+    async def until_shown(self) -> None:
+        """Read current state and mark it, and what comes meanwhile, too."""
+        showing = asyncio.create_task(self._show())
+        try:
+            while not showing.done():
+                await self._read()
+            await showing
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+
+    async def _show(self) -> None:
+        pages = self._source.baseline(self._stream, self._us(self._now()))
+        try:
+            async for page in pages:
+                known = [record for record in page if record.uuid]
+                # Which of several with one uuid a log means, only its key could tell.
+                self.unreadable += len(page) - len(known)
+                self.records += len(page)
+                await self._marks.mark(known)
+        finally:
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
+
+    async def until_arrived(self) -> None:
+        """Read and mark until the aim is passed."""
+        self._heard_s = self._now()
+        arrived = False
+        while not arrived:
+            if self._now() - self._heard_s > _STALLED_S:
+                raise AuditError(
+                    f"nothing to be read for {_STALLED_S:g} s, and the log is not at its end",
+                    where=self._stream.id,
+                    retriable=True,
+                )
+            await self._read()
+            unheard_s = self._feed.unheard_s if isinstance(self._feed, SupportsPing) else 0.0
+            arrived = self._catch_up.arrived(self._us(self._now() - unheard_s))
+
+    async def _read(self) -> None:
+        """Mark what comes, or look why nothing does."""
+        try:
+            async with asyncio.timeout(self._tick_s):
+                chunk = (await self._feed.receive()).opened()
+        except TimeoutError:
+            if isinstance(self._feed, SupportsPing):
+                await self._feed.ping()
+            # A silence that the provider announces says nothing about the head of the log.
+            if await self._source.state(self._stream) in _SILENT:
+                self._catch_up.silence_from(self._us(self._now()))
+        else:
+            self._heard_s = self._now()
+            self.records += len(chunk.records)
+            self.unreadable += len(chunk.unreadable)
+            await self._marks.mark(chunk.records)
+            self._catch_up.heard(chunk.records, self._us(self._now()))
+
+    def _us(self, at_s: float) -> int:
+        return int(at_s * 1_000_000) + self._feed.clock_offset_us

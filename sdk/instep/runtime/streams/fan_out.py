@@ -1,0 +1,262 @@
+"""One connection to a stream, read by several consumers, each at its own pace within a bound.
+
+Consumers that stand at the same place share what is received; the others have connections of their
+own, and meet again when they happen to open a stream where a shared one still remembers their
+token. A consumer that falls further behind than the bound is left by the others: its connection is
+over for it, and it opens its own from its own position. So none waits for another, and memory stays
+bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from instep.errors import UnreachableError
+from instep.model.records import Record, RecordChunk
+from instep.model.streams import Start, StreamInfo, StreamState
+from instep.ports.source import Feed, Source, SupportsPing
+
+__all__ = ["SharedSource"]
+
+_REMEMBERED_RECORDS: Final = 40_000
+_REMEMBERED_BYTES: Final = 64 << 20
+
+
+class SharedSource:
+    """A source for several consumers. Implements `instep.ports.source.Source` for each of them.
+
+    `members` consumers close it; the last one closes the source behind it. `limit_records` and
+    `limit_bytes` bound, by stream, what a consumer may be behind the fastest.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        members: int,
+        *,
+        limit_records: int = _REMEMBERED_RECORDS,
+        limit_bytes: int = _REMEMBERED_BYTES,
+    ) -> None:
+        self._source = source
+        self._members = members
+        self._limit_records = limit_records
+        self._limit_bytes = limit_bytes
+        self._lines: list[_Line] = []
+        self._discovering = asyncio.Lock()
+
+    async def discover(self) -> Sequence[StreamInfo]:
+        """See `Source`."""
+        async with self._discovering:
+            return await self._source.discover()
+
+    @asynccontextmanager
+    async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[Feed]:
+        """See `Source`: an open connection that can still tell all from `start` on, or a new one.
+
+        Raises `SourceError` on entering.
+        """
+        for line in self._lines:
+            member = line.join(stream, start)
+            if member is not None:
+                break
+        else:
+            line = _Line(self._source, stream, start, self._limit_records, self._limit_bytes)
+            self._lines.append(line)
+            member = line.first()
+        try:
+            await line.opened()
+            member.sync_clock()
+            yield member
+        finally:
+            if line.leave(member):
+                self._lines.remove(line)
+                await line.close()
+
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+        """See `Source`."""
+        return self._source.baseline(stream, opened_at_us)
+
+    async def state(self, stream: StreamInfo) -> StreamState:
+        """See `Source`."""
+        return await self._source.state(stream)
+
+    async def close(self) -> None:
+        """The last consumer to close it closes the source."""
+        self._members -= 1
+        if self._members == 0:
+            await self._source.close()
+
+
+class _Line:
+    """One connection, the newest of what it brought, and who reads it."""
+
+    def __init__(
+        self,
+        source: Source,
+        stream: StreamInfo,
+        start: str | Start,
+        limit_records: int,
+        limit_bytes: int,
+    ) -> None:
+        self._stream = stream
+        self._start = start
+        self._limit_records = limit_records
+        self._limit_bytes = limit_bytes
+        self._kept: deque[RecordChunk] = deque()
+        self._first = 0
+        """How many deliveries were forgotten."""
+        self._records = self._bytes = 0
+        self._members: list[_Member] = []
+        self._wanted = asyncio.Event()
+        self._came = asyncio.Event()
+        self.error: BaseException | None = None
+        self.feed: Feed | None = None
+        self.prover: SupportsPing | None = None
+        # A connection is left in the task that entered it, whichever consumer goes first.
+        self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
+
+    @property
+    def end(self) -> int:
+        return self._first + len(self._kept)
+
+    def first(self) -> _Member:
+        """The member that the connection was opened for."""
+        member = _Member(self, 0)
+        self._members.append(member)
+        return member
+
+    def join(self, stream: StreamInfo, start: str | Start) -> _Member | None:
+        """A member that reads from `start` on, if all since then is still here."""
+        if self.error is not None or _place(stream) != _place(self._stream):
+            return None
+        member = None
+        if start == self._start and self._first == 0:
+            member = _Member(self, 0)
+        elif not isinstance(start, Start):
+            member = self._after(start)
+        if member is not None:
+            self._members.append(member)
+        return member
+
+    def _after(self, token: str) -> _Member | None:
+        for back, chunk in enumerate(reversed(self._kept), 1):
+            for at in range(len(chunk.records) - 1, -1, -1):
+                if chunk.records[at].token == token:
+                    rest = msgspec.structs.replace(
+                        chunk, records=chunk.records[at + 1 :], unreadable=(), deviations={}
+                    )
+                    return _Member(self, self.end - back + 1, rest if rest.records else None)
+        return None
+
+    async def opened(self) -> None:
+        """Wait until the connection stands. Raises why it does not."""
+        while self.feed is None:
+            if self.error is not None:
+                raise self.error
+            await self._came.wait()
+
+    async def next(self, at: int) -> RecordChunk:
+        """The delivery at this place; waits for it where it has not come yet."""
+        while at >= self.end:
+            if self.error is not None:
+                raise self.error
+            self._wanted.set()
+            await self._came.wait()
+        if at < self._first:
+            raise UnreachableError(
+                "this consumer fell behind the others that shared its connection",
+                where=self._stream.id,
+                hint="it goes on from its own position over a connection of its own",
+            )
+        return self._kept[at - self._first]
+
+    def leave(self, member: _Member) -> bool:
+        """A member has gone; whether it was the last."""
+        self._members.remove(member)
+        return not self._members
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _serve(self, source: Source) -> None:
+        try:
+            async with source.feed(self._stream, self._start) as feed:
+                self.feed = feed
+                self.prover = feed if isinstance(feed, SupportsPing) else None
+                self._wake()
+                while True:
+                    # Nobody wants more than the fastest: that is the back-pressure.
+                    await self._wanted.wait()
+                    self._wanted.clear()
+                    self._keep(await feed.receive())
+                    self._wake()
+        except Exception as error:  # noqa: BLE001 - raised to each that reads
+            self.error = error
+            self._wake()
+
+    def _keep(self, chunk: RecordChunk) -> None:
+        self._kept.append(chunk)
+        self._records += len(chunk.records)
+        self._bytes += chunk.size_bytes
+        while len(self._kept) > 1 and (
+            self._records > self._limit_records or self._bytes > self._limit_bytes
+        ):
+            oldest = self._kept.popleft()
+            self._first += 1
+            self._records -= len(oldest.records)
+            self._bytes -= oldest.size_bytes
+
+    def _wake(self) -> None:
+        came, self._came = self._came, asyncio.Event()
+        came.set()
+
+
+def _place(stream: StreamInfo) -> StreamInfo:
+    """The stream but for what each discovery measures anew."""
+    return msgspec.structs.replace(stream, clock_offset_us=0)
+
+
+class _Member:
+    """One consumer's place on a shared connection. Implements `instep.ports.source.Feed` and
+    `SupportsPing`, as far as the connection itself does.
+    """
+
+    def __init__(self, line: _Line, at: int, rest: RecordChunk | None = None) -> None:
+        self._line = line
+        self._at = at
+        self._rest = rest
+        """Of a delivery that was joined in its middle."""
+        self.clock_offset_us = 0
+
+    def sync_clock(self) -> None:
+        """Take over what the connection knows of the provider's clock."""
+        if self._line.feed is not None:
+            self.clock_offset_us = self._line.feed.clock_offset_us
+
+    @property
+    def unheard_s(self) -> float:
+        """See `SupportsPing`; of a connection that tells no life every moment counts for one."""
+        prover = self._line.prover
+        return 0.0 if prover is None else prover.unheard_s
+
+    async def ping(self) -> None:
+        """See `SupportsPing`."""
+        if self._line.prover is not None:
+            await self._line.prover.ping()
+
+    async def receive(self) -> RecordChunk:
+        """See `Feed`. Raises `UnreachableError` when this consumer fell too far behind."""
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            return rest
+        chunk = await self._line.next(self._at)
+        self._at += 1
+        self.sync_clock()
+        return chunk

@@ -1,0 +1,64 @@
+"""Several sinks from one consumer.
+
+Each sink has its own position and alignment, as if it were consumed alone, and reads the
+provider
+through one connection with the others as long as it keeps up (`instep.runtime.streams.fan_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from instep.errors import ConfigurationError
+from instep.ports.sink import Sink
+from instep.ports.source import Source
+from instep.runtime.consumer import Consumer
+from instep.runtime.retry import Environment
+from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.fan_out import SharedSource
+
+__all__ = ["TeeSink"]
+
+
+TEE_EXAMPLE: Final = (
+    'for example sinks = [{ kind = "sql", url = "…" }, { kind = "delta", url = "…" }]'
+)
+
+
+class TeeSink:
+    """Sinks that one consumer feeds: SQL for the present and Delta for the past, say.
+
+    ::
+
+        tee = TeeSink([SqlStore("sqlite:///network.db"), DeltaSink("file:///var/lib/lake")])
+        async with Group(tee.consumers("optical-east", source)) as group:
+            await group.aligned()
+
+    Promised: each sink goes on from its own position after a crash; a slow or failing one never
+    holds another back, and what it lags is kept in memory up to the bound of `SharedSource` only.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        if len(sinks) < 2:
+            raise ConfigurationError(
+                "a tee has two sinks or more", where="TeeSink", hint=TEE_EXAMPLE
+            )
+        self.sinks = tuple(sinks)
+
+    def __repr__(self) -> str:
+        return f"<TeeSink {', '.join(map(repr, self.sinks))}>"
+
+    def consumers(
+        self,
+        name: str,
+        source: Source,
+        settings: ConsumerSettings | None = None,
+        *,
+        environment: Environment | None = None,
+    ) -> list[Consumer]:
+        """A consumer for each sink, all of this name; to be run in a `Group`."""
+        shared = SharedSource(source, len(self.sinks))
+        return [
+            Consumer(name, shared, sink, settings, environment=environment) for sink in self.sinks
+        ]

@@ -1,0 +1,315 @@
+"""The driver of one stream: opens it, reads it, commits, and carries out what the alignment asks
+for.
+
+It decides nothing about attempts and sweeps (`instep.alignment.machine` does) and nothing about
+retries (`instep.runtime.retry` does). One task owns the alignment; meanwhile others read the next
+records and ask about a silence (`instep.runtime.streams.read_ahead`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from instep.alignment.commit_batches import is_incremental
+from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
+from instep.alignment.lag import Fidelity
+from instep.alignment.machine import Alignment
+from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
+from instep.model.batches import Batch
+from instep.model.position import Phase
+from instep.model.records import RecordChunk
+from instep.model.streams import StreamInfo
+from instep.ports.sink import LatestOnly, Sink, SupportsSweepApproval
+from instep.ports.source import Feed, Source
+from instep.runtime.health import StreamHealth
+from instep.runtime.retry import Environment, retrying
+from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.read_ahead import ReadAhead
+
+__all__ = ["StreamWorker"]
+
+Report = Callable[[str, str, str], None]
+"""Called with stream, kind and text of what happened."""
+
+
+class _ReopenStream(Exception):
+    """The alignment wants the stream opened again."""
+
+
+class StreamWorker:
+    """Keeps one stream aligned until it is cancelled or fails for good.
+
+    Cancelling `run` at any await leaves the store as the last commit left it.
+    """
+
+    def __init__(
+        self,
+        stream: StreamInfo,
+        source: Source,
+        sink: Sink,
+        settings: ConsumerSettings,
+        environment: Environment,
+        *,
+        report: Report,
+        rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
+    ) -> None:
+        self.stream = stream
+        self._source = source
+        self._sink = sink
+        self._settings = settings
+        self._now = environment.now
+        self._environment = environment
+        self._report = report
+        self._rediscover = rediscover
+        self._core: Alignment | None = None
+        self._feed: Feed | None = None
+        self._clock_offset_us = stream.clock_offset_us
+        self._gone = False
+        self._realign_reason = ""
+        """A realignment that was asked for while the store could not be asked where we stand."""
+        self._last_error = ""
+        self._records = 0
+        self._unreadable = 0
+        self._deviations: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        health = self.health()
+        link = "connected" if health.connected else health.last_error or "not connected"
+        return f"<Runner {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled. Raises the error that is fatal."""
+        while True:
+            # A new round of retries begins after every connection that was healthy: the back-off
+            # resets.
+            async for attempt in retrying(self._settings, self._environment):
+                with attempt:
+                    await self._connection()
+
+    def release_sweep(self) -> None:
+        """Let a held sweep go on (A6). Raises `IllegalTransition` when none is held."""
+        if self._core is not None:
+            self._core.release_sweep()
+
+    @property
+    def sweep_held(self) -> bool:
+        """Whether a sweep waits for a decision, and none was made."""
+        core = self._core
+        if core is None or core.realign_reason:
+            return False
+        return core.position.phase is core.durable.phase is Phase.SWEEP_HELD
+
+    def realign(self, reason: str) -> None:
+        """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
+        if self._core is None:
+            self._realign_reason = reason
+        else:
+            self._core.realign(reason)
+
+    def health(self) -> StreamHealth:
+        core = self._core
+        return StreamHealth(
+            stream=self.stream.id,
+            phase=core.durable.phase if core else Phase.UNALIGNED,
+            attempt=core.durable.attempt if core else 0,
+            caught_up=core.caught_up if core else False,
+            records=self._records,
+            read_delay_s=core.lag.read_delay_s if core else 0.0,
+            fidelity=core.lag.fidelity if core else Fidelity.FULL,
+            connected=self._feed is not None,
+            last_error=self._last_error,
+            deviations=dict(self._deviations),
+            unreadable=self._unreadable,
+            compaction_delay_s=self.stream.compaction_delay_s,
+            tombstone_retention_s=self.stream.tombstone_retention_s,
+            endpoint=self.stream.endpoint,
+        )
+
+    @property
+    def _latest_only(self) -> bool:
+        return isinstance(self._sink, LatestOnly) and self._sink.latest_only
+
+    # -- one connection --------------------------------------------------------------------------
+
+    async def _connection(self) -> None:
+        """Open the stream and follow it. Returns when it ended after being healthy."""
+        opened_s: float | None = None
+        try:
+            core = await self._prepared()
+            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
+                opened_s = self._now()
+                await self._follow(core, feed)
+        except _ReopenStream:
+            return
+        except Exception as error:
+            self._failed(error, opened=opened_s is not None)
+            lived_s = 0.0 if opened_s is None else self._now() - opened_s
+            if (
+                lived_s < self._settings.healthy_after_s
+                or self._environment.process_error(error) is not None
+            ):
+                raise
+        finally:
+            self._feed = None
+            if self._core is not None:
+                self._core.closed()
+
+    async def _prepared(self) -> Alignment:
+        if self._gone:
+            found = await self._rediscover(self.stream)
+            self._gone = False
+            if found != self.stream:
+                # Another log or other retentions, perhaps: the alignment begins from what is
+                # durable.
+                # What was asked for stays asked for: we may be back there before it is begun.
+                if self._core is not None:
+                    self._realign_reason = self._core.realign_reason
+                self.stream = found
+                self._clock_offset_us = found.clock_offset_us
+                self._core = None
+        if self._core is None:
+            position = await self._sink.position(self.stream)
+            self._core = Alignment(
+                self.stream, position, self._settings.alignment, latest_only=self._latest_only
+            )
+            if self._realign_reason:
+                self._core.realign(self._realign_reason)
+                self._realign_reason = ""
+        return self._core
+
+    def _failed(self, error: Exception, *, opened: bool) -> None:
+        self._last_error = str(error) or type(error).__name__
+        if isinstance(error, TokenRefusedError) and self._core is not None:
+            self._core.token_refused()
+        elif isinstance(error, StreamGoneError) or (isinstance(error, SourceError) and not opened):
+            # What cannot be opened may be elsewhere by now (TR-548 ST-4.2).
+            self._gone = True
+        elif isinstance(error, SinkError):
+            # The batch may be durable all the same: only the store knows where we stand. But not
+            # what was asked for.
+            if self._core is not None:
+                self._core.closed()
+                self._realign_reason = self._core.realign_reason
+            self._core = None
+        self._report(self.stream.id, "disconnected", self._last_error)
+
+    async def _follow(self, core: Alignment, feed: Feed) -> None:
+        self._feed = feed
+        core.opened(self._provider_us())
+        self._last_error = ""
+        self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
+        read_ahead = ReadAhead(
+            feed,
+            self._source,
+            self.stream,
+            self._settings,
+            self._now,
+            compacts=self._latest_only and not is_incremental(self.stream),
+        )
+        release = asyncio.create_task(self._watch_release())
+        try:
+            async with read_ahead.listening():
+                await self._carry_out(core)
+                while True:
+                    chunk = await read_ahead.take(0.0 if core.has_pending_commit else self._tick_s)
+                    await self._handle(core, read_ahead, chunk)
+        finally:
+            release.cancel()
+            await asyncio.gather(release, return_exceptions=True)
+
+    async def _handle(
+        self, core: Alignment, read_ahead: ReadAhead, chunk: RecordChunk | None
+    ) -> None:
+        again = True
+        while again:
+            since_s, until_s = read_ahead.silence_s()
+            core.listened(self._provider_us(since_s), self._provider_us(until_s))
+            if chunk is None:
+                batch = core.tick(self._provider_us(), read_ahead.state)
+            else:
+                batch = core.receive(chunk, self._provider_us())
+            if batch is not None:
+                await self._commit(core, batch)
+            again = await self._carry_out(core)
+
+    async def _commit(self, core: Alignment, batch: Batch) -> None:
+        result = await self._sink.commit(batch)
+        # Of the log, also those that were folded; the rows of a baseline have no place in it.
+        stated = batch.position.records - core.durable.records
+        self._records += stated or len(batch.records)
+        self._unreadable += len(batch.unreadable)
+        for kind, times in batch.deviations.items():
+            if kind not in self._deviations:
+                self._report(self.stream.id, "deviation", kind)
+            self._deviations[kind] = self._deviations.get(kind, 0) + times
+        core.committed(batch, result)
+
+    async def _carry_out(self, core: Alignment) -> bool:
+        """Do what the alignment asks for. True: the delivery must be given to it again."""
+        again = False
+        while effects := core.effects():
+            for effect in effects:
+                match effect:
+                    case Notice():
+                        self._report(self.stream.id, effect.kind, effect.text)
+                    case ProbeOlderEntity():
+                        held = await self._sink.has_older_entity(
+                            self.stream.id, effect.record, core.position.lineage
+                        )
+                        core.probe_answered(effect.partition, has_older_entity=held)
+                        again = True
+                    case EstimateSweep():
+                        estimate = await self._sink.estimate_sweep(self.stream.id, effect.attempt)
+                        # A held sweep may have been released while the store counted.
+                        if core.position.phase is not Phase.SWEEPING:
+                            core.sweep_estimated(estimate)
+                    case ReadBaseline():
+                        await self._baseline(core)
+                    case Reopen():
+                        raise _ReopenStream(effect.reason)
+        return again
+
+    async def _baseline(self, core: Alignment) -> None:
+        """Read current state while the inbox holds the stream (its bound stops the socket, not
+        us).
+        """
+        pages = self._source.baseline(self.stream, self._provider_us())
+        try:
+            async for page in pages:
+                await self._commit(core, core.baseline_page(page))
+        finally:
+            # A commit that fails must not leave a request open until garbage is collected.
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
+        core.baseline_read(self._provider_us())
+
+    # -- beside it -------------------------------------------------------------------------------
+
+    async def _watch_release(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.poll_state_s)
+            if self.sweep_held:
+                await self._ask_for_release()
+
+    async def _ask_for_release(self) -> None:
+        """Another process may have let the held sweep go on (`instep sweep release`)."""
+        core, sink = self._core, self._sink
+        if core is None or not isinstance(sink, SupportsSweepApproval):
+            return
+        with contextlib.suppress(InstepError):
+            released = await sink.sweep_released(self.stream.id, core.position.attempt)
+            if released and self.sweep_held:
+                self.release_sweep()
+
+    @property
+    def _tick_s(self) -> float:
+        return min(1.0, self._settings.alignment.quiet_s / 4)
+
+    def _provider_us(self, at_s: float | None = None) -> int:
+        """A time of ours (None: now) by the provider's clock."""
+        if self._feed is not None:
+            self._clock_offset_us = self._feed.clock_offset_us
+        at_s = self._now() if at_s is None else at_s
+        return int(at_s * 1_000_000) + self._clock_offset_us

@@ -1,0 +1,220 @@
+"""Our own messages of one thread: numbered, kept until every recipient has them, sent again when
+one reports a gap (DIDComm sender_order, sent_count). Decisions only, without I/O.
+
+As with the sequencer, nothing is done before it is durable: store what a call returns together with
+`checkpoint()` in one transaction, call `committed`, then send. So a number is never used twice for
+different content, and a `sent_count` never goes back, whatever crashes when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from instep.errors import InstepError
+from instep.model.limits import Seconds
+from instep.model.ranges import Ranges
+
+__all__ = [
+    "Outbox",
+    "OutboxDecision",
+    "OutboxFullError",
+    "OutboxMessage",
+    "OutboxSettings",
+    "OutboxState",
+]
+
+_US = 1_000_000
+
+
+class OutboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long our messages are kept, and how often they are sent."""
+
+    first_number: int = 1
+    resend_after_s: Seconds = 5.0
+    """A message that was sent less than this ago may still be on its way: it is not sent again."""
+    limit_sent_count: int = 10
+    """After this many sendings to a recipient that can be reached, and another `resend_after_s`, a
+    message is given up for it."""
+    limit_messages: int = 10_000
+    """Most messages that are kept; the next one is refused …"""
+    limit_bytes: int = 64 * 1024 * 1024
+    """… and most bytes of them."""
+
+
+class OutboxFullError(InstepError):
+    """The recipients have not acknowledged what was sent, and no more can be kept for them."""
+
+    code = "outbox-full"
+    retriable = True
+
+
+class OutboxMessage(msgspec.Struct, frozen=True):
+    """A message that some recipient has not acknowledged; its body is in the store."""
+
+    number: int
+    """`sender_order`."""
+    id: str
+    size_bytes: int
+    waiting_for: list[str]
+    """Recipients that have not acknowledged it."""
+    sent_count: int
+    """1 with the first sending; the header is omitted then."""
+    sent_at_us: int
+    sendings: dict[str, int] = {}
+    """Recipient → how often it was sent to it, where that is more than once."""
+
+
+class OutboxState(msgspec.Struct, frozen=True):
+    """What must survive of an outbox."""
+
+    next_number: int
+    sent: list[OutboxMessage] = []
+    """By number, rising."""
+
+
+class OutboxDecision(msgspec.Struct):
+    """What follows for the messages of an outbox."""
+
+    acknowledged: list[int] = []
+    """Every recipient has them: their bodies may be forgotten."""
+    resend: list[OutboxMessage] = []
+    """To be sent again to `waiting_for`, with the `sent_count` given."""
+    given_up: list[OutboxMessage] = []
+    """Sent as often as allowed to `waiting_for`, and not acknowledged: a loss to report."""
+
+
+class Outbox:
+    """The messages we send in one thread. The module says how it is driven."""
+
+    def __init__(
+        self, settings: OutboxSettings | None = None, state: OutboxState | None = None
+    ) -> None:
+        self.settings = settings or OutboxSettings()
+        self.durable = state or OutboxState(self.settings.first_number)
+        """As committed."""
+        self.rolled_back()
+
+    def __repr__(self) -> str:
+        return f"<Outbox, next is {self._next_number}, {len(self._sent)} unacknowledged>"
+
+    @property
+    def last_number(self) -> int:
+        """The highest number given to a message; below the first where none was."""
+        return self._next_number - 1
+
+    def checkpoint(self) -> OutboxState:
+        """The state to store in the transaction of what was decided since the last one."""
+        return OutboxState(self._next_number, list(self._sent.values()))
+
+    def committed(self, state: OutboxState) -> None:
+        """This checkpoint is durable."""
+        self.durable = state
+
+    def rolled_back(self) -> None:
+        """The transaction failed: all since the last commit is forgotten."""
+        self._next_number = self.durable.next_number
+        self._sent = {sent.number: sent for sent in self.durable.sent}
+        self._bytes = sum(sent.size_bytes for sent in self.durable.sent)
+
+    def append(
+        self, id: str, size_bytes: int, recipients: Iterable[str], now_us: int
+    ) -> OutboxMessage:
+        """Give the next number to a new message.
+
+        Raises `OutboxFullError`, and no number is used.
+        """
+        settings = self.settings
+        waiting_for = list(dict.fromkeys(recipients))
+        if (
+            len(self._sent) >= settings.limit_messages
+            or self._bytes + size_bytes > settings.limit_bytes
+        ):
+            raise OutboxFullError(
+                f"{len(self._sent):,} messages of {self._bytes:,} bytes are not acknowledged",
+                where="outbox",
+                hint="wait until the recipients acknowledge them",
+                messages=len(self._sent),
+                size_bytes=self._bytes,
+            )
+        sent = OutboxMessage(self._next_number, id, size_bytes, waiting_for, 1, now_us)
+        self._next_number += 1
+        if waiting_for:
+            self._sent[sent.number] = sent
+            self._bytes += size_bytes
+        return sent
+
+    def acknowledge(self, peer: str, seen: Ranges, missing: Ranges, now_us: int) -> OutboxDecision:
+        """A recipient has reported which of our numbers it has, and which it misses. Of a number in
+        neither range nothing is concluded.
+        """
+        outcome = OutboxDecision()
+        for sent in list(self._sent.values()):
+            if peer not in sent.waiting_for:
+                continue
+            if sent.number in seen:
+                rest = [recipient for recipient in sent.waiting_for if recipient != peer]
+                self._sent[sent.number] = msgspec.structs.replace(sent, waiting_for=rest)
+                if not rest:
+                    self._forget(sent)
+                    outcome.acknowledged.append(sent.number)
+            elif sent.number in missing:
+                self._again(sent, [peer], now_us, outcome)
+        return outcome
+
+    def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
+        """Time has passed: send again what nobody has acknowledged or reported, but not to those
+        who are `away`: for them it is kept, and nothing is counted.
+        """
+        outcome = OutboxDecision()
+        for sent in list(self._sent.values()):
+            self._again(sent, [r for r in sent.waiting_for if r not in away], now_us, outcome)
+        return outcome
+
+    def waiting(self) -> dict[str, OutboxMessage]:
+        """Recipient → the oldest message that it has not acknowledged."""
+        oldest: dict[str, OutboxMessage] = {}
+        for sent in self._sent.values():
+            for recipient in sent.waiting_for:
+                oldest.setdefault(recipient, sent)
+        return oldest
+
+    def due_us(self) -> int | None:
+        """When `tick` has something to do; None while all is acknowledged."""
+        oldest_us = min((sent.sent_at_us for sent in self._sent.values()), default=None)
+        return None if oldest_us is None else oldest_us + self._resend_after_us
+
+    @property
+    def _resend_after_us(self) -> int:
+        return int(self.settings.resend_after_s * _US)
+
+    def _again(
+        self, sent: OutboxMessage, to: list[str], now_us: int, outcome: OutboxDecision
+    ) -> None:
+        if now_us < sent.sent_at_us + self._resend_after_us:
+            return
+        limit, sendings = self.settings.limit_sent_count, sent.sendings
+        over = [recipient for recipient in to if sendings.get(recipient, 1) >= limit]
+        if over:
+            outcome.given_up.append(msgspec.structs.replace(sent, waiting_for=over))
+            rest = [recipient for recipient in sent.waiting_for if recipient not in over]
+            if not rest:
+                self._forget(sent)
+                return
+            sent = self._sent[sent.number] = msgspec.structs.replace(sent, waiting_for=rest)
+            to = [recipient for recipient in to if recipient not in over]
+        if not to:
+            return
+        again = msgspec.structs.replace(
+            sent,
+            sent_count=sent.sent_count + 1,
+            sent_at_us=now_us,
+            sendings={**sendings, **{one: sendings.get(one, 1) + 1 for one in to}},
+        )
+        self._sent[sent.number] = again
+        outcome.resend.append(msgspec.structs.replace(again, waiting_for=to))
+
+    def _forget(self, sent: OutboxMessage) -> None:
+        del self._sent[sent.number]
+        self._bytes -= sent.size_bytes

@@ -1,0 +1,1 @@
+"""One micro-batch: its records, its statistics, and how far each table has come."""

@@ -1,0 +1,195 @@
+"""What a table has still to take from `changes`: bounded per stream by ordinals, not by files.
+
+A micro-batch of Structured Streaming is a hint: it says up to which ordinal `changes` may be read.
+Where its own rows are all that a table lacks, they are used; where it comes late, again, out of
+order or with a gap (a new checkpoint over a compacted table gives files in any order), the rows are
+read from `changes` itself. So what a table holds depends on `changes` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.errors import SinkError
+from instep_spark.lake.batches.progress import CommitMetadata, TableProgress
+from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
+from instep_spark.lake.sql.literals import StreamKey, in_stream, ordinals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["COLUMNS", "SMALL_RECORDS", "MicroBatch", "PendingRows", "Segment", "materialized"]
+
+SMALL_RECORDS: Final = 5_000
+"""Up to here, rows are better held by the driver than read again from files for each statement."""
+
+COLUMNS: Final = (
+    *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
+    *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
+    *("uuid", "body", "envelope", "committed_at"),
+)
+"""What the tables are made of, of `changes`."""
+
+
+def materialized(rows: DataFrame) -> DataFrame:
+    """The same rows as a local relation: what is asked of them next plans and runs at once."""
+    return _local(rows.toArrow(), rows)
+
+
+def _local(held: pa.Table, like: DataFrame) -> DataFrame:
+    return like.sparkSession.createDataFrame(held, like.schema)
+
+
+class PendingRows(msgspec.Struct, frozen=True):
+    """The rows that one table lacks, with what is known of them."""
+
+    rows: Any
+    """DataFrame of `changes` with a column `id`."""
+    stats_by_stream: BatchStats
+    held: pa.Table | None = None
+    """The same rows, where they are few enough to be held by the driver."""
+
+    @property
+    def small(self) -> bool:
+        """Whether what is made of the rows is few enough to be held by the driver."""
+        return self.held is not None
+
+    @property
+    def classes(self) -> frozenset[str]:
+        return frozenset().union(*(stats.classes for stats in self.stats_by_stream.values()))
+
+    @property
+    def repeated(self) -> bool:
+        return any(stats.repeated for stats in self.stats_by_stream.values())
+
+    @property
+    def backwards(self) -> bool:
+        return any(stats.backwards for stats in self.stats_by_stream.values())
+
+    def cut(self, cuts: Mapping[StreamKey, Sequence[int]]) -> Iterator[Segment]:
+        """The rows in segments that end, in each stream, with these ordinals; the last segment has
+        what lies behind them. A segment may have no rows.
+        """
+        count = max((len(ordinals) for ordinals in cuts.values()), default=0)
+        for number in range(count + 1):
+            begin: dict[StreamKey, int] = {}
+            last: dict[StreamKey, int] = {}
+            for key, stats in self.stats_by_stream.items():
+                ends = [*cuts.get(key, ()), stats.last]
+                if number < len(ends):
+                    before = ends[number - 1] if number else stats.first - 1
+                    if before < ends[number]:
+                        begin[key], last[key] = before, ends[number]
+            rows = self.rows if count == 0 else self._between(begin, last)
+            yield Segment(rows, begin, last, number)
+
+    def _between(self, begin: dict[StreamKey, int], last: dict[StreamKey, int]) -> DataFrame:
+        """The rows of these streams behind the first and up to the second ordinal."""
+        rows: DataFrame = self.rows
+        if self.held is None:
+            known = ordinals(rows.sparkSession, begin=begin, upto=last)
+            joined = rows.join(known, ["consumer", "stream"])
+            return joined.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+        wanted = pc.scalar(False)
+        for (consumer, stream), upto in last.items():
+            own = (pc.field("consumer") == consumer) & (pc.field("stream") == stream)
+            behind = pc.field("ordinal") > begin[consumer, stream]
+            wanted |= own & behind & (pc.field("ordinal") <= upto)
+        return _local(self.held.filter(wanted), rows)
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Rows of a part, between two ordinals in each of their streams."""
+
+    rows: Any
+    begin: dict[StreamKey, int]
+    """They lie behind it …"""
+    last: dict[StreamKey, int]
+    """… and up to this one."""
+    number: int
+
+
+class MicroBatch:
+    """Rows of `changes` up to some ordinals; `after` gives what is new to a table."""
+
+    def __init__(self, rows: DataFrame, changes: DataFrame, where: str) -> None:
+        """`rows`: a micro-batch; `changes`: the whole table, read where the batch is not enough."""
+        self._rows = rows
+        self._changes = changes
+        self._where = where
+        self._pending: dict[str, PendingRows] = {}
+
+    def after(self, progress: TableProgress) -> PendingRows:
+        """What lies behind `progress`, up to the last row of the micro-batch in each stream.
+
+        Raises `SinkError` where `changes` has lost rows that the table lacks.
+        """
+        name = CommitMetadata(progress).encode()
+        if name not in self._pending:
+            pending = self._read_pending(self._rows, progress)
+            if not _dense(pending, progress):
+                bounds = collect_stats(self._with_id(self._rows))
+                pending = self._read_pending(_bounded(self._changes, bounds), progress)
+                self._refuse_holes(pending, progress)
+            self._pending[name] = pending
+        return self._pending[name]
+
+    def _read_pending(self, rows: DataFrame, progress: TableProgress) -> PendingRows:
+        rows = self._with_id(_behind(rows, progress))
+        stats_by_stream = collect_stats(rows)
+        held = None
+        if sum(stats.rows for stats in stats_by_stream.values()) <= SMALL_RECORDS:
+            held = rows.toArrow()
+            rows = _local(held, rows)
+        return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
+
+    def _with_id(self, rows: DataFrame) -> DataFrame:
+        columns = [f"`{name}`" for name in COLUMNS]
+        return rows.selectExpr(*columns, "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
+
+    def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
+        for key, stats in pending.stats_by_stream.items():
+            begin = progress[key].ordinal
+            whole = stats.rows == stats.last - stats.first + 1
+            if not whole or (begin and stats.first != begin + 1):
+                raise SinkError(
+                    f"changes lacks rows of {key[0]} / {key[1]} between {begin} and {stats.last}",
+                    where=self._where,
+                    hint="a row must stay until the pipeline has read it: restore the table, or "
+                    "move the tables of the pipeline away and let them be made anew",
+                )
+
+
+def _dense(pending: PendingRows, progress: TableProgress) -> bool:
+    return all(
+        stats.first == progress[key].ordinal + 1 and stats.rows == stats.last - stats.first + 1
+        for key, stats in pending.stats_by_stream.items()
+    )
+
+
+def _behind(rows: DataFrame, progress: TableProgress) -> DataFrame:
+    """Rows with a larger ordinal than their stream has in `progress`."""
+    by_stream = {
+        key: stream_progress.ordinal
+        for key, stream_progress in progress.by_stream.items()
+        if stream_progress.ordinal
+    }
+    if not by_stream:
+        return rows
+    if len(by_stream) == 1:
+        ((key, ordinal),) = by_stream.items()
+        return rows.where(f"NOT ({in_stream(key)} AND ordinal <= {ordinal})")
+    joined = rows.join(ordinals(rows.sparkSession, known=by_stream), ["consumer", "stream"], "left")
+    return joined.where("known IS NULL OR ordinal > known").drop("known")
+
+
+def _bounded(changes: DataFrame, stats_by_stream: BatchStats) -> DataFrame:
+    """Rows of `changes` up to the last ordinal of each stream surveyed."""
+    ends = {key: stats.last for key, stats in stats_by_stream.items()}
+    joined = changes.join(ordinals(changes.sparkSession, upto=ends), ["consumer", "stream"])
+    return joined.where("ordinal <= upto").drop("upto")

@@ -1,0 +1,188 @@
+"""How far a table has come, in the commit that brought it there.
+
+Each commit of the pipeline carries its `TableProgress` as the commit's user metadata: the table's
+content and the ordinal up to which it follows `changes` move together, whatever checkpoint a stream
+has, and whether it has one. A micro-batch that comes again finds its ordinals behind it.
+
+It carries the number of that commit as well, as an application transaction of Delta: a statement of
+a pipeline that was killed may still run in a server, and what another has decided meanwhile must
+not be written beside it. Of two commits of one number, Delta lets one happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "RECENT_COMMITS",
+    "CommitMetadata",
+    "DeferredSweep",
+    "StreamProgress",
+    "TableProgress",
+    "carrying_metadata",
+    "read_commit_metadata",
+]
+
+_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_TRANSACTION: Final = "spark.databricks.delta.write.txn"
+_APPLICATION: Final = "instep lake"
+_CONFIGURATION: Final = {
+    # A commit that changes no row still moves the progress.
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+    # What is merged is read from files that do not change: no copy of it is needed.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+RECENT_COMMITS: Final = 20
+"""Where a stamp is looked for first: all commits carry one, but those of others."""
+_KEPT_DEFERRED_SWEEPS: Final = 100
+
+
+class DeferredSweep(msgspec.Struct, frozen=True):
+    """A sweep that was not made at its place in `changes`: held by the guard (A6)."""
+
+    ordinal: int
+    attempt: int
+    applied_ordinal: int | None = None
+    """How far the table had come when it was made after all; None: it is held; -1: never, the sweep
+    of a later attempt took its place.
+    """
+    unmarked: int = 0
+    total: int = 0
+    readable: tuple[str, ...] | None = None
+    """As `Sweep.readable`."""
+
+
+class StreamProgress(msgspec.Struct, frozen=True):
+    """Where a table stands in one stream."""
+
+    ordinal: int = 0
+    """The last row of `changes` that it covers."""
+    deferred: tuple[DeferredSweep, ...] = msgspec.field(default=(), name="late")
+    by_uuid: bool = False
+    """The stream is joined with a baseline: an entity may have a key and a uuid."""
+    by_change: bool = False
+    """The stream states changes only: its rows are those of `composed`."""
+
+    def held(self) -> DeferredSweep | None:
+        """The sweep that waits for a decision."""
+        last = self.deferred[-1] if self.deferred else None
+        return last if last is not None and last.applied_ordinal is None else None
+
+    def with_deferred(self, sweep: DeferredSweep) -> tuple[DeferredSweep, ...]:
+        """`deferred` with this one added or replaced."""
+        others = tuple(one for one in self.deferred if one.ordinal != sweep.ordinal)
+        return (*others, sweep)[-_KEPT_DEFERRED_SWEEPS:]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    consumer: str
+    stream: str
+    stream_progress: StreamProgress = msgspec.field(name="stand")
+
+
+class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
+    streams: list[_Entry]
+    number: int = 0
+
+
+class TableProgress:
+    """Where a table stands in each stream: (consumer, stream) → `StreamProgress`."""
+
+    def __init__(self, by_stream: dict[tuple[str, str], StreamProgress] | None = None) -> None:
+        self.by_stream = dict(by_stream or {})
+
+    def __getitem__(self, key: tuple[str, str]) -> StreamProgress:
+        return self.by_stream.get(key, StreamProgress())
+
+    def moved(self, changes: dict[tuple[str, str], StreamProgress]) -> TableProgress:
+        """This progress with some streams moved."""
+        return TableProgress({**self.by_stream, **changes})
+
+    def by_change(self, keys: Iterable[tuple[str, str]]) -> TableProgress:
+        """This progress, these streams known to state changes only."""
+        news = {key: self[key] for key in keys if not self[key].by_change}
+        return self.moved(
+            {key: replace(stream_progress, by_change=True) for key, stream_progress in news.items()}
+        )
+
+    def changing(self) -> frozenset[tuple[str, str]]:
+        """The streams that are known to state changes only."""
+        return frozenset(
+            key for key, stream_progress in self.by_stream.items() if stream_progress.by_change
+        )
+
+
+class CommitMetadata(NamedTuple):
+    """What a commit carries."""
+
+    progress: TableProgress
+    number: int = 0
+    """Count of the pipeline's commits to the table."""
+
+    def encode(self) -> str:
+        """As it stands in a commit."""
+        entries = [
+            _Entry(*key, stream_progress)
+            for key, stream_progress in sorted(self.progress.by_stream.items())
+        ]
+        return msgspec.json.encode(_Text(entries, self.number)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> CommitMetadata | None:
+        """None for the metadata of somebody else's commit."""
+        try:
+            found = msgspec.json.decode(text, type=_Text)
+        except msgspec.MsgspecError:
+            return None
+        by_stream = {
+            (entry.consumer, entry.stream): entry.stream_progress for entry in found.streams
+        }
+        return cls(TableProgress(by_stream), found.number)
+
+
+def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata:
+    """What the last commit of the pipeline to `target` (SQL for the table) carries."""
+    for limit in (f" LIMIT {RECENT_COMMITS}", ""):
+        # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select("version", "userMetadata")
+        carried = [
+            (metadata.number, row.version, metadata)
+            for row in commits.collect()
+            if (metadata := CommitMetadata.decode(row.userMetadata or "")) is not None
+        ]
+        if carried:
+            # An OPTIMIZE carries what was true when it began: commits may have come between.
+            return max(carried)[2]
+    return CommitMetadata(TableProgress())
+
+
+@contextmanager
+def carrying_metadata(
+    spark: SparkSession, metadata: CommitMetadata, *, maintenance: bool = False
+) -> Iterator[None]:
+    """Within this, a commit of the session carries `metadata`, and happens only where no other one
+    of its number has; `maintenance` passes on the stamp of a commit that has happened.
+    """
+    wanted = {**_CONFIGURATION, _METADATA: metadata.encode()}
+    if not maintenance:
+        wanted[f"{_TRANSACTION}AppId"] = _APPLICATION
+        wanted[f"{_TRANSACTION}Version"] = str(metadata.number)
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)

@@ -1,0 +1,138 @@
+"""What the rows of a micro-batch are like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, supersedes_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchStats", "StreamStats", "Sweep", "collect_stats", "readable_of", "refine_stats"]
+
+HASHED_RECORDS: Final = 250_000
+"""Of how many rows of each partition a survey compares the entities."""
+_IN_PARTITION: Final = (1 << 33) - 1
+"""The lower bits of an id that Spark makes count the rows of its partition."""
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """A row SWEEP of `changes`."""
+
+    stream: StreamKey
+    ordinal: int
+    attempt: int
+    readable: tuple[str, ...] | None = None
+    """Classes that a baseline can prove absent; None: all."""
+
+
+class StreamStats(msgspec.Struct, frozen=True):
+    """What the rows of one stream are like."""
+
+    first: int
+    last: int
+    rows: int
+    repeated: bool
+    """Whether several statements may be about one entity."""
+    classes: frozenset[str]
+    keyed: int
+    """Statements that name a uuid beside the key."""
+    partial: int
+    """CHANGE_ONLY statements."""
+    earliest_us: int | None
+    """Smallest append time, in microseconds since 1970; None without records."""
+    sweeps: tuple[Sweep, ...] = ()
+    backwards: bool = False
+    """Whether a statement is older than the one before it about the same entity."""
+
+    def until(self, ordinal: int) -> StreamStats:
+        """The same, the rows behind an ordinal left out."""
+        sweeps = tuple(sweep for sweep in self.sweeps if sweep.ordinal <= ordinal)
+        return replace(self, last=min(self.last, ordinal), sweeps=sweeps)
+
+
+BatchStats = dict[StreamKey, StreamStats]
+
+
+def collect_stats(rows: DataFrame) -> BatchStats:
+    """By stream, from rows of `changes` with a column `id`, told by one look at their headers;
+    `refine_stats` has the rest.
+    """
+    spark = rows.sparkSession
+    rows.createOrReplaceTempView("instep_survey")
+    # Entities are told apart by a hash each: no rows move. Two of one hash cost a look at all, and
+    # so do more rows than a task should hold the hashes of.
+    counted = spark.sql(f"""
+        SELECT consumer, stream, min(ordinal) AS first, max(ordinal) AS last, count(*) AS rows,
+               size(array_distinct(collect_list(CASE WHEN {ENTITY} AND place < {HASHED_RECORDS}
+                   THEN xxhash64(id) END))) < count_if({ENTITY}) AS repeated,
+               collect_set(class) AS classes,
+               count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
+               unix_micros(min(appended_at)) AS earliest_us,
+               array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
+                   'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
+        FROM (SELECT *, monotonically_increasing_id() & {_IN_PARTITION} AS place FROM instep_survey)
+        GROUP BY consumer, stream
+    """).collect()  # noqa: S608 — constants only
+    # Sorted here: to sort a few rows, Spark would first sample them.
+    return {
+        (row.consumer, row.stream): StreamStats(
+            row["first"],
+            row["last"],
+            row["rows"],
+            row.repeated,
+            frozenset(row.classes),
+            row.keyed,
+            row.partial,
+            row.earliest_us,
+            tuple(Sweep((row.consumer, row.stream), s.ordinal, s.attempt) for s in row.sweeps),
+        )
+        for row in sorted(counted, key=lambda row: (row.consumer, row.stream))
+    }
+
+
+def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
+    """The surveys of these rows, with what only some rows need: what sweeps state, and whether
+    statements about one entity come in the order of the log.
+    """
+    readable: dict[tuple[StreamKey, int], tuple[str, ...] | None] = {}
+    if any(stats.sweeps for stats in stats_by_stream.values()):
+        swept = rows.where("kind = 'SWEEP'").select("consumer", "stream", "ordinal", "body")
+        readable = {
+            ((row.consumer, row.stream), row.ordinal): readable_of(row.body)
+            for row in swept.collect()
+        }
+    backwards: set[StreamKey] = set()
+    if any(stats.repeated for stats in stats_by_stream.values()):
+        rows.createOrReplaceTempView("instep_survey")
+        found = rows.sparkSession.sql(f"""
+            SELECT DISTINCT consumer, stream FROM (
+                SELECT *, lag(named_struct(
+                    'lineage', lineage, 'partition', `partition`,
+                    'record_offset', record_offset, 'appended_at', appended_at)) OVER (
+                  PARTITION BY {", ".join(IDENTITY)} ORDER BY ordinal) AS earlier
+                FROM instep_survey WHERE {ENTITY}
+            ) placed WHERE {supersedes_sql("earlier", "placed")}
+        """)  # noqa: S608 — constants only
+        backwards = {(row.consumer, row.stream) for row in found.collect()}
+    return {
+        key: replace(
+            stats,
+            sweeps=tuple(replace(s, readable=readable[key, s.ordinal]) for s in stats.sweeps),
+            backwards=key in backwards,
+        )
+        for key, stats in stats_by_stream.items()
+    }
+
+
+def readable_of(body: str | None) -> tuple[str, ...] | None:
+    """The classes that the body of a row SWEEP names; None: all."""
+    if not body:
+        return None
+    stated = msgspec.json.decode(body).get("readable")
+    return None if stated is None else tuple(stated)

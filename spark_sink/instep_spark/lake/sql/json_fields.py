@@ -1,0 +1,48 @@
+"""Reads members of JSON bodies in Spark SQL, whatever nests and prefixes a provider gives them.
+
+TAPI 2.1.3 and the later models keep the same members at other depths, with and without the name of
+their module. A member is found by its name in the text: inside a JSON string its quotes would be
+escaped, so what is found is a member.
+"""
+
+from __future__ import annotations
+
+__all__ = ["bool_field", "enum_field", "json_path", "text_field"]
+
+_IDENTITY = (
+    "r'^\\s*(?:[\\w-]+:)?(?:ALARM_DETECTOR_STATE_|SIMPLE_DETECTOR_STATE_|PERCEIVED_SEVERITY_TYPE_"
+    "|PERCEIVED_SEVERITY_|[A-Z]+_OBJECT_TYPE_)?|\\s+$'"
+)
+
+_TEXT = r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
+"""What stands between the quotes. Possessive: else Java takes a piece of its stack for each
+character, and a long text ends the query.
+"""
+
+
+def text_field(*names: str, source: str = "body") -> str:
+    """SQL for the text of the first member with one of these names; null where there is none."""
+    member = "|".join(names)
+    found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?(?:{member})"\s*:\s*"({_TEXT})"', 1)"""
+    # The parser undoes the escapes; most texts have none.
+    return (
+        f"nullif(CASE WHEN contains({found}, r'\\') "
+        f"""THEN from_json(concat('["', {found}, '"]'), 'ARRAY<STRING>')[0] ELSE {found} END, '')"""
+    )
+
+
+def enum_field(*names: str, source: str = "body") -> str:
+    """SQL for an identity or enumeration in its short form: ACTIVE, CRITICAL, NODE."""
+    return f"regexp_replace({text_field(*names, source=source)}, {_IDENTITY}, '')"
+
+
+def bool_field(name: str, source: str = "body") -> str:
+    """SQL for a boolean member."""
+    found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?{name}"\s*:\s*"?(true|false)', 1)"""
+    return f"CAST(nullif({found}, '') AS BOOLEAN)"
+
+
+def json_path(*names: str, source: str = "body") -> str:
+    """SQL for the JSON text under a path of member names without prefixes."""
+    steps = "".join(f"[''{name}'']" for name in names).replace("''", "\\'")
+    return f"get_json_object({source}, '${steps}')"

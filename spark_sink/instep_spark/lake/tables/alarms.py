@@ -1,0 +1,181 @@
+"""`alarms`: episodes of condition-detectors, from ACTIVE or INTERMITTENT to their end (TR-548 4.4,
+4.7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from instep_spark.lake.batches.micro_batch import PendingRows
+from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
+from instep_spark.lake.tables.intervals import SAME, IntervalTable
+from instep_spark.lake.tables.schema import ALARMS
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["DETECTOR", "FLAPPING_WITHIN_S", "AlarmsTable"]
+
+DETECTOR: Final = "CONDITION_DETECTOR"
+FLAPPING_WITHIN_S: Final = 600
+"""A raise this soon after the end of the episode before counts as flapping: the compaction delay
+that TR-548 4.3 proposes.
+"""
+
+_WHO: Final = "consumer, stream, id"
+_HEADER: Final = (
+    *("key", "token", "lineage", "partition", "record_offset", "appended_at", "event_at"),
+    *("ordinal", "attempt"),
+)
+_RANK: Final = "array_position(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), {})"
+_STATED: Final = {
+    "state": f"coalesce({enum_field('alarm-detector-state', 'simple-detector-state')}, 'ACTIVE')",
+    "severity": enum_field("perceived-severity"),
+    "service_affect": enum_field("service-affect"),
+    "acknowledged": bool_field("is-acknowledged"),
+    "condition": text_field("condition-native-name"),
+    "condition_normalized": text_field("condition-normalized-name"),
+    "detector_native_id": text_field("detector-native-id"),
+    "detector_uuid": text_field("detector-uuid"),
+    "measured_entity_class": enum_field("measured-entity-class"),
+    "measured_entity_uuid": text_field("measured-entity-uuid"),
+    "measured_entity_native_id": text_field("measured-entity-native-id"),
+    "digest": "xxhash64(body)",
+    "node_uuid": "coalesce("
+    "nullif(regexp_extract(parent_address, r'\"node-uuid:([^\"]+)\"', 1), ''), "
+    f"CASE WHEN {enum_field('measured-entity-class')} = 'NODE' "
+    f"THEN {text_field('measured-entity-uuid')} END)",
+}
+"""What a statement says: column → SQL over `body` and `parent_address`."""
+
+
+class AlarmsTable(IntervalTable):
+    """An episode is one row: open while it lasts, then closed for good."""
+
+    def __init__(self, url: str, changes: str) -> None:
+        super().__init__(ALARMS, url, changes)
+
+    def concerns(self, pending: PendingRows) -> bool:
+        # A header-only end names no class.
+        return bool(pending.classes & {DETECTOR, ""}) and any(
+            stats.earliest_us is not None for stats in pending.stats_by_stream.values()
+        )
+
+    def closed_since(self) -> str:
+        return "cleared_at"
+
+    def class_of_row(self) -> str:
+        return f"'{DETECTOR}'"
+
+    def close(self, sweep: Sweep, at: str) -> str:
+        del sweep
+        duration = f"(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
+        return (
+            f"t.cleared_at = greatest(t.raised_at, {at}), t.state = 'CLEAR', "
+            f"t.ended_by = 'SWEEP', t.duration_s = greatest(0.0D, {duration}), t.open = false"
+        )
+
+    def moved(self) -> str:
+        header = ", ".join(f"`{name}`" for name in _HEADER)
+        said = ", ".join(f"{sql} AS {name}" for name, sql in _STATED.items())
+        words = ", ".join(_STATED)
+        last = ", ".join(f"last.`{name}`" for name in (*_HEADER, *_STATED) if name != "state")
+        inner = ", ".join(f"'{name}', `{name}`" for name in (*_HEADER, *_STATED))
+        statements = f"""
+            SELECT {_WHO}, {header}, {said}, kind, ends, false AS known,
+                   CAST(NULL AS STRUCT<{_KEPT_DDL}>) AS kept
+            FROM instep_rows WHERE class = '{DETECTOR}' OR ends
+            UNION ALL
+            SELECT {_WHO}, {header}, {words}, '' AS kind, false AS ends, true AS known,
+                   named_struct({", ".join(f"'{name}', {name}" for name in _KEPT)}) AS kept
+            FROM instep_open
+        """  # noqa: S608 — constants only
+        return f"""
+            WITH statements AS ({statements}),
+            compared AS (
+                SELECT *, lag(named_struct(
+                    'lineage', lineage, 'partition', `partition`, 'ends', ends,
+                    'record_offset', record_offset, 'appended_at', appended_at,
+                    'digest', digest)) OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS earlier
+                FROM statements
+            ), placed AS (
+                SELECT *, lag(named_struct('ends', ends, 'state', state, 'severity', severity))
+                    OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS before
+                FROM compared WHERE NOT {SAME}
+            ), counted AS (
+                SELECT *, count_if(NOT ends AND (before IS NULL OR before.ends)) OVER (
+                    PARTITION BY {_WHO} ORDER BY ordinal
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number,
+                    NOT known AND NOT ends AS news
+                FROM placed
+            ), episodes AS (
+                SELECT {_WHO}, number, bool_or(known) AS known, max(kept) AS kept,
+                    min_by(named_struct(
+                        'ordinal', ordinal, 'at', coalesce(event_at, appended_at)), ordinal)
+                        AS raise,
+                    min_by(named_struct(
+                        'at', coalesce(event_at, appended_at),
+                        'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
+                        ordinal) FILTER (WHERE ends) AS end,
+                    max_by(named_struct({inner}), ordinal) FILTER (WHERE NOT ends) AS last,
+                    max({_RANK.format("severity")}) AS worst,
+                    count_if(news) AS statements,
+                    count_if(news AND NOT before.ends AND NOT severity <=> before.severity)
+                        AS severity_changes,
+                    count_if(news AND state = 'INTERMITTENT' AND (
+                        before IS NULL OR before.ends OR before.state <> 'INTERMITTENT'))
+                        AS intermittent_count
+                FROM counted WHERE number > 0 GROUP BY {_WHO}, number
+            ), timed AS (
+                SELECT *, coalesce(kept.raised_at, raise.at) AS raised_at,
+                       CASE WHEN end IS NOT NULL THEN
+                           greatest(end.at, coalesce(kept.raised_at, raise.at)) END
+                       AS cleared_at
+                FROM episodes
+            ), ends_before AS (
+                SELECT {_WHO}, max_by(named_struct('at', cleared_at, 'count', flapping_count),
+                                      episode) AS closed
+                FROM instep_closed GROUP BY {_WHO}
+            ), near AS (
+                SELECT timed.*, closed, NOT known AND NOT coalesce(raised_at
+                    <= coalesce(lag(cleared_at) OVER in_order, closed.at)
+                       + INTERVAL {FLAPPING_WITHIN_S} SECONDS, false) AS calm
+                FROM timed LEFT JOIN ends_before USING (consumer, stream, id)
+                WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY number)
+            ), chained AS (
+                SELECT *, count_if(calm) OVER (PARTITION BY {_WHO} ORDER BY number
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS chain FROM near
+            ), flapping AS (
+                SELECT *, row_number() OVER in_order - 1 + CASE WHEN chain = 0 THEN coalesce(
+                    first(kept.flapping_count) OVER in_order, closed.count + 1, 0) ELSE 0 END
+                    AS flapping_count
+                FROM chained WINDOW in_order AS (PARTITION BY {_WHO}, chain ORDER BY number)
+            )
+            SELECT {_WHO}, known, {last}, raised_at, cleared_at, flapping_count,
+                coalesce(kept.episode, raise.ordinal) AS episode,
+                (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
+                CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
+                end.by AS ended_by, end IS NULL AS open,
+                try_element_at(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), CAST(nullif(
+                    greatest(worst, {_RANK.format("kept.worst_severity")}), 0) AS INT))
+                    AS worst_severity,
+                severity_changes + coalesce(kept.severity_changes, 0) AS severity_changes,
+                intermittent_count + coalesce(kept.intermittent_count, 0)
+                    AS intermittent_count,
+                statements + coalesce(kept.statements, 0) AS statements
+            FROM flapping
+        """  # noqa: S608 — constants only
+
+
+_KEPT: Final = {
+    "episode": "BIGINT",
+    "raised_at": "TIMESTAMP",
+    "worst_severity": "STRING",
+    "severity_changes": "BIGINT",
+    "intermittent_count": "BIGINT",
+    "statements": "BIGINT",
+    "flapping_count": "BIGINT",
+}
+"""What an open episode has gathered so far."""
+_KEPT_DDL: Final = ", ".join(f"{name}: {kind}" for name, kind in _KEPT.items())

@@ -1,0 +1,166 @@
+"""What every table of the pipeline is: made once, versioned, and moved only together with its
+progress.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from instep.errors import SinkError, StoreVersionError
+from instep_spark.lake.batches.micro_batch import Segment
+from instep_spark.lake.batches.progress import (
+    CommitMetadata,
+    StreamProgress,
+    TableProgress,
+    carrying_metadata,
+    read_commit_metadata,
+)
+from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.tables.schema import LAKE_VERSION, VERSION_PROPERTY, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LakeTable", "OvertakenError", "table_exists", "table_identifier"]
+
+
+def table_identifier(url: str, name: str) -> str:
+    """SQL for a table of the lake at `url`."""
+    return f"delta.`{url.rstrip('/')}/{name}`"
+
+
+def table_exists(spark: SparkSession, table: str) -> bool:
+    """Whether a Delta table is there."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 — half a second to import
+
+    try:
+        _columns(spark, table)
+    except AnalysisException:
+        return False
+    return True
+
+
+def _columns(spark: SparkSession, table: str) -> list[str]:
+    """Told without a job: DESCRIBE DETAIL would count the files."""
+    return spark.sql(f"SELECT * FROM {table} LIMIT 0").columns  # noqa: S608 — our own table
+
+
+class OvertakenError(SinkError):
+    """A statement was decided on what the table held before another pipeline wrote it."""
+
+    code = "overtaken"
+    retriable = True
+
+
+class LakeTable:
+    """One table of the pipeline; subclasses say how rows of `changes` move it."""
+
+    def __init__(self, table: TableSchema, url: str) -> None:
+        self.name = table.name
+        self.table = table
+        self.sql = table_identifier(url, table.name)
+        """The table, as SQL names it."""
+        self.progress = self.durable = TableProgress()
+        self._commits = 0
+        """How many of the pipeline's commits the table has."""
+        self._where = f"{url.rstrip('/')}/{table.name}"
+
+    def open(self, spark: SparkSession) -> None:
+        """Make the table if it is not there, upgrade it if it is older.
+
+        Raises `StoreVersionError` for a newer one and `SinkError` for one of another shape.
+        """
+        if not table_exists(spark, self.sql):
+            parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
+                + (f"PARTITIONED BY ({parted}) " if parted else "")
+                + f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
+                "'delta.enableDeletionVectors' = 'false', "
+                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
+            )
+        self._check_version(spark)
+        self.progress, self._commits = read_commit_metadata(spark, self.sql)
+        self.durable = self.progress
+
+    def _skipping(self) -> str:
+        # Statistics of bodies would cost more than they tell.
+        names = {column.name for column in self.table.columns} - {"body", "envelope", "state"}
+        wanted = ("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at")
+        return ",".join(name for name in wanted if name in names)
+
+    def _check_version(self, spark: SparkSession) -> None:
+        properties: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
+        stated = {row.key: row.value for row in properties}.get(VERSION_PROPERTY, "")
+        if not stated.isdigit():
+            raise SinkError(
+                "this table is not one of instep's",
+                where=self._where,
+                hint="name another lake, or move the table away",
+            )
+        found = int(stated)
+        if found > LAKE_VERSION:
+            raise StoreVersionError(
+                f"the table has version {found}, this instep knows versions up to {LAKE_VERSION}",
+                where=self._where,
+                hint="upgrade instep, or use another lake",
+                found=found,
+                known=LAKE_VERSION,
+            )
+        self._add_columns(spark)
+        if found < LAKE_VERSION:
+            spark.sql(
+                f"ALTER TABLE {self.sql} "
+                f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}')"
+            )
+
+    def _add_columns(self, spark: SparkSession) -> None:
+        """A table of an older version gets the columns that it lacks; what it has stays."""
+        there = {name.lower() for name in _columns(spark, self.sql)}
+        lacking = [column for column in self.table.columns if column.name not in there]
+        if lacking:
+            added = ", ".join(f"`{column.name}` {column.type}" for column in lacking)
+            spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({added})")
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The table as it is now."""
+        return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
+
+    def commit(self, spark: SparkSession, progress: TableProgress, statement: str) -> int:
+        """Run a MERGE, UPDATE or DELETE; `progress` is durable with it. How many rows it changed.
+
+        Raises `OvertakenError` where another pipeline has written the table since it was opened.
+        """
+        metadata = CommitMetadata(progress, self._commits + 1)
+        with carrying_metadata(spark, metadata):
+            result = spark.sql(statement).collect()
+        if not result:
+            # Delta has passed over the statement: there is a commit of this number.
+            raise OvertakenError(
+                "another pipeline has written the table meanwhile",
+                where=self._where,
+                hint="let one pipeline at a time run on a lake",
+            )
+        self.progress = self.durable = progress
+        self._commits = metadata.number
+        return int(result[0].num_affected_rows)
+
+    def settle(self, spark: SparkSession) -> None:
+        """Make durable that rows which do not concern the table lie behind it."""
+        if self.progress.by_stream != self.durable.by_stream:
+            self.commit_progress(spark, self.progress)
+
+    def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:
+        """Make progress durable that changes no row."""
+        self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")  # noqa: S608
+
+    def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> TableProgress:
+        """The progress when this segment is written."""
+        moved: dict[StreamKey, StreamProgress] = {}
+        for key, ordinal in segment.last.items():
+            stream_progress = self.progress[key]
+            known = stream_progress.by_uuid or key in (by_uuid or ())
+            moved[key] = msgspec.structs.replace(stream_progress, ordinal=ordinal, by_uuid=known)
+        return self.progress.moved(moved)

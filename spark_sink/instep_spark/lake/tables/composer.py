@@ -1,0 +1,303 @@
+"""One CHANGE_ONLY stream (TR-548 3.8.2.2): rows of `changes` in, whole statements out. Pure.
+
+It decides as the SQL store does, by `instep.alignment.change_only`. What leaves here is decided:
+its place is its entity's newest in the lineage, so that no comparison of rule A3 lets it fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from instep.alignment.change_only import (
+    EntityPart,
+    PartialEntity,
+    PartialUpdates,
+    Tombstone,
+    UnresolvedError,
+    names_of,
+)
+from instep.model.json_merge import prefixes
+from instep.model.position import Position
+from instep.model.records import Record, RecordType
+
+__all__ = ["UNRESOLVED", "Composer", "Row", "names_in"]
+
+UNRESOLVED: Final = "UNRESOLVED"
+"""`kind` of a change that could not be joined to anything; `body` says why."""
+
+Row = dict[str, Any]
+"""A row of `changes` or `composed` by column, times in microseconds since 1970; and `name`, by
+which its entity is known to the composing.
+"""
+
+
+class _Part(msgspec.Struct, array_like=True):
+    key: str
+    token: str
+    partition: str
+    offset: int
+    appended_at_us: int
+    lineage: int
+    attempt: int
+    body: msgspec.Raw
+
+
+class _State(msgspec.Struct):
+    """What must be kept of an entity to go on with it."""
+
+    name: str
+    aliases: list[str]
+    uuids: list[str]
+    parts: list[_Part]
+    ended: list[tuple[str, int, int, int]]
+
+
+def names_in(rows: Iterable[Row]) -> set[str]:
+    """The names under which the entities of these rows of `changes` may be known."""
+    return names_of([_record(row) for row in rows])
+
+
+class _Names(msgspec.Struct):
+    """By what an entity is known, beside its name."""
+
+    aliases: set[str] = msgspec.field(default_factory=set)
+    """Keys that mean all of it."""
+    uuids: set[str] = msgspec.field(default_factory=set)
+    parts: set[str] = msgspec.field(default_factory=set)
+    ended: dict[str, Tombstone] = msgspec.field(default_factory=dict)
+    """Parts that have ended."""
+
+
+class Composer:
+    """The entities of one stream, or those of them that some rows speak of.
+
+    What comes out does not depend on how often it was kept and loaded between.
+    """
+
+    def __init__(self) -> None:
+        self._composing = PartialUpdates()
+        self._last: dict[str, Row] = {}
+        self._names: dict[str, _Names] = {}
+        self._alias: dict[str, str] = {}
+
+    @property
+    def rows(self) -> Iterable[Row]:
+        """The entities that exist, as their last statements."""
+        return self._last.values()
+
+    def load(self, row: Row) -> None:
+        """Take in an entity: its last row in `composed`."""
+        state = msgspec.json.decode(row["state"], type=_State)
+        name, known = state.name, self._composing
+        parts = [
+            EntityPart(
+                Record(
+                    "",
+                    part.key,
+                    RecordType.CREATE_UPDATE,
+                    part.token,
+                    part.appended_at_us,
+                    part.partition,
+                    part.offset,
+                    body=bytes(part.body),
+                ),
+                part.lineage,
+                part.attempt,
+            )
+            for part in state.parts
+        ]
+        known.touched[name] = PartialEntity(name, parts)
+        known.entities.add(name)
+        known.owner.update((part.key, name) for part in state.parts)
+        known.key_of.update(dict.fromkeys(state.uuids, name))
+        ended = {one[0]: Tombstone(one[0], "", *one[1:]) for one in state.ended}
+        known.ended.update(ended)
+        self._alias.update(dict.fromkeys(state.aliases, name))
+        self._names[name] = _Names(set(state.aliases), set(state.uuids), set(), ended)
+        row["name"] = name
+        self._settle(name, row)
+
+    def _settle(self, name: str, row: Row) -> None:
+        """The entity exists, with this for its last row."""
+        known, names = self._composing, self._names.setdefault(name, _Names())
+        known.class_of[name] = row["class"]
+        self._last[name] = row
+        parts = set(known.touched[name].parts)
+        for gone in names.parts - parts:
+            known.owner.pop(gone, None)
+        names.parts = parts
+
+    def apply(self, row: Row) -> Row | None:
+        """The row of `composed` that a record's row amounts to; None where it changes nothing."""
+        position = Position(lineage=row["lineage"], attempt=row["attempt"])
+        record = self._named(_record(row))
+        target = self._composing.target(record)
+        try:
+            whole = self._composing.apply(record, position)
+        except (UnresolvedError, RecursionError) as error:
+            unresolved = {"kind": UNRESOLVED, "body": str(error), "ends": False}
+            return {**row, **unresolved, "id": row["key"], "name": ""}
+        if whole is None:
+            if record.token or record.ends or target is None:
+                return None
+            # A baseline shows that it exists, and keeps the content.
+            whole = self._composing.touched[target].composed(record, position)
+        return self._stated(row, record, whole)
+
+    def _stated(self, row: Row, record: Record, whole: Record) -> Row | None:
+        name = whole.key
+        before = self._last.get(name)
+        if before is None and whole.ends:
+            return None
+        if before is None:
+            own = {"id": record.uuid or name, "uuid": record.uuid, "key": row["key"]}
+        else:
+            own = {"id": before["id"], "uuid": before["uuid"], "key": before["key"]}
+            if record.key == name and record.token:
+                own["key"] = row["key"]
+        at_us = max(row["appended_at"], whole.appended_at_us)
+        if before is not None and before["lineage"] == row["lineage"]:
+            at_us = max(at_us, before["appended_at"])
+        stated: Row = {
+            **row,
+            **own,
+            "name": name,
+            "kind": whole.kind.name,
+            "partition": "",
+            "record_offset": -1,
+            "appended_at": at_us,
+            "class": record.entity_class or ("" if before is None else before["class"]),
+            "ends": whole.ends,
+            "body": whole.body.decode() if whole.body else None,
+        }
+        if whole.ends:
+            self._forget(name)
+            self._composing.ended.pop(record.key, None)
+            return stated
+        self._settle(name, stated)
+        names = self._names[name]
+        if record.uuid and self._composing.key_of.get(record.uuid) == name:
+            names.uuids.add(record.uuid)
+        if record.ends:
+            names.ended[record.key] = self._composing.ended[record.key]
+        return stated
+
+    def _named(self, record: Record) -> Record:
+        """The record under the name of its entity, where the stream has another key for what a
+        baseline has shown by its uuid.
+        """
+        known = self._composing
+        for key in (record.key, *prefixes(record.key)) if self._alias else ():
+            if key in self._alias:
+                return replace(record, key=self._alias[key] + record.key[len(key) :])
+        if not record.uuid or record.key in known.owner:
+            return record
+        name = known.key_of.get(record.uuid)
+        if name is None or name == record.key or name not in known.entities:
+            return record
+        above = prefixes(record.key)
+        if any(prefix in known.entities or prefix == record.uuid for prefix in above):
+            return record
+        self._alias[record.key] = name
+        self._names[name].aliases.add(record.key)
+        return replace(record, key=name)
+
+    def _forget(self, name: str) -> None:
+        known, names = self._composing, self._names.pop(name)
+        del self._last[name], known.touched[name], known.class_of[name]
+        known.entities.discard(name)
+        for keys, of in (
+            (names.parts, known.owner),
+            (names.uuids, known.key_of),
+            (names.aliases, self._alias),
+        ):
+            for key in keys:
+                if of.get(key) == name:
+                    del of[key]
+        for key in names.ended:
+            known.ended.pop(key, None)
+
+    def remove(self, attempt: int, readable: Iterable[str] | None) -> None:
+        """Remove the entities that no attempt from `attempt` on has stated; those of classes that
+        are not readable stay.
+        """
+        unmarked = [name for name, row in self._last.items() if row["attempt"] < attempt]
+        for name in unmarked:
+            if readable is None or self._last[name]["class"] in readable:
+                self._forget(name)
+            else:
+                self._last[name]["attempt"] = attempt
+
+    def prune(self, attempt: int, ordinal: int) -> list[Row]:
+        """Drop the changes that attempts from `attempt` on have not stated, of entities that they
+        have; the rows of these as of `ordinal`.
+        """
+        pruned: list[Row] = []
+        for name, row in list(self._last.items()):
+            entity = self._composing.touched[name]
+            if row["attempt"] < attempt or (oldest := _oldest(entity)) is None:
+                continue
+            if oldest < attempt:
+                entity.prune(attempt)
+                stated = {**row, "ordinal": ordinal, "body": entity.body().decode()}
+                self._settle(name, stated)
+                pruned.append(stated)
+        return pruned
+
+    def finish(self, rows: Iterable[Row]) -> None:
+        """Give the last row of each entity among these what is needed to go on with it."""
+        for row in rows:
+            name = row["name"]
+            if self._last.get(name) is not row:
+                row |= {"last": False, "names": None, "oldest_attempt": None, "state": None}
+                continue
+            entity, names = self._composing.touched[name], self._names[name]
+            ends = [e for e in names.ended.values() if e.attempt >= row["attempt"]]
+            state = _State(
+                name,
+                sorted(names.aliases),
+                sorted(names.uuids),
+                [_kept(part) for part in entity.parts.values()],
+                [(e.key, e.lineage, e.attempt, e.appended_at_us) for e in ends],
+            )
+            parts = (*entity.parts, *(one.key for one in ends))
+            row |= {
+                "last": True,
+                "names": sorted({name, *names.aliases, *names.uuids, *parts}),
+                "oldest_attempt": _oldest(entity),
+                "state": msgspec.json.encode(state).decode(),
+            }
+
+
+def _oldest(entity: PartialEntity) -> int | None:
+    """The first attempt that stated one of the changes; None without changes."""
+    return min((p.attempt for key, p in entity.parts.items() if key != entity.key), default=None)
+
+
+def _kept(part: EntityPart) -> _Part:
+    r = part.record
+    return _Part(
+        *(r.key, r.token, r.partition, r.offset, r.appended_at_us, part.lineage, part.attempt),
+        body=msgspec.Raw(r.body),
+    )
+
+
+def _record(row: Row) -> Record:
+    return Record(
+        "",
+        row["key"],
+        RecordType[row["kind"]],
+        row["token"],
+        row["appended_at"],
+        row["partition"],
+        row["record_offset"],
+        row["class"],
+        (row["body"] or "").encode(),
+        ends=row["ends"],
+        uuid=row["uuid"],
+        whole=row["whole"],
+    )

@@ -1,0 +1,156 @@
+"""Tables of what exists now: `entities`, and projections of it. MERGE by A3, mark and sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from instep.model.streams import SweepEstimate
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment, materialized
+from instep_spark.lake.batches.progress import TableProgress
+from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, text
+from instep_spark.lake.sql.supersede import (
+    ENTITY,
+    effective_rows,
+    latest_per_entity,
+    resolve_ids,
+    supersedes_sql,
+)
+from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.schema import ENTITIES, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["EntitiesTable", "unmarked_by"]
+
+
+def unmarked_by(sweep: Sweep) -> str:
+    """SQL: the sweep removes the row (A5)."""
+    return f"({in_stream(sweep.stream)} AND attempt < {sweep.attempt})"
+
+
+class EntitiesTable(LakeTable):
+    """Current state; `entities` itself, or a subclass that projects some classes."""
+
+    def __init__(self, url: str, table: TableSchema = ENTITIES) -> None:
+        super().__init__(table, url)
+        self._names = [column.name for column in table.columns]
+
+    def project(self, rows: DataFrame) -> DataFrame:
+        """The columns of the table, and `ends`, from rows of `changes`."""
+        return rows.selectExpr("*", "true AS proven")
+
+    def concerns(self, pending: PendingRows) -> bool:
+        """Whether anything in the part can change this table."""
+        del pending
+        return True
+
+    def apply(self, pending: PendingRows, segment: Segment) -> None:
+        """Write, mark and end entities as the rows of the segment say."""
+        spark = segment.rows.sparkSession
+        by_uuid = {key for key in segment.last if self._by_uuid(pending, key)}
+        progress = self.after(segment, by_uuid)
+        if not self.concerns(pending):
+            self.progress = progress  # durable with the next commit; read again it changes nothing
+            return
+        rows = segment.rows.where(ENTITY)
+        stored = self.read(spark).alias("t").where(of_streams(segment.last))
+        if by_uuid:
+            rows = resolve_ids(rows, stored)
+        fresh = f"NOT {supersedes_sql('t', 's')}"
+        if pending.backwards or by_uuid:
+            rows, fresh = effective_rows(rows, stored), "true"
+        if pending.repeated or by_uuid:
+            rows = latest_per_entity(rows)
+        if by_uuid:
+            rows = _marked(rows, segment)
+        if by_uuid and "proven" in self._names:
+            self._prove(spark, segment)
+        rows = self.project(rows)
+        rows = materialized(rows) if pending.small else rows
+        rows.createOrReplaceTempView("instep_latest")
+        self.commit(spark, progress, self._merge(segment.last, fresh, by_uuid=bool(by_uuid)))
+
+    def _by_uuid(self, pending: PendingRows, key: StreamKey) -> bool:
+        return self.progress[key].by_uuid or pending.stats_by_stream[key].keyed > 0
+
+    def _merge(self, keys: Iterable[StreamKey], fresh: str, *, by_uuid: bool) -> str:
+        taken = {name: f"s.`{name}`" for name in self._names}
+        if by_uuid:
+            # The stream's key holds, because a TOMBSTONE may have nothing else.
+            taken["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
+        updates = ", ".join(f"t.`{name}` = {value}" for name, value in taken.items())
+        columns = ", ".join(f"`{name}`" for name in self._names)
+        values = ", ".join(f"s.`{name}`" for name in self._names)
+        return f"""
+            MERGE INTO {self.sql} t USING instep_latest s
+            ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
+               AND {of_streams(keys)}
+            WHEN MATCHED AND {fresh} AND s.ends THEN DELETE
+            WHEN MATCHED AND {fresh} THEN UPDATE SET {updates}
+            WHEN NOT MATCHED AND NOT s.ends THEN INSERT ({columns}) VALUES ({values})
+        """  # noqa: S608 — names of our own table, literals escaped
+
+    def _prove(self, spark: SparkSession, segment: Segment) -> None:
+        """Mark what a baseline shows to exist, also where a newer statement keeps its content."""
+        shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
+        shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
+        shown.withColumnRenamed("max(attempt)", "attempt").createOrReplaceTempView("instep_shown")
+        self.commit(
+            spark,
+            self.progress,
+            f"""MERGE INTO {self.sql} t USING instep_shown s
+                ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
+                WHEN MATCHED AND (t.attempt < s.attempt OR NOT t.proven)
+                THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",
+        )
+
+    def estimate_sweep(
+        self, spark: SparkSession, sweeps: list[Sweep]
+    ) -> dict[StreamKey, SweepEstimate]:
+        """For each sweep, how many entities its stream has, and how many would go."""
+        unmarked = " OR ".join(unmarked_by(sweep) for sweep in sweeps)
+        keys = [sweep.stream for sweep in sweeps]
+        counts = spark.sql(f"""
+            SELECT consumer, stream, count(*) AS total, count_if({unmarked}) AS unmarked
+            FROM {self.sql} t WHERE {of_streams(keys)} GROUP BY consumer, stream
+        """).collect()  # noqa: S608 — names of our own table, literals escaped
+        by_stream = {
+            (row.consumer, row.stream): SweepEstimate(row.total, row.unmarked) for row in counts
+        }
+        return {key: by_stream.get(key, SweepEstimate(0, 0)) for key in keys}
+
+    def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
+        """Remove what the attempts did not mark (TR-548 ST-2.2 step 7)."""
+        if "proven" in self._names:
+            for sweep in sweeps:
+                if sweep.readable is not None:
+                    # No GET could show them: neither trusted nor dropped.
+                    kept = f"{unmarked_by(sweep)} AND NOT {_removed(sweep)}"
+                    marks = f"proven = false, attempt = {sweep.attempt}"
+                    update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"  # noqa: S608
+                    self.commit(spark, self.progress, update)
+        gone = " OR ".join(_removed(sweep) for sweep in sweeps)
+        if not self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}"):  # noqa: S608
+            # Delta keeps no transaction of a DELETE that removes nothing.
+            self.commit_progress(spark, progress)
+
+
+def _marked(rows: DataFrame, segment: Segment) -> DataFrame:
+    """`rows` with the mark of a baseline row of the same segment that itself changes nothing."""
+    shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
+    shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
+    shown = shown.withColumnRenamed("max(attempt)", "shown")
+    others = [f"`{name}`" for name in rows.columns if name != "attempt"]
+    joined = rows.join(shown, ["consumer", "stream", "id"], "left")
+    return joined.selectExpr(*others, "greatest(attempt, shown) AS attempt")
+
+
+def _removed(sweep: Sweep) -> str:
+    if sweep.readable is None:
+        return unmarked_by(sweep)
+    if not sweep.readable:
+        return "false"
+    return f"({unmarked_by(sweep)} AND class IN ({', '.join(map(text, sweep.readable))}))"

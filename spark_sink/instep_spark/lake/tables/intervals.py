@@ -1,0 +1,198 @@
+"""What `entity_history` and `alarms` share: rows that are open until a statement or a sweep closes
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from instep_spark.lake.batches.micro_batch import SMALL_RECORDS, PendingRows, Segment, materialized
+from instep_spark.lake.batches.progress import TableProgress
+from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.literals import in_stream, of_streams, text
+from instep_spark.lake.sql.supersede import (
+    ENTITY,
+    IDENTITY,
+    RECORD,
+    effective_rows,
+    resolve_ids,
+    supersedes_sql,
+)
+from instep_spark.lake.tables.base import LakeTable, table_identifier
+from instep_spark.lake.tables.schema import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SAME", "IntervalTable", "timestamp_sql"]
+
+SAME: Final = """coalesce(
+    NOT earlier.ends AND NOT ends AND earlier.lineage = lineage
+    AND earlier.`partition` = `partition` AND earlier.record_offset = record_offset
+    AND earlier.appended_at = appended_at
+    AND (record_offset >= 0 OR earlier.digest = digest), false)"""
+"""SQL: the row repeats the statement `earlier` (a redelivery, or a new attempt)."""
+
+
+def timestamp_sql(at_us: int) -> str:
+    """SQL for a time in microseconds since 1970."""
+    return f"timestamp_micros({at_us})"
+
+
+class IntervalTable(LakeTable):
+    """A table with one open row at most for each entity."""
+
+    def __init__(self, table: TableSchema, url: str, changes: str) -> None:
+        """`changes`: SQL for the landing table."""
+        super().__init__(table, url)
+        self.updated = [column.name for column in table.columns]
+        """What changes in an open row."""
+        self._changes = changes
+        self._composed = table_identifier(url, "composed")
+
+    def concerns(self, pending: PendingRows) -> bool:
+        """Whether anything in the part can change this table."""
+        raise NotImplementedError
+
+    def apply(self, pending: PendingRows, segment: Segment) -> None:
+        """Open and close rows as the statements of the segment say."""
+        spark = segment.rows.sparkSession
+        by_uuid = {
+            key
+            for key in segment.last
+            if self.progress[key].by_uuid or pending.stats_by_stream[key].keyed
+        }
+        progress = self.after(segment, by_uuid)
+        if not self.concerns(pending):
+            self.progress = progress  # durable with the next commit; read again it changes nothing
+            return
+        stored = self._open(spark, segment)
+        rows = segment.rows.where(ENTITY)
+        if pending.small and not by_uuid:
+            # One look at the table for all that follows.
+            stored = materialized(
+                stored.join(rows.select(*IDENTITY).distinct(), list(IDENTITY), "semi")
+            )
+        if by_uuid:
+            rows = resolve_ids(rows, stored)
+        if pending.backwards or by_uuid:
+            rows = effective_rows(rows, stored)
+        else:
+            known = stored.selectExpr(
+                *IDENTITY,
+                "named_struct('lineage', lineage, 'partition', `partition`, 'record_offset', "
+                "record_offset, 'appended_at', appended_at) AS stored",
+            )
+            joined = rows.join(known, list(IDENTITY), "left").alias("r")
+            rows = joined.where(f"stored IS NULL OR NOT {supersedes_sql('stored', 'r')}").drop(
+                "stored"
+            )
+        rows.createOrReplaceTempView("instep_rows")
+        touched = rows.select(*IDENTITY).distinct()
+        stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
+        self._closed(spark, pending, segment).join(
+            touched, list(IDENTITY), "semi"
+        ).createOrReplaceTempView("instep_closed")
+        moved = spark.sql(self.moved())
+        if pending.small:
+            moved = materialized(moved)
+        moved.createOrReplaceTempView("instep_moved")
+        self.commit(spark, progress, self._merge(segment))
+
+    def _merge(self, segment: Segment) -> str:
+        columns = [column.name for column in self.table.columns]
+        names = ", ".join(f"`{name}`" for name in columns)
+        values = ", ".join(f"s.`{name}`" for name in columns)
+        updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in self.updated)
+        return f"""
+            MERGE INTO {self.sql} t USING instep_moved s
+            ON t.open AND s.known AND t.consumer = s.consumer AND t.stream = s.stream
+               AND t.id = s.id AND {of_streams(segment.last)}
+            WHEN MATCHED THEN UPDATE SET {updates}
+            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})
+        """  # noqa: S608 — names of our own tables, literals escaped
+
+    def moved(self) -> str:
+        """The query that tells what becomes of `instep_rows`: new rows, and open ones (`known`)
+        that change; `instep_open` and `instep_closed` have what is stored of their entities.
+        """
+        raise NotImplementedError
+
+    def closed_since(self) -> str:
+        """SQL: the column that tells until when a closed row held."""
+        raise NotImplementedError
+
+    def close(self, sweep: Sweep, at: str) -> str:
+        """The assignments that close a row by a sweep; `at` is SQL for the time."""
+        raise NotImplementedError
+
+    def _open(self, spark: SparkSession, segment: Segment) -> DataFrame:
+        return spark.sql(f"SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)}")  # noqa: S608
+
+    def _closed(self, spark: SparkSession, pending: PendingRows, segment: Segment) -> DataFrame:
+        """What ended not before the earliest statement of the part, or shortly before."""
+        times = [
+            s.earliest_us for s in pending.stats_by_stream.values() if s.earliest_us is not None
+        ]
+        since = f"{timestamp_sql(min(times))} - INTERVAL 1 HOUR" if times else "current_timestamp()"
+        return spark.sql(
+            f"SELECT * FROM {self.sql} t WHERE NOT open AND {self.closed_since()} >= {since} "  # noqa: S608
+            f"AND {of_streams(segment.last)}"
+        )
+
+    def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
+        """Close what is open and was not stated by the attempts (TR-548 ST-2.2 step 7).
+
+        What an attempt stated is read from `changes`: so the table needs no marks of its own, and
+        a realignment that finds everything in place rewrites nothing.
+        """
+        for sweep in sweeps:
+            made = self.progress.moved({sweep.stream: progress[sweep.stream]})
+            self._sweep(spark, sweep, made)
+
+    def _sweep(self, spark: SparkSession, sweep: Sweep, progress: TableProgress) -> None:
+        consumer, stream = map(text, sweep.stream)
+        own = in_stream(sweep.stream)
+        target = f"t.consumer = {consumer} AND t.stream = {stream}"
+        readable = "true"
+        if sweep.readable is not None:
+            names = ", ".join(map(text, sweep.readable)) or "''"
+            readable = f"{self.class_of_row()} IN ({names})"
+        # It was not in the log when the attempt began to read it.
+        began = spark.sql(
+            f"SELECT unix_micros(min(committed_at)) AS at_us FROM {self._changes} WHERE {own} "  # noqa: S608
+            f"AND kind IN ('ATTEMPT', 'SWEEP') AND attempt = {sweep.attempt}"
+        ).first()
+        assert began is not None
+        at = timestamp_sql(began.at_us)
+        stated = f"*, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id FROM {self._changes}"
+        entity = ENTITY
+        if self.progress[sweep.stream].by_change:
+            stated, entity = f"* FROM {self._composed}", RECORD
+        victims = spark.sql(f"""
+            SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {own}) o LEFT ANTI JOIN (
+                SELECT {stated} WHERE {own} AND {entity}
+                  AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
+            ) m ON o.id = m.id AND (m.token = '' OR NOT {supersedes_sql("o", "m")})
+            WHERE o.ordinal <= {sweep.ordinal} AND {readable}
+        """)  # noqa: S608 — names of our own tables, literals escaped
+        few = victims.limit(SMALL_RECORDS + 1).toArrow()
+        if few.num_rows == 0:
+            self.progress = progress  # durable with the next commit; made again it changes nothing
+            return
+        if few.num_rows <= SMALL_RECORDS:
+            victims = spark.createDataFrame(few)
+        victims.createOrReplaceTempView("instep_victims")
+        self.commit(
+            spark,
+            progress,
+            f"""
+            MERGE INTO {self.sql} t USING instep_victims s
+            ON t.open AND {target} AND t.id = s.id
+            WHEN MATCHED THEN UPDATE SET {self.close(sweep, at)}
+            """,
+        )
+
+    def class_of_row(self) -> str:
+        """SQL: the class of an open row `o`."""
+        raise NotImplementedError

@@ -1,0 +1,248 @@
+"""What the tables of the pipeline hold: one list of columns for Spark's DDL and for the reference.
+
+All times are UTC; all durations are in seconds (`_s`). A row is never more than what its columns
+say: whoever reads Delta reads them without instep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+__all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "TableSchema", "reference"]
+
+LAKE_VERSION: Final = 2
+"""Stands in the table property `instep.lake`; it grows with each change of these columns."""
+VERSION_PROPERTY: Final = "instep.lake"
+_RULES: Final = "../topics/alignment.md#the-rules"
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    type: str
+    """As Spark's DDL names it."""
+    meaning: str
+
+
+class TableSchema(NamedTuple):
+    """One table of the pipeline."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    partitioned_by: tuple[str, ...] = ()
+
+    def ddl(self) -> str:
+        """The columns for `CREATE TABLE … (…)`."""
+        return ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
+
+
+_WHOSE: Final = (
+    Column("consumer", "STRING", "name of the consumer"),
+    Column("stream", "STRING", "id of the stream"),
+    Column(
+        "id",
+        "STRING",
+        "what tells entities of the stream apart: the uuid where the stream is joined with a "
+        "baseline, else the entity-key",
+    ),
+    Column("key", "STRING", "entity-key"),
+)
+_PLACE: Final = (
+    Column("token", "STRING", "token of the statement; empty for a row of a baseline"),
+    Column("lineage", "BIGINT", "count of the logs read: append times compare within one only"),
+    Column("partition", "STRING", "partition of the log; empty where the provider names none"),
+    Column("record_offset", "BIGINT", "place within the partition; -1 where none is stated"),
+    Column("appended_at", "TIMESTAMP", "log-append-time-stamp of the statement"),
+    Column("event_at", "TIMESTAMP", "event-time-stamp of the statement; null where none is known"),
+    Column("ordinal", "BIGINT", "row of `changes` that holds the statement"),
+    Column("attempt", "BIGINT", "last alignment attempt that stated the entity so"),
+)
+_CONTENT: Final = (
+    Column("parent_address", "STRING", "parent-address as JSON; null where the record has none"),
+    Column("uuid", "STRING", "the entity's own uuid, in a stream joined with a baseline; or empty"),
+    Column("body", "STRING", "the entity as JSON, as the provider stated it"),
+    Column("envelope", "STRING", "the rest of the log-record-body as one JSON object"),
+)
+_CLASS: Final = Column("class", "STRING", "record-content, such as NODE")
+
+ENTITIES: Final = TableSchema(
+    "entities",
+    f"What exists now: one row an entity, removed when the entity ends ([A3 to A6]({_RULES})).",
+    (
+        *_WHOSE,
+        _CLASS,
+        *_PLACE,
+        *_CONTENT,
+        Column("proven", "BOOLEAN", "false: a later attempt could neither confirm nor refute it"),
+    ),
+)
+HISTORY: Final = TableSchema(
+    "entity_history",
+    "What was when: one row a statement with the interval in which it held. The intervals of an "
+    "entity do not overlap and leave no hole while it exists.",
+    (
+        *_WHOSE,
+        _CLASS,
+        *_PLACE,
+        Column("valid_from", "TIMESTAMP", "from when it held, by the provider's append times"),
+        Column("valid_to", "TIMESTAMP", "until when, exclusive; null while it holds"),
+        Column(
+            "ended_by",
+            "STRING",
+            "what ended it: UPDATE, DELETE, TOMBSTONE, CLEAR, or SWEEP (it was gone at `valid_to` "
+            "at the latest); null while it holds",
+        ),
+        Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it holds"),
+        *_CONTENT,
+        Column("open", "BOOLEAN", "whether it holds now"),
+    ),
+    ("open",),
+)
+ALARMS: Final = TableSchema(
+    "alarms",
+    "One row an episode of an alarm: from ACTIVE or INTERMITTENT to CLEAR, DELETE, TOMBSTONE or "
+    "sweep (TR-548 4.4, 4.7).",
+    (
+        *_WHOSE,
+        *_PLACE,
+        Column("episode", "BIGINT", "row of `changes` that raised it"),
+        Column("raised_at", "TIMESTAMP", "event time of the raise, else its append time"),
+        Column("cleared_at", "TIMESTAMP", "event time of the end, else its append time; or null"),
+        Column("duration_s", "DOUBLE", "from raise to end in seconds; null while it lasts"),
+        Column("state", "STRING", "ACTIVE or INTERMITTENT; CLEAR when it is over"),
+        Column("ended_by", "STRING", "CLEAR, DELETE, TOMBSTONE or SWEEP; null while it lasts"),
+        Column("severity", "STRING", "last perceived-severity; null where none is stated"),
+        Column("worst_severity", "STRING", "the worst of the episode"),
+        Column("severity_changes", "BIGINT", "how often the severity changed"),
+        Column("intermittent_count", "BIGINT", "how often it became INTERMITTENT"),
+        Column("statements", "BIGINT", "statements about the episode, repeated ones not counted"),
+        Column(
+            "flapping_count",
+            "BIGINT",
+            "raises of this detector before this one, each within 600 s of the end of the episode "
+            "before",
+        ),
+        Column("service_affect", "STRING", "last service-affect"),
+        Column("acknowledged", "BOOLEAN", "last is-acknowledged"),
+        Column("condition", "STRING", "condition-native-name"),
+        Column("condition_normalized", "STRING", "condition-normalized-name"),
+        Column("detector_native_id", "STRING", "detector-native-id"),
+        Column("detector_uuid", "STRING", "detector-uuid"),
+        Column("measured_entity_class", "STRING", "class of the measured entity"),
+        Column("measured_entity_uuid", "STRING", "uuid of the measured entity"),
+        Column("measured_entity_native_id", "STRING", "native id of the measured entity"),
+        Column("node_uuid", "STRING", "node in the parent-address, or the measured NODE; or null"),
+        Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated"),
+        Column("open", "BOOLEAN", "whether it lasts"),
+    ),
+    ("open",),
+)
+TOPOLOGY: Final = TableSchema(
+    "topology",
+    "Nodes, links and end points that exist now, flattened for joins.",
+    (
+        *_WHOSE,
+        _CLASS,
+        *_PLACE,
+        Column("uuid", "STRING", "uuid of the node, link or end point"),
+        Column("name", "STRING", "value of its first name"),
+        Column("topology_uuid", "STRING", "topology that holds it"),
+        Column("node_uuid", "STRING", "the node itself, or the node of an end point"),
+        Column("nep_uuid", "STRING", "node edge point: itself, or that of a connection end point"),
+        Column("a_node_uuid", "STRING", "of a link: node of its first end"),
+        Column("a_nep_uuid", "STRING", "of a link: node edge point of its first end"),
+        Column("z_node_uuid", "STRING", "of a link: node of its last end"),
+        Column("z_nep_uuid", "STRING", "of a link: node edge point of its last end"),
+        Column("end_count", "BIGINT", "of a link: how many ends it has"),
+        Column("layer", "STRING", "layer-protocol-name; the first where it has several"),
+        Column("administrative_state", "STRING", "LOCKED or UNLOCKED"),
+        Column("operational_state", "STRING", "ENABLED or DISABLED"),
+        Column("lifecycle_state", "STRING", "PLANNED, INSTALLED …"),
+    ),
+)
+HEALTH: Final = TableSchema(
+    "stream_health",
+    f"How each stream was followed, minute by minute of our time ([A6, A8 and A10]({_RULES})).",
+    (
+        *_WHOSE[:2],
+        Column("minute", "TIMESTAMP", "begin of the minute, by `committed_at`"),
+        Column("ordinal", "BIGINT", "last row of `changes` in it"),
+        Column("records", "BIGINT", "records in it"),
+        Column("read_delay_s", "DOUBLE", "mean of committed minus appended, in seconds"),
+        Column("worst_read_delay_s", "DOUBLE", "the largest, in seconds"),
+        Column(
+            "zone",
+            "STRING",
+            "of the largest: full fidelity, reduced fidelity, at risk or lost (TR-548 3.17.3)",
+        ),
+        Column("attempt", "BIGINT", "alignment attempt at its end"),
+        Column("realignments", "BIGINT", "attempts opened in it"),
+        Column("sweeps", "BIGINT", "sweeps that came due in it"),
+        Column("sweep_held", "STRING", "`unmarked of total` where a sweep was held in it, or null"),
+        Column("deviations", "BIGINT", "deviations of the provider counted in it"),
+        Column(
+            "left_out",
+            "BIGINT",
+            "CHANGE_ONLY records in it (TR-548 3.8.2.2) that could not be joined to anything; "
+            "`composed` says why",
+        ),
+    ),
+)
+MESSAGES: Final = TableSchema(
+    "messages",
+    "Delivered messages of numbered sequences, in the order of delivery.",
+    (
+        *_WHOSE[:2],
+        Column("cursor", "BIGINT", "order of delivery within the store"),
+        Column("number", "BIGINT", "number in the sequence; -1 for one without"),
+        Column("id", "STRING", "id of the message"),
+        Column("sender", "STRING", "who sent it"),
+        Column("received_at", "TIMESTAMP", "when it was durable here"),
+        Column("delivered_at", "TIMESTAMP", "when it was delivered"),
+        Column("body", "STRING", "its content"),
+    ),
+)
+
+COMPOSED: Final = TableSchema(
+    "composed",
+    "What the statements of CHANGE_ONLY streams amount to (TR-548 3.8.2.2): the whole entity in "
+    "place of each change to it. The other tables are made of it where a stream states changes "
+    "only; without such a stream it is not there.",
+    (
+        *_WHOSE,
+        _CLASS,
+        *_PLACE,
+        Column(
+            "kind",
+            "STRING",
+            "CREATE_UPDATE, DELETE or TOMBSTONE of the entity; UNRESOLVED for a change that could "
+            "not be joined to anything: `body` says why",
+        ),
+        Column("ends", "BOOLEAN", "the statement ends the entity"),
+        Column("committed_at", "TIMESTAMP", "our time when the commit to `changes` began"),
+        *_CONTENT,
+        Column("last", "BOOLEAN", "whether it is the last row of an entity that exists"),
+        Column("names", "ARRAY<STRING>", "of a last row: keys and uuids that speak of the entity"),
+        Column("oldest_attempt", "BIGINT", "of a last row: the first attempt that stated a change"),
+        Column("state", "STRING", "of a last row: what the pipeline needs to go on, as JSON"),
+    ),
+    ("last",),
+)
+
+LAKE_TABLES: Final = {
+    table.name: table for table in (ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, COMPOSED)
+}
+"""The tables of the pipeline, by the name of their folder under the URL of the lake."""
+
+
+def reference() -> Iterator[str]:
+    """The reference page of the tables, as Markdown, table by table."""
+    for table in LAKE_TABLES.values():
+        rows = "\n".join(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in table.columns)
+        yield (
+            f"## `{table.name}`\n\n{table.meaning}\n\n"
+            f"| Column | Type | Meaning |\n| --- | --- | --- |\n{rows}"
+        )

@@ -1,0 +1,70 @@
+"""`topology`: nodes, links and end points that exist now, flattened for joins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from instep_spark.lake.batches.micro_batch import PendingRows
+from instep_spark.lake.sql.json_fields import enum_field, json_path
+from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.lake.tables.schema import TOPOLOGY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CLASSES", "TopologyTable"]
+
+CLASSES: Final = (
+    *("TOPOLOGY", "NODE", "LINK", "NODE_EDGE_POINT", "CONNECTION_END_POINT"),
+    *("SERVICE_INTERFACE_POINT", "ACCESS_PORT"),
+)
+"""The classes that the table holds."""
+_END: Final = "STRUCT<`node-uuid`: STRING, `node-edge-point-uuid`: STRING>"
+
+
+def _parent(entity_class: str) -> str:
+    return f"nullif(regexp_extract(parent_address, r'\"{entity_class}-uuid:([^\"]+)\"', 1), '')"
+
+
+def _own_or(entity_class: str, parent: str) -> str:
+    return f"CASE WHEN class = '{entity_class}' THEN entity_uuid ELSE {parent} END"
+
+
+class TopologyTable(EntitiesTable):
+    """A projection of `entities`, with the same marks and sweeps."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, TOPOLOGY)
+
+    def concerns(self, pending: PendingRows) -> bool:
+        # A header-only end names no class.
+        return bool(pending.classes & {*CLASSES, ""})
+
+    def project(self, rows: DataFrame) -> DataFrame:
+        wanted = ", ".join(f"'{name}'" for name in CLASSES)
+        rows = rows.where(f"ends OR class IN ({wanted})").selectExpr(
+            "*",
+            f"coalesce({json_path('uuid')}, nullif(uuid, ''), key) AS entity_uuid",
+            f"from_json(coalesce({json_path('node-edge-point')}, {json_path('link-end')}), "
+            f"'ARRAY<{_END}>') AS link_ends",
+        )
+        of_link = "CASE WHEN class = 'LINK' THEN {} END"
+        first, last = "link_ends[0]", "try_element_at(link_ends, -1)"
+        return rows.selectExpr(
+            *(f"`{name}`" for name in rows.columns if name not in {"uuid", "link_ends"}),
+            "entity_uuid AS uuid",
+            f"{json_path('name')} AS names",
+            f"{_own_or('TOPOLOGY', _parent('topology'))} AS topology_uuid",
+            f"{_own_or('NODE', _parent('node'))} AS node_uuid",
+            f"{_own_or('NODE_EDGE_POINT', _parent('node-edge-point'))} AS nep_uuid",
+            f"{of_link.format(f'{first}.`node-uuid`')} AS a_node_uuid",
+            f"{of_link.format(f'{first}.`node-edge-point-uuid`')} AS a_nep_uuid",
+            f"{of_link.format(f'{last}.`node-uuid`')} AS z_node_uuid",
+            f"{of_link.format(f'{last}.`node-edge-point-uuid`')} AS z_nep_uuid",
+            f"CAST({of_link.format('size(link_ends)')} AS BIGINT) AS end_count",
+            f"nullif(regexp_extract({json_path('layer-protocol-name')}, '[A-Z][A-Z0-9_]*', 0), '') "
+            "AS layer",
+            f"{enum_field('administrative-state')} AS administrative_state",
+            f"{enum_field('operational-state')} AS operational_state",
+            f"{enum_field('lifecycle-state')} AS lifecycle_state",
+        ).selectExpr("*", "from_json(names, 'ARRAY<STRUCT<value: STRING>>')[0].value AS name")

@@ -1,0 +1,1 @@
+"""The sink: commits become rows of the landing table `changes`."""

@@ -1,0 +1,256 @@
+"""The Delta sink: committed records in the table `changes`, with the position they came from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from instep.errors import SinkError
+from instep.model.batches import Batch, CommitResult
+from instep.model.position import Position
+from instep.model.records import RecordHeader
+from instep.model.streams import StreamInfo, SweepEstimate
+from instep_spark.landing import live_view
+from instep_spark.landing.commit import LandingTables
+from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s
+from instep_spark.landing.stream_metadata import StreamMetadata
+from instep_spark.landing.writers.base import Writer
+from instep_spark.landing.writers.delta_rs import DeltaRsWriter
+from instep_spark.options import DeltaOptions
+
+__all__ = ["DeltaSink", "create_writer", "now_us"]
+
+T = TypeVar("T")
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000
+
+
+def create_writer(options: DeltaOptions) -> Writer:
+    """The writer that the options name, not yet open."""
+    if options.writer == "rust":
+        return DeltaRsWriter(options)
+    from instep_spark.landing.writers.spark import SparkWriter  # noqa: PLC0415 — pyspark takes its time to import
+
+    return SparkWriter(options)
+
+
+class DeltaSink:
+    """A sink over Delta tables. Implements `instep.ports.sink.Sink`.
+
+    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
+    ahead of the rows (A1); each record of an attempt is a row once, as far back as
+    `dedup_window.REMEMBERED_RECORDS`; of two processes that commit on one stream of one consumer,
+    one gets `FencedError`. The event loop never waits for the lake: one worker thread does.
+
+    Not promised: current state, which the pipeline on Spark makes of these rows. What the alignment
+    asks of it (`estimate_sweep`, `has_older_entity`) is counted from all rows of the stream when
+    it is asked.
+
+    Keyword arguments are those of `DeltaOptions`; `writer` may be a `Writer` itself. Raises
+    `ConfigurationError` for what does not fit.
+    """
+
+    latest_only = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock_us: Callable[[], int] = now_us,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        **options: Any,
+    ) -> None:
+        self.options = DeltaOptions.read({"url": url, **options}, "DeltaSink")
+        self._clock_us = clock_us
+        self._now_s = monotonic_s
+        self._writer = create_writer(self.options)
+        self._landing: LandingTables | None = None
+        self._stream_metadata: StreamMetadata | None = None
+        self._consumer: str | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="instep-delta")
+        self._waiting: deque[tuple[Batch, asyncio.Future[CommitResult]]] = deque()
+        self._records: dict[str, int] = {}
+        """Records of the log by stream, as far as they are landed."""
+        self._arrived = asyncio.Event()
+        self._committer: asyncio.Task[None] | None = None
+        self._last_s = float("-inf")
+        self._closed = False
+
+    async def open(self, consumer: str) -> None:
+        """Create the tables or check that they are this consumer's. Raises `SinkError`."""
+        await self._run(partial(self._writer.open, consumer))
+        self._consumer = consumer
+        self._landing = LandingTables(self._writer, self.options, consumer, self._clock_us)
+        self._stream_metadata = StreamMetadata(self._writer, consumer, self._clock_us)
+
+    async def known_streams(self) -> list[StreamInfo]:
+        """See `SupportsStreamCatalog`."""
+        return await self._run(self._opened[1].streams)
+
+    async def position(self, stream: StreamInfo) -> Position:
+        """What the table proves; keeps the stream's description in `stream_facts`."""
+        landing, stream_metadata = self._opened
+
+        def enter() -> Position:
+            landing.forget(stream.id)
+            stream_metadata.enter(stream)
+            return landing.state(stream.id).position
+
+        position = await self._run(enter)
+        self._records[stream.id] = position.records
+        return position
+
+    async def commit(self, batch: Batch) -> CommitResult:
+        """All of the batch in one commit of the table, or nothing. Raises `SinkError`.
+
+        Returns when it is durable. Cancelling leaves it whole or not there; ask `position` which.
+        """
+        _ = self._opened
+        if self._committer is None or self._committer.done():
+            self._committer = asyncio.create_task(self._commit_all(), name="instep delta")
+        answer: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
+        self._waiting.append((batch, answer))
+        self._arrived.set()
+        return await answer
+
+    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
+        """See `Sink`."""
+        return await self._run(
+            partial(live_view.estimate_sweep, self._writer, self._name, stream, attempt)
+        )
+
+    async def sweep_released(self, stream: str, attempt: int) -> bool:
+        """See `SupportsSweepApproval`."""
+        return await self._run(partial(self._opened[1].released, stream, attempt))
+
+    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
+        """See `Sink`."""
+        return await self._run(
+            partial(live_view.has_older_entity, self._writer, self._name, stream, record, lineage)
+        )
+
+    async def close(self) -> None:
+        """Wait for a commit that is under way; one that has not begun is not made."""
+        if self._committer is not None:
+            self._committer.cancel()
+            await asyncio.gather(self._committer, return_exceptions=True)
+        while self._waiting:
+            _answer(self._waiting.popleft()[1], self._closed_error)
+        if self._closed:
+            return
+        self._closed = True
+        stream_metadata = self._stream_metadata
+
+        def end() -> None:
+            try:
+                if stream_metadata is not None:
+                    stream_metadata.flush()
+            finally:
+                self._writer.close()
+
+        try:
+            await self._run(end)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<DeltaSink {self.options.url} consumer={self._consumer!r}>"
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _commit_all(self) -> None:
+        """Commit what waits, for ever; under load the next group gathers while one is written."""
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            # What came meanwhile counts for the decision, too.
+            while delay_s := wait_s(self.options, self._sizes(), self._now_s() - self._last_s):
+                self._arrived.clear()
+                try:
+                    async with asyncio.timeout(delay_s):
+                        await self._arrived.wait()
+                except TimeoutError:
+                    break
+            await self._commit_group()
+
+    async def _commit_group(self) -> None:
+        count = group_size(self.options, self._sizes(), groups=self._writer.groups)
+        group = [self._waiting.popleft() for _ in range(count)]
+        # A caller that has gone away meanwhile asked for nothing.
+        group = [(batch, answer) for batch, answer in group if not answer.done()]
+        if not group:
+            return
+        self._last_s = self._now_s()
+        results: Sequence[CommitResult | Exception] = [self._closed_error] * len(group)
+        try:
+            results = await self._run(partial(self._land, [batch for batch, _ in group]))
+        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+            results = [error] * len(group)
+        finally:
+            for (batch, answer), result in zip(group, results, strict=True):
+                self._records[batch.stream] = batch.position.records
+                _answer(answer, result)
+
+    def _sizes(self) -> list[WaitingBatch]:
+        """What waits, with no batch opened: that is for the worker thread."""
+        return [
+            WaitingBatch(batch.stream, batch.position.records - self._records.get(batch.stream, 0))
+            for batch, _ in self._waiting
+        ]
+
+    def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
+        landing, stream_metadata = self._opened
+        results = landing.commit(batches)
+        for batch in batches:
+            if batch.deviations:
+                stream_metadata.count(batch.stream, batch.deviations)
+        return results
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run in the worker thread; a commit that has begun comes to its end, whoever waits."""
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.shield(future)
+
+    @property
+    def _opened(self) -> tuple[LandingTables, StreamMetadata]:
+        if self._landing is None or self._stream_metadata is None:
+            raise SinkError(
+                "the lake is not open",
+                where=self.options.url,
+                hint="call open(consumer) first",
+            )
+        return self._landing, self._stream_metadata
+
+    @property
+    def _closed_error(self) -> SinkError:
+        return SinkError("the sink was closed meanwhile", where=self.options.url)
+
+    @property
+    def _name(self) -> str:
+        _ = self._opened
+        assert self._consumer is not None
+        return self._consumer
+
+
+def _answer(future: asyncio.Future[T], result: T | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

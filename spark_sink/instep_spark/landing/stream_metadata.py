@@ -1,0 +1,103 @@
+"""What a lake knows of its streams beside their records: the table `stream_facts`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from instep.model.streams import StreamInfo
+from instep_spark.landing.arrow_rows import fact_rows
+from instep_spark.landing.writers.base import Writer
+from instep_spark.landing_schema import FactKind
+
+__all__ = ["StreamMetadata"]
+
+_FLUSH_S: Final = 10.0
+"""Counts of deviations wait this long for others; a kind that is new does not wait."""
+_STREAMS: Final = """
+    SELECT stream, body FROM {{stream_facts}}
+    WHERE consumer = {consumer} AND fact = 'STREAM' ORDER BY at
+"""
+_RELEASED: Final = """
+    SELECT max(count) AS attempt FROM {{stream_facts}}
+    WHERE consumer = {consumer} AND stream = {stream} AND fact = 'RELEASE'
+"""
+
+
+class StreamMetadata:
+    """The facts of one consumer's streams."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        consumer: str,
+        clock_us: Callable[[], int],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._consumer = consumer
+        self._clock_us = clock_us
+        self._now_s = now_s
+        self._streams: dict[str, bytes] | None = None
+        self._seen: set[tuple[str, str]] = set()
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._flushed_s = 0.0
+
+    def streams(self) -> list[StreamInfo]:
+        """The streams as last discovered, by earlier runs too."""
+        return [msgspec.json.decode(body, type=StreamInfo) for body in self._known().values()]
+
+    def enter(self, stream: StreamInfo) -> None:
+        """Keep a stream's description, where it is not the one that is kept."""
+        body = msgspec.json.encode(stream)
+        if self._known().get(stream.id) != body:
+            self._add(stream.id, [(FactKind.STREAM, "", 0, stream)])
+            self._known()[stream.id] = body
+
+    def count(self, stream: str, deviations: dict[str, int]) -> None:
+        """Count departures from the specification. A crash may lose the counts of ten seconds."""
+        new = False
+        for kind, times in deviations.items():
+            new |= (stream, kind) not in self._seen
+            self._seen.add((stream, kind))
+            self._waiting[stream, kind] += times
+        if new or (self._waiting and self._now_s() - self._flushed_s > _FLUSH_S):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the counts that wait."""
+        self._flushed_s = self._now_s()
+        waiting, self._waiting = self._waiting, Counter()
+        for stream in {stream for stream, _ in waiting}:
+            counts = [
+                (FactKind.DEVIATION, kind, times, None)
+                for (of, kind), times in waiting.items()
+                if of == stream
+            ]
+            self._add(stream, counts)
+
+    def release(self, stream: str, attempt: int) -> None:
+        """Let the held sweep of an attempt go on (A6)."""
+        self._add(stream, [(FactKind.RELEASE, "", attempt, None)])
+
+    def released(self, stream: str, attempt: int) -> bool:
+        """Whether the sweep of this attempt was released."""
+        text = self._writer.text
+        query = _RELEASED.format(consumer=text(self._consumer), stream=text(stream))
+        return bool(self._writer.query(query)["attempt"][0].as_py() == attempt)
+
+    def _known(self) -> dict[str, bytes]:
+        if self._streams is None:
+            rows = self._writer.query(_STREAMS.format(consumer=self._writer.text(self._consumer)))
+            self._streams = {row["stream"]: row["body"].encode() for row in rows.to_pylist()}
+        return self._streams
+
+    def _add(
+        self, stream: str, facts: Sequence[tuple[FactKind, str, int, StreamInfo | None]]
+    ) -> None:
+        rows = fact_rows(self._consumer, stream, facts, self._clock_us())
+        self._writer.append("stream_facts", rows)

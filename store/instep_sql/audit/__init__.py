@@ -1,0 +1,1 @@
+"""The marks of an audit, and their comparison with what is stored."""

@@ -1,0 +1,297 @@
+"""The marks of an audit in the store, and their comparison with what is stored, set by set (TR-548
+ST-2.3).
+
+The marks stand in a table of their own, which is made when it is first needed and holds nothing
+when no audit goes on. `instep.alignment.audit` says why what is called proven here is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from instep.alignment.audit import Counts, Finding, Verdict
+from instep.model.position import Position
+from instep.model.records import Record, RecordType
+from instep.model.streams import Mode, StreamInfo
+from instep_sql.audit import statements
+from instep_sql.audit.json_equal import json_equal
+from instep_sql.audit.reading import MarksByChange, MarksByKey, MarksByUuid
+from instep_sql.audit.statements import AuditStatements
+from instep_sql.engine.database import Database
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities import change_only, commit, streams
+from instep_sql.options import SqlOptions
+
+__all__ = ["SqlAuditMarks"]
+
+_PAGE_RECORDS: Final = 1_000
+_ABANDONED_US: Final = 7 * 86_400 * 1_000_000
+_EVERY_CLASS: Final = "[]"
+_OPEN: Final = 0
+_NEW: Final = 5
+
+
+class SqlAuditMarks:
+    """Implements `instep.ports.audit.AuditMarks` for one stream; `open` first, `close` at last."""
+
+    def __init__(
+        self,
+        database: Database,
+        dialect: Dialect,
+        options: SqlOptions,
+        consumer: str,
+        stream: StreamInfo,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._database, self._dialect, self._options = database, dialect, options
+        self._consumer, self._stream, self._clock_us = consumer, stream.id, clock_us
+        self._audit = clock_us()
+        self._no = 0
+        self._marked = 0
+        self._measure_at = _PAGE_RECORDS
+        self._by_uuid = stream.mode is Mode.BASELINE
+        self._classes = json_array(stream.readable) if self._by_uuid else _EVERY_CLASS
+        self._reading = MarksByKey(dialect, 0, 0)
+        """How what is read becomes marks."""
+        self._sql = AuditStatements.of(
+            dialect.members("keys"), dialect.members("classes"), by_uuid=self._by_uuid
+        )
+
+    async def open(self) -> None:
+        """Make ready. The marks of an audit that was killed long ago are removed."""
+
+        def work(connection: Connection) -> None:
+            statements.TABLE.create(connection, checkfirst=True)
+            before_us = self._audit - _ABANDONED_US
+            connection.execute(statements.ABANDONED, {"before_us": before_us})
+            row = self._row(connection)
+            self._no = row.no
+            reading = (
+                MarksByUuid if self._by_uuid else MarksByChange if row.change_only else MarksByKey
+            )
+            self._reading = reading(self._dialect, self._no, self._audit)
+            self._reading.open(connection, self._consumer, self._stream, row.journal, before_us)
+
+        await self._database.run(work)
+
+    async def position(self) -> Position:
+        """See `AuditMarks`."""
+        return await self._database.run(lambda connection: self._row(connection).position)
+
+    async def mark(self, records: Sequence[Record]) -> None:
+        """See `AuditMarks`."""
+
+        def work(connection: Connection) -> None:
+            marks = self._reading.marks(connection, records)
+            rows = [
+                (
+                    self._audit,
+                    key,
+                    self._no,
+                    r.key,
+                    r.entity_class,
+                    r.token,
+                    r.partition,
+                    r.offset,
+                    r.appended_at_us,
+                    r.uuid,
+                    int(r.ends) if r.whole else -1,
+                    r.envelope,
+                    b"" if r.ends else r.body,
+                )
+                for key, r in marks
+            ]
+            self._dialect.execute_many(connection, statements.MARK, rows)
+            self._measure(connection, len(rows))
+            self._agree(connection, _NEW)
+            connection.execute(statements.OPEN, self._values())
+
+        if records:
+            await self._database.run(work)
+
+    def _measure(self, connection: Connection, marked: int) -> None:
+        """Tell the database how large the table has become, before a plan for a small one hurts."""
+        self._marked += marked
+        if self._marked >= self._measure_at and connection.dialect.name == "postgresql":
+            self._measure_at = 4 * self._marked
+            connection.execute(statements.MEASURE)
+
+    def _agree(self, connection: Connection, state: int) -> None:
+        """Find right what is stored as marked."""
+        connection.execute(self._sql.agree, self._values(state=state))
+        after = ""
+        # A GET has other words for the same, and changes may be composed in another order. Of those
+        # that are open, most were found right when they were new: few are left.
+        while isinstance(self._reading, (MarksByUuid, MarksByChange)):
+            values = self._values(state=state, after=after, size=_PAGE_RECORDS)
+            pairs = connection.execute(self._sql.pairs, values).all()
+            same = [one.key for one in pairs if one.stored and json_equal(one.marked, one.stored)]
+            right = self._values(state=state, keys=json_array(same))
+            connection.execute(self._sql.right, right)
+            if len(pairs) < _PAGE_RECORDS:
+                return
+            after = pairs[-1].key
+
+    async def suspect(self) -> Position:
+        """See `AuditMarks`."""
+
+        def work(connection: Connection) -> Position:
+            streams.lock(connection, self._consumer, self._stream)
+            position = self._row(connection).position
+            self._agree(connection, _OPEN)
+            # Always once: what a GET has shown is in no partition.
+            for partition in {"", *position.offsets, *position.appended_us}:
+                passed = {
+                    "partition": partition,
+                    "offset": position.offsets.get(partition, -1),
+                    "appended_at_us": position.appended_us.get(partition, 0),
+                }
+                connection.execute(self._sql.suspect, self._values(**passed))
+            connection.execute(
+                self._sql.suspect_unmarked,
+                self._values(classes=self._classes, all_classes=int(not self._by_uuid)),
+            )
+            return position
+
+        return await self._database.run(work)
+
+    async def judge(self, *, bogus: bool) -> int:
+        """See `AuditMarks`."""
+
+        def work(connection: Connection) -> int:
+            streams.lock(connection, self._consumer, self._stream)
+            missing = not self._reading.unplaced_ends
+            connection.execute(
+                self._sql.prove, self._values(bogus=int(bogus), missing=int(missing))
+            )
+            forgotten = connection.execute(statements.FORGET, self._values()).rowcount
+            reopened = connection.execute(statements.REOPEN, self._values()).rowcount
+            return forgotten + reopened
+
+        return await self._database.run(work)
+
+    async def repair(self, position: Position) -> int:
+        """See `AuditMarks`."""
+        repaired, after = 0, ""
+        while True:
+            done, after = await self._database.run(
+                lambda connection, after=after: self._repair(connection, position, after)  # type: ignore[misc]
+            )
+            repaired += done
+            if not after:
+                return repaired
+
+    def _repair(self, connection: Connection, position: Position, after: str) -> tuple[int, str]:
+        """One page, in one transaction."""
+        streams.lock(connection, self._consumer, self._stream)
+        row = self._row(connection)
+        if row.position.attempt != position.attempt:
+            return 0, ""
+        found = connection.execute(
+            self._sql.proven, self._values(after=after, size=_PAGE_RECORDS)
+        ).all()
+        keys = [one.key for one in found]
+        values = self._values(keys=json_array(keys))
+        # What is proven wrong is of no log: rule A3 has nothing to compare with.
+        connection.execute(self._sql.disown, values)
+        if row.change_only:
+            change_only.forget_parts(connection, self._dialect, row.no, [one.name for one in found])
+        commit.write_records(
+            connection,
+            self._dialect,
+            msgspec.structs.replace(self._options, journal=row.journal),
+            row,
+            row.position,
+            [_record(self._stream, one, row.position) for one in found],
+            by_uuid=self._by_uuid,
+            now_us=self._clock_us(),
+        )
+        self._reading.repaired(connection, row.position, keys)
+        connection.execute(self._sql.repaired, values)
+        return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""
+
+    async def counts(self) -> Counts:
+        """See `AuditMarks`."""
+
+        def work(connection: Connection) -> Counts:
+            counts = dict.fromkeys(Counts.__struct_fields__, 0)
+            for one in connection.execute(statements.COUNTS, self._values()):
+                if one.state >= 3:
+                    counts[one.verdict] += one.many
+                    counts["repaired"] += one.many * (one.state == 4)
+                elif one.state == 1:
+                    counts["right"] += one.many * (1 - one.ends)
+                else:
+                    counts["undecided"] += one.many
+            if self._by_uuid:
+                found = connection.execute(self._sql.unproven, self._values(classes=self._classes))
+                counts["unproven"] = found.scalar_one()
+            return Counts(**counts)
+
+        return await self._database.run(work)
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """See `AuditMarks`."""
+        after = ""
+        while True:
+            values = self._values(after=after, size=_PAGE_RECORDS)
+            page = await self._database.run(
+                lambda connection, values=values: connection.execute(
+                    statements.FINDINGS, values
+                ).all()  # type: ignore[misc]
+            )
+            for _, key, class_, verdict, token, state in page:
+                yield Finding(
+                    stream=self._stream,
+                    key=key,
+                    entity_class=class_,
+                    verdict=Verdict(verdict),
+                    token=token,
+                    repaired=state == 4,
+                )
+            if len(page) < _PAGE_RECORDS:
+                return
+            after = page[-1].key
+
+    async def close(self) -> None:
+        """Remove the marks."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(statements.REMOVE, self._values())
+            self._reading.close(connection)
+
+        await self._database.run(work)
+
+    def _values(self, **more: Any) -> dict[str, Any]:
+        return {"audit": self._audit, "no": self._no, "nothing": b"", **more}
+
+    def _row(self, connection: Connection) -> streams.StreamRow:
+        row = streams.find(connection, self._consumer, self._stream)
+        if row is None:
+            name = self._consumer, self._stream
+            row = streams.insert(connection, *name, "{}", self._options.journal, self._clock_us())
+        return row
+
+
+def _record(stream: str, row: Any, position: Position) -> Record:
+    class_ = row._mapping["class"]  # noqa: SLF001 — SQLAlchemy's public name for it
+    # What a GET has shown is as of the position: whatever is stated next is newer.
+    at_us = row.appended_at_us if row.token else min(row.appended_at_us, position.appended_at_us)
+    return Record(
+        stream,
+        row.name,
+        RecordType.DELETE if row.ends else RecordType.CREATE_UPDATE,
+        row.token,
+        at_us,
+        row.partition,
+        row.offset,
+        class_,
+        row.body,
+        row.envelope,
+        ends=bool(row.ends),
+        uuid=row.uuid,
+    )

@@ -1,0 +1,201 @@
+"""Makes an audit's marks of what is read: of whom a statement speaks, and what it amounts to.
+
+Where each statement is of a whole entity under its own key, there is nothing to do. Other streams:
+
+- joined with a baseline, an entity is known by its uuid, whatever key the log gives it;
+- stated change by change, entities are composed as the store composes its own, over parts that are
+  kept under a stream number of the audit's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, text
+
+from instep.model.json_merge import prefixes
+from instep.model.ordering import supersedes
+from instep.model.position import Position
+from instep.model.records import Record, RecordType
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities import change_only, streams, tombstones
+from instep_sql.entities.lookup import StoredRecord, find_headers
+from instep_sql.options import Journal
+
+__all__ = ["Mark", "MarksByChange", "MarksByKey", "MarksByUuid"]
+
+Mark = tuple[str, Record]
+"""The key of the mark, and what it says; not `whole` where nothing can be held against it."""
+
+_ONE_READING: Final = Position(attempt=1, lineage=1)
+_SHADOW: Final = "{} audited at {}"
+_ABANDONED: Final = text("""
+    SELECT id FROM instep_stream
+    WHERE consumer = :consumer AND substr(stream, 1, length(:prefix)) = :prefix
+      AND updated_at_us < :before_us
+""")
+_AUDITING: Final = text("UPDATE instep_stream SET phase = 'receiving' WHERE id = :shadow")
+_REMOVALS: Final = [
+    text(f"DELETE FROM {table} WHERE {column} = :shadow")  # noqa: S608 — constants only
+    for table, column in (
+        ("instep_part", "stream_no"),
+        ("instep_ended", "stream_no"),
+        ("instep_stream", "id"),
+    )
+]
+
+
+class MarksByKey:
+    """Whole statements under their own keys."""
+
+    unplaced_ends = 0
+    """Ends that may be of any entity."""
+
+    def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
+        self._dialect, self._no, self._audit = dialect, no, audit
+
+    def open(
+        self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
+    ) -> None:
+        """Make ready, and remove what audits begun before then have left."""
+
+    def close(self, connection: Connection) -> None:
+        """Remove what was kept besides the marks."""
+
+    def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
+        """These entities were written as marked."""
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:  # noqa: ARG002 — of others
+        """What these amount to, one a key."""
+        return _last((record.key, record) for record in records)
+
+
+class MarksByUuid(MarksByKey):
+    """Statements and what a GET shows, joined by uuid."""
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        names = {record.key for record in records if not (record.whole and record.uuid)}
+        names.update(*(prefixes(record.key) for record in records if not record.whole))
+        known = self._known(connection, names) if names else {}
+        marks: list[Mark] = []
+        for record in records:
+            mark = self._mark(record, known) if record.whole else self._part(record, known)
+            if record.body and (record.whole or mark[0] == record.key):
+                known[record.key] = mark[0]
+            marks.append(mark)
+        return _last(marks)
+
+    def _known(self, connection: Connection, names: Collection[str]) -> dict[str, str]:
+        """The keys of the marks of what has these names."""
+        marked = text(f"""
+            SELECT key FROM instep_audit_mark
+            WHERE audit = :audit AND key IN {self._dialect.members("names")}
+        """)  # noqa: S608 — constants only
+        values = {"audit": self._audit, "names": json_array(names)}
+        known = {key: key for key in connection.execute(marked, values).scalars()}
+        over = tombstones.find(connection, self._dialect, self._no, names)
+        known |= {one.key: one.uuid for one in over if one.uuid}
+        stored = find_headers(connection, self._dialect, self._no, names)
+        return known | {one.record.key: one.record.uuid or one.record.key for one in stored}
+
+    def _mark(self, record: Record, known: dict[str, str]) -> Mark:
+        key = record.uuid or known.get(record.key)
+        # An alarm that is CLEAR says all of itself: without a uuid, no GET shows it.
+        cleared = record.kind is RecordType.CREATE_UPDATE
+        self.unplaced_ends += key is None and record.ends and not cleared
+        return key or record.key, record
+
+    def _part(self, record: Record, known: dict[str, str]) -> Mark:
+        """A change says of its entity only that it is not as it was, unless it ends it."""
+        cleared = record.kind is RecordType.CREATE_UPDATE
+        if record.ends and (cleared or record.key in known):
+            return record.uuid or known.get(record.key, record.key), replace(record, whole=True)
+        entity = next((known[name] for name in prefixes(record.key) if name in known), None)
+        key = record.uuid or known.get(record.key) or entity
+        self.unplaced_ends += key is None and record.ends
+        return key or record.key, replace(record, ends=False)
+
+
+class MarksByChange(MarksByKey):
+    """Changes (TR-548 3.8.2.2), composed to whole entities as they come."""
+
+    _shadow = 0
+
+    def open(
+        self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
+    ) -> None:
+        prefix = _SHADOW.format(stream, "")
+        abandoned = {"consumer": consumer, "prefix": prefix, "before_us": before_us}
+        for shadow in connection.execute(_ABANDONED, abandoned).scalars().all():
+            _remove(connection, shadow)
+        name = prefix + str(self._audit)
+        row = streams.insert(connection, consumer, name, "{}", journal, self._audit)
+        self._shadow = row.no
+        # So it is listed nowhere, as little as a row of received sequences.
+        connection.execute(_AUDITING, {"shadow": row.no})
+
+    def close(self, connection: Connection) -> None:
+        _remove(connection, self._shadow)
+
+    def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        composed = change_only.compose(
+            connection, self._dialect, self._shadow, _ONE_READING, records, self._lookup
+        )
+        marks: dict[str, Mark] = {}
+        for whole, by in zip(composed.records, composed.stated_by, strict=True):
+            # The place of what has told it: that of the whole goes back when its newest part ends.
+            marks[whole.key] = (
+                whole.key,
+                replace(
+                    whole,
+                    token=by.token,
+                    partition=by.partition,
+                    offset=by.offset,
+                    appended_at_us=by.appended_at_us,
+                    whole=True,
+                ),
+            )
+        return marks.values()
+
+    def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
+        # What comes next changes these parts.
+        source, target = self._shadow, self._no
+        change_only.move_parts(
+            connection, self._dialect, position, keys, source=source, target=target
+        )
+
+    def _lookup(
+        self, connection: Connection, dialect: Dialect, no: int, names: Collection[str]
+    ) -> list[StoredRecord]:
+        assert no == self._shadow
+        members = dialect.members("names")
+        query = text(f"""
+            SELECT key, uuid, class FROM instep_audit_mark
+            WHERE audit = :audit AND ends = 0 AND key IN {members}
+            UNION SELECT key, uuid, class FROM instep_audit_mark
+            WHERE audit = :audit AND ends = 0 AND uuid <> '' AND uuid IN {members}
+        """)  # noqa: S608 — constants only
+        rows = connection.execute(query, {"audit": self._audit, "names": json_array(names)})
+        return [
+            StoredRecord(
+                Record("", key, RecordType.CREATE_UPDATE, "", 0, entity_class=class_, uuid=uuid), 1
+            )
+            for key, uuid, class_ in rows
+        ]
+
+
+def _remove(connection: Connection, shadow: int) -> None:
+    for removal in _REMOVALS:
+        connection.execute(removal, {"shadow": shadow})
+
+
+def _last(marks: Iterable[Mark]) -> Iterable[Mark]:
+    """One a key: the last, unless it is older than the one before it."""
+    last: dict[str, Mark] = {}
+    for mark in marks:
+        before = last.get(mark[0])
+        if before is None or not supersedes(before[1], mark[1]):
+            last[mark[0]] = mark
+    return last.values()

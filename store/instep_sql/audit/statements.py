@@ -1,0 +1,217 @@
+"""The table of an audit's marks, and the statements that compare it with what is stored.
+
+A mark and a row are of one entity when they have the same key; on a stream that is joined with a
+baseline the uuid is the key of the mark, since a row may take another key meanwhile.
+"""
+
+# ruff: noqa: S608 — constants only
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    TextClause,
+    text,
+)
+from sqlalchemy import Text as Words
+
+__all__ = [
+    "ABANDONED",
+    "COUNTS",
+    "FINDINGS",
+    "FORGET",
+    "MARK",
+    "MEASURE",
+    "OPEN",
+    "REMOVE",
+    "REOPEN",
+    "TABLE",
+    "AuditStatements",
+]
+
+TABLE: Final = Table(
+    "instep_audit_mark",
+    MetaData(),
+    Column("audit", BigInteger, primary_key=True),
+    Column("key", Words, primary_key=True),
+    Column("stream_no", Integer, nullable=False),
+    # As the log or the store has it.
+    Column("name", Words, nullable=False),
+    Column("class", Words, nullable=False),
+    # Empty for what a GET has shown.
+    Column("token", Words, nullable=False),
+    Column("partition", Words, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("appended_at_us", BigInteger, nullable=False),
+    Column("uuid", Words, nullable=False),
+    # 0 exists, 1 ended, -1 changed, in a way that nothing can be held against
+    Column("ends", Integer, nullable=False),
+    # 0 open, 1 as stored, 2 suspect, 3 proven wrong, 4 repaired; within a transaction 5 new
+    Column("state", Integer, nullable=False),
+    Column("verdict", Words, nullable=False),
+    Column("seen", Words, nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("instep_audit_mark_state", "audit", "state"),
+    Index(
+        "instep_audit_mark_uuid",
+        "audit",
+        "uuid",
+        sqlite_where=text("uuid <> ''"),
+        postgresql_where=text("uuid <> ''"),
+    ),
+)
+
+# What a GET shows yields to every record: those that are read come after the committed position,
+# and with what was committed before them the GET agrees.
+MARK: Final = """
+INSERT INTO instep_audit_mark AS m (
+    audit, key, stream_no, name, class, token, partition, "offset", appended_at_us, uuid, ends,
+    state, verdict, seen, envelope, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 5, '', '', ?, ?)
+ON CONFLICT (audit, key) DO UPDATE SET
+  name = excluded.name, class = excluded.class, token = excluded.token,
+  partition = excluded.partition, "offset" = excluded."offset",
+  appended_at_us = excluded.appended_at_us, uuid = excluded.uuid, ends = excluded.ends,
+  state = 5, verdict = '', seen = '', envelope = excluded.envelope, body = excluded.body
+WHERE CASE
+  WHEN m.token = '' OR excluded.token = '' THEN m.token = ''
+  WHEN m."offset" >= 0 AND excluded."offset" >= 0 AND m.partition = excluded.partition
+  THEN m."offset" <= excluded."offset"
+  ELSE m.appended_at_us <= excluded.appended_at_us END
+"""
+MEASURE: Final = text("ANALYZE instep_audit_mark")
+OPEN: Final = text("UPDATE instep_audit_mark SET state = 0 WHERE audit = :audit AND state = 5")
+FORGET: Final = text("""
+DELETE FROM instep_audit_mark WHERE audit = :audit AND state = 2 AND appended_at_us = 0
+""")
+REOPEN: Final = text("""
+UPDATE instep_audit_mark SET state = 0, verdict = '', seen = '' WHERE audit = :audit AND state = 2
+""")
+FINDINGS: Final = text("""
+SELECT key, name, class, verdict, token, state FROM instep_audit_mark
+WHERE audit = :audit AND state >= 3 AND key > :after ORDER BY key LIMIT :size
+""")
+COUNTS: Final = text("""
+SELECT state, verdict, ends, count(*) AS many FROM instep_audit_mark
+WHERE audit = :audit GROUP BY state, verdict, ends
+""")
+REMOVE: Final = text("DELETE FROM instep_audit_mark WHERE audit = :audit")
+ABANDONED: Final = text("DELETE FROM instep_audit_mark WHERE audit < :before_us")
+
+_BY_KEY: Final = ("e.key = m.key",)
+# Not one condition with OR: each of these is looked up in an index of its own.
+_BY_UUID: Final = ("e.uuid <> '' AND e.uuid = m.key", "e.uuid = '' AND e.key = m.key")
+_SAME: Final = "e.class = m.class AND e.body = m.body"
+
+
+class AuditStatements:
+    """The statements that compare marks with rows."""
+
+    def __init__(self, matches: Sequence[str], key: str, members: str, classes: str) -> None:
+        """`matches`: the ways in which the mark `m` may be of the row `e`; `key`: the key of that
+        row's mark; `members`, `classes`: the sets bound to `:keys` and `:classes`.
+        """
+        rows = [f"FROM instep_entity e WHERE e.stream_no = :no AND {match}" for match in matches]
+
+        def exists(condition: str) -> str:
+            ways = [f"EXISTS (SELECT 1 {row} AND {condition})" for row in rows]
+            return f"({' OR '.join(ways)})"
+
+        stored = exists("e.id > 0")
+        token = ", ".join(f"(SELECT e.token {row})" for row in rows)
+        body = ", ".join(f"(SELECT e.body {row} AND e.class = m.class)" for row in rows)
+        unchanged = f"""
+            (verdict = 'missing' AND NOT {stored}
+             OR verdict = 'bogus' AND {exists("e.token = m.seen")}
+             OR verdict = 'stale' AND {exists(f"e.token = m.seen AND NOT ({_SAME})")})
+        """
+        # The bodies of what is right are not needed any more: the table stays small.
+        self.agree: TextClause = text(f"""
+            UPDATE instep_audit_mark AS m SET state = 1, envelope = :nothing, body = :nothing
+            WHERE audit = :audit AND state = :state
+              AND (ends = 0 AND {exists(_SAME)} OR ends = 1 AND NOT {stored})
+        """)
+        """What is stored as marked, is right."""
+        self.pairs: TextClause = text(f"""
+            SELECT m.key, m.body AS marked, coalesce({body}, NULL) AS stored
+            FROM instep_audit_mark m
+            WHERE m.audit = :audit AND m.state = :state AND m.ends = 0 AND m.key > :after
+            ORDER BY m.key LIMIT :size
+        """)
+        """The bodies of those that differ, page by page; None where nothing is stored."""
+        # IS TRUE: the set is hashed once, where PostgreSQL would join it with what it takes for one
+        # row.
+        self.right: TextClause = text(f"""
+            UPDATE instep_audit_mark SET state = 1, envelope = :nothing, body = :nothing
+            WHERE audit = :audit AND state = :state AND (key IN {members}) IS TRUE
+        """)
+        self.suspect: TextClause = text(f"""
+            UPDATE instep_audit_mark AS m SET
+              state = 2, seen = coalesce({token}, ''),
+              verdict = CASE WHEN ends = 1 THEN 'bogus'
+                             WHEN {stored} THEN 'stale' ELSE 'missing' END
+            WHERE audit = :audit AND state = 0 AND ends >= 0
+              AND (token = '' OR partition = :partition AND
+                   CASE WHEN "offset" >= 0 THEN "offset" <= :offset
+                        ELSE appended_at_us <= :appended_at_us END)
+        """)
+        """What differs, up to a place of one partition."""
+        unmarked = f"""
+            e.stream_no = :no AND NOT EXISTS (
+                SELECT 1 FROM instep_audit_mark m WHERE m.audit = :audit AND m.key = {key})
+        """
+        self.suspect_unmarked: TextClause = text(f"""
+            INSERT INTO instep_audit_mark (
+                audit, key, stream_no, name, class, token, partition, "offset", appended_at_us,
+                uuid, ends, state, verdict, seen, envelope, body)
+            SELECT :audit, {key}, e.stream_no, e.key, e.class, e.token, '', -1, 0,
+                   e.uuid, 1, 2, 'bogus', e.token, :nothing, :nothing
+            FROM instep_entity e
+            WHERE {unmarked} AND (:all_classes = 1 OR e.class IN {classes})
+        """)
+        self.unproven: TextClause = text(f"""
+            SELECT count(*) FROM instep_entity e
+            WHERE {unmarked} AND e.class NOT IN {classes}
+        """)
+        self.prove: TextClause = text(f"""
+            UPDATE instep_audit_mark AS m SET state = 3
+            WHERE audit = :audit AND state = 2 AND (:bogus = 1 OR verdict <> 'bogus')
+              AND (:missing = 1 OR verdict <> 'missing') AND {unchanged}
+        """)
+        self.proven: TextClause = text(f"""
+            SELECT m.* FROM instep_audit_mark m
+            WHERE audit = :audit AND state = 3 AND key > :after AND {unchanged}
+            ORDER BY key LIMIT :size
+        """)
+        ids = " UNION ALL ".join(
+            f"""
+            SELECT e.id FROM instep_audit_mark m JOIN instep_entity e
+              ON e.stream_no = :no AND {match}
+            WHERE m.audit = :audit AND m.key IN {members}
+            """
+            for match in matches
+        )
+        self.disown: TextClause = text(f"UPDATE instep_entity SET lineage = 0 WHERE id IN ({ids})")
+        self.repaired: TextClause = text(
+            f"UPDATE instep_audit_mark SET state = 4 WHERE audit = :audit AND key IN {members}"
+        )
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def of(members: str, classes: str, *, by_uuid: bool) -> AuditStatements:
+        """For marks whose key is the entity-key, or the uuid where there is one."""
+        if by_uuid:
+            key = "CASE WHEN e.uuid <> '' THEN e.uuid ELSE e.key END"
+            return AuditStatements(_BY_UUID, key, members, classes)
+        return AuditStatements(_BY_KEY, "e.key", members, classes)

@@ -1,0 +1,3 @@
+"""One database: its dialect, its worker thread, its schema, and how many rows are written at
+once.
+"""

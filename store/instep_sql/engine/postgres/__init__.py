@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, statements on the hot path, errors."""

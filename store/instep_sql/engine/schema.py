@@ -1,0 +1,73 @@
+"""Brings a store to the schema that this version writes, and refuses what a newer one wrote."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, inspect, text
+
+from instep.errors import SinkError, StoreVersionError
+from instep_sql.engine.dialect import Dialect
+
+__all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
+
+VERSION_TABLE: Final = "instep_schema"
+HEAD: Final = "0005"
+"""The newest revision in `migrations/versions` (a test holds them equal)."""
+
+
+def stored_version(connection: Connection) -> str | None:
+    """The revision of the store; None for a database that holds none."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 — a constant
+    return None if version is None else str(version)
+
+
+def migrate(connection: Connection, dialect: Dialect) -> None:
+    """Create or upgrade the schema in the caller's transaction. Raises `StoreVersionError`."""
+    if stored_version(connection) == HEAD:
+        return
+    dialect.lock_for_migration(connection)
+    version = stored_version(connection)
+    if version == HEAD:
+        return
+    _refuse_newer(version, dialect.where)
+    # Alembic takes a tenth of a second to import: an up-to-date store does not wait for it.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", "instep_sql:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+
+
+def check_version(connection: Connection, where: str) -> None:
+    """Raise `SinkError` unless the store can be read as it is; a reader never migrates."""
+    version = stored_version(connection)
+    if version == HEAD:
+        return
+    _refuse_newer(version, where)
+    if version is None:
+        raise SinkError(
+            "the database holds no store of instep", where=where, hint="look at the URL"
+        )
+    raise StoreVersionError(
+        f"the store has schema version {version}, this instep reads {HEAD}",
+        where=where,
+        hint="open it once with `instep run`, which upgrades it",
+        found=version,
+        known=HEAD,
+    )
+
+
+def _refuse_newer(version: str | None, where: str) -> None:
+    if version is not None and version > HEAD:
+        raise StoreVersionError(
+            f"the store has schema version {version}, this instep knows versions up to {HEAD}",
+            where=where,
+            hint="upgrade instep, or use another store",
+            found=version,
+            known=HEAD,
+        )

@@ -1,0 +1,1 @@
+"""What one commit of a stream writes: position, entities, sweep, journal, quarantine."""

@@ -1,0 +1,243 @@
+"""CHANGE_ONLY streams: turns changes into whole statements over the parts kept in `instep_part`.
+
+Other streams never come here. What leaves here goes the way of every record: folded, told, written
+by rule A3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from instep.alignment.change_only import (
+    EntityPart,
+    PartialEntity,
+    PartialUpdates,
+    UnresolvedError,
+    names_of,
+)
+from instep.model.position import Position
+from instep.model.records import Record, RecordType, Unreadable
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.value_check import to_unreadable
+from instep_sql.entities import tombstones
+from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
+
+__all__ = [
+    "ComposedRecords",
+    "Lookup",
+    "allow_overwrite",
+    "compose",
+    "forget_parts",
+    "move_parts",
+    "sweep",
+]
+
+_COLUMNS: Final = (
+    'part_key, entity_key, token, partition, "offset", appended_at_us, lineage, attempt, body'
+)
+_ADD: Final = f"""
+    INSERT INTO instep_part (stream_no, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""  # noqa: S608 — constants only
+_STALE: Final = text("""
+    SELECT DISTINCT e.id, e.key FROM instep_entity AS e
+    JOIN instep_part AS p ON p.stream_no = e.stream_no AND p.entity_key = e.key
+    WHERE e.stream_no = :no AND e.id > :cursor AND e.id <= :upto AND e.proven = 1
+      AND p.attempt < :attempt AND p.part_key <> p.entity_key
+""")
+
+
+Lookup = Callable[[Connection, Dialect, int, Collection[str]], list[StoredRecord]]
+"""Finds the entities of these keys or uuids."""
+
+
+class ComposedRecords(msgspec.Struct, frozen=True):
+    """Whole records, and the changes that could not be joined to anything."""
+
+    records: list[Record]
+    unresolved: list[Unreadable]
+    stated_by: list[Record]
+    """Of each whole record, the statement that it comes from."""
+
+
+def compose(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    position: Position,
+    records: Sequence[Record],
+    lookup: Lookup = find_headers,
+) -> ComposedRecords:
+    """The whole records that these amount to, in order; the parts are brought up to date."""
+    work = _load(connection, dialect, no, records, lookup)
+    composed: list[Record] = []
+    stated_by: list[Record] = []
+    unresolved: list[Unreadable] = []
+    for record in records:
+        try:
+            whole = work.apply(record, position)
+        except (UnresolvedError, RecursionError) as error:
+            unresolved.append(to_unreadable(record, str(error)))
+        else:
+            if whole is not None:
+                composed.append(whole)
+                stated_by.append(record)
+    save(connection, dialect, no, work.touched)
+    tombstones.add(connection, dialect, no, work.new_ends.values())
+    return ComposedRecords(composed, unresolved, stated_by)
+
+
+def _load(
+    connection: Connection, dialect: Dialect, no: int, records: Sequence[Record], lookup: Lookup
+) -> PartialUpdates:
+    """What is stored of the entities that a batch touches."""
+    work = PartialUpdates()
+    keys = {record.key for record in records}
+    work.owner = _find_owners(connection, dialect, no, keys)
+    work.entities.update(work.owner.values())
+    for stored in lookup(connection, dialect, no, names_of(records)):
+        work.entities.add(stored.record.key)
+        work.class_of[stored.record.key] = stored.record.entity_class
+        if stored.record.uuid:
+            work.key_of[stored.record.uuid] = stored.record.key
+    work.ended = {one.key: one for one in tombstones.find(connection, dialect, no, keys)}
+    targets = {key for record in records if (key := work.target(record)) is not None}
+    work.touched = load(connection, dialect, no, targets)
+    return work
+
+
+def _find_owners(
+    connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
+) -> dict[str, str]:
+    query = text(
+        "SELECT part_key, entity_key FROM instep_part "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND part_key IN {dialect.members('keys')}"
+    )
+    rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
+    return {row.part_key: row.entity_key for row in rows}
+
+
+def allow_overwrite(
+    connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]
+) -> None:
+    """Let the rows of these composed records be written whatever their place in the log.
+
+    Rule A3 was applied part by part; the place of the whole goes back when its newest part ends. A
+    lineage that no log has makes the rows comparable with nothing.
+    """
+    statement = text(
+        "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
+    )
+    keys = json_array({record.key for record in records})
+    connection.execute(statement, {"no": no, "keys": keys})
+
+
+def load(
+    connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
+) -> dict[str, PartialEntity]:
+    """These entities with their parts. One that was stated whole so far has its body for a base."""
+    query = text(
+        f"SELECT {_COLUMNS} FROM instep_part "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')} ORDER BY id"
+    )
+    parts: dict[str, list[EntityPart]] = {key: [] for key in keys}
+    for row in connection.execute(query, {"no": no, "keys": json_array(keys)}):
+        record = Record(
+            "",
+            row.part_key,
+            RecordType.CREATE_UPDATE,
+            row.token,
+            row.appended_at_us,
+            row.partition,
+            row.offset,
+            body=row.body,
+        )
+        parts[row.entity_key].append(EntityPart(record, row.lineage, row.attempt))
+    bare = [key for key, own in parts.items() if not own]
+    for stored in find_records(connection, dialect, no, bare):
+        parts[stored.record.key].append(EntityPart(stored.record, stored.lineage, 0))
+    return {key: PartialEntity(key, own) for key, own in parts.items()}
+
+
+def save(
+    connection: Connection, dialect: Dialect, no: int, entities: dict[str, PartialEntity]
+) -> None:
+    forget_parts(connection, dialect, no, entities)
+    rows = [
+        (
+            no,
+            part.record.key,
+            entity.key,
+            part.record.token,
+            part.record.partition,
+            part.record.offset,
+            part.record.appended_at_us,
+            part.lineage,
+            part.attempt,
+            part.record.body,
+        )
+        for entity in entities.values()
+        for part in entity.parts.values()
+    ]
+    dialect.execute_many(connection, _ADD, rows)
+
+
+def move_parts(
+    connection: Connection,
+    dialect: Dialect,
+    position: Position,
+    keys: Collection[str],
+    *,
+    source: int,
+    target: int,
+) -> None:
+    """Let the parts of these entities be those of another stream."""
+    values: dict[str, Any] = {"keys": json_array(keys), "source": source, "target": target}
+    members = dialect.members("keys")
+    # Also what another entity of the target holds under one of these names.
+    removal = text(f"""
+        DELETE FROM instep_part
+        WHERE stream_no = :target AND (entity_key IN {members} OR part_key IN (
+            SELECT part_key FROM instep_part WHERE stream_no = :source AND entity_key IN {members}))
+    """)  # noqa: S608 — constants only
+    connection.execute(removal, values)
+    moving = text(f"""
+        UPDATE instep_part SET stream_no = :target, lineage = :lineage, attempt = :attempt
+        WHERE stream_no = :source AND entity_key IN {members}
+    """)  # noqa: S608 — constants only
+    values |= {"lineage": position.lineage, "attempt": position.attempt}
+    connection.execute(moving, values)
+
+
+def forget_parts(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> None:
+    """Remove the parts of these entities."""
+    removal = text(
+        "DELETE FROM instep_part "  # noqa: S608 — constants only
+        f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')}"
+    )
+    connection.execute(removal, {"no": no, "keys": json_array(keys)})
+
+
+def sweep(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    swept_keys: Collection[str],
+    window: dict[str, Any],
+) -> dict[int, bytes]:
+    """Drop the parts of swept entities, and the unmarked changes of those that stay in this window.
+
+    Returns the bodies these have then, by the ids of their rows.
+    """
+    if swept_keys:
+        forget_parts(connection, dialect, no, swept_keys)
+    stale = {row.key: row.id for row in connection.execute(_STALE, window)}
+    entities = load(connection, dialect, no, stale)
+    for entity in entities.values():
+        entity.prune(window["attempt"])
+    save(connection, dialect, no, entities)
+    return {stale[key]: entity.body() for key, entity in entities.items()}

@@ -1,0 +1,142 @@
+"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; A1 and
+A3 to A7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection
+
+from instep.model.batches import Batch, CommitResult
+from instep.model.columns import all_whole
+from instep.model.position import Position
+from instep.model.records import Record
+from instep_sql.engine.dialect import Dialect
+from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
+from instep_sql.entities.entity_rows import entity_rows
+from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.sweep import sweep
+from instep_sql.options import Journal, SqlOptions
+
+__all__ = ["Written", "commit", "write_records"]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What became of the records of a batch."""
+
+    written: int = 0
+    deleted: int = 0
+    unresolved_keys: tuple[str, ...] = ()
+
+
+def commit(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    batch: Batch,
+    now_us: int,
+) -> CommitResult:
+    """All of a batch, in the caller's transaction.
+
+    1. The position moves, if nobody else has moved it (`FencedError`).
+    2. Records are written by rule A3 and told to the journal.
+    3. The sweep's step follows, so that what the batch states is marked before.
+    4. What could not be read goes to quarantine, what departs from the specification is counted.
+    5. The journal is trimmed to its retention.
+    """
+    streams.advance(connection, dialect, stream.no, batch, now_us)
+    written = Written()
+    if batch.records:
+        written = write_records(
+            connection,
+            dialect,
+            options,
+            stream,
+            batch.position,
+            batch.records,
+            by_uuid=batch.by_uuid,
+            now_us=now_us,
+        )
+    if written.unresolved_keys:
+        streams.set_baseline_pending(connection, stream.no, batch.position)
+    result = CommitResult(
+        written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
+    )
+    if batch.sweep is not None:
+        swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
+        result = msgspec.structs.replace(
+            result, swept=swept.swept, sweep_cursor=swept.cursor, sweep_done=swept.done
+        )
+    if batch.unreadable:
+        quarantine.keep(
+            connection,
+            stream.no,
+            batch.unreadable,
+            options=options,
+            now_us=now_us,
+            where=dialect.where,
+        )
+    if batch.deviations:
+        streams.count_deviations(connection, stream.no, batch.deviations)
+    if options.journal is not Journal.OFF:
+        journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
+    return result
+
+
+def write_records(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+    *,
+    by_uuid: bool,
+    now_us: int,
+) -> Written:
+    """Write, mark or end entities as the records say, under the position's lineage and attempt.
+
+    Records are first brought to whole statements under the keys of the stored entities, where the
+    stream needs that; others pay nothing for it.
+    """
+    unresolved: tuple[str, ...] = ()
+    shown: set[str] = set()
+    if by_uuid:
+        joined = key_reconciliation.reconcile_keys(connection, dialect, stream, position, records)
+        records, unresolved = joined.records, joined.unresolved_keys
+        shown = {record.key for record in records if not record.token and not record.ends}
+    if stream.change_only or not all_whole(records):
+        composed = change_only.compose(connection, dialect, stream.no, position, records)
+        stream.change_only = True
+        records = composed.records
+        change_only.allow_overwrite(connection, dialect, stream.no, records)
+        if composed.unresolved:
+            quarantine.keep(
+                connection,
+                stream.no,
+                composed.unresolved,
+                options=options,
+                now_us=now_us,
+                where=dialect.where,
+            )
+    if options.journal is not Journal.OFF:
+        journal.append_changes(
+            connection,
+            dialect,
+            stream.no,
+            position.lineage,
+            records,
+            mode=options.journal,
+            composed=stream.change_only,
+            now_us=now_us,
+        )
+    no, lineage, attempt = stream.no, position.lineage, position.attempt
+    upserts, ends = entity_rows(records, no, lineage, composed=stream.change_only)
+    deleted = dialect.end_entities(connection, ends)
+    written = dialect.upsert_entities(connection, (no, lineage, attempt), upserts)
+    if shown:
+        key_reconciliation.mark_proven(connection, dialect, no, attempt, shown)
+    return Written(written, deleted, unresolved)

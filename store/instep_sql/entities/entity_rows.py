@@ -1,0 +1,69 @@
+"""The rows that one commit writes into and removes from `instep_entity`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress, repeat
+from operator import not_
+
+from instep.model.columns import RecordColumns
+from instep.model.ordering import latest_per_key
+from instep.model.records import Record
+from instep_sql.engine.dialect import EndRow, EntityRow
+
+__all__ = ["entity_rows"]
+
+
+def entity_rows(
+    records: Sequence[Record], no: int, lineage: int, *, composed: bool
+) -> tuple[list[EntityRow], list[EndRow]]:
+    """Entities to be written, and ends, of the records that count by rule A3.
+
+    `composed`: that was done before (CHANGE_ONLY), and the last one about each entity counts.
+    """
+    if isinstance(records, RecordColumns):
+        return _of_stretch(records, no, lineage)
+    last = {record.key: record for record in records} if composed else latest_per_key(records)
+    upserts: list[EntityRow] = [
+        (
+            r.key,
+            r.entity_class,
+            r.token,
+            r.partition,
+            r.offset,
+            r.appended_at_us,
+            r.uuid,
+            r.envelope,
+            r.body,
+        )
+        for r in last.values()
+        if not r.ends
+    ]
+    return upserts, [_end(r, no, lineage) for r in last.values() if r.ends]
+
+
+def _of_stretch(
+    records: RecordColumns, no: int, lineage: int
+) -> tuple[list[EntityRow], list[EndRow]]:
+    """From column to row without a look at one record after another; nearly all live."""
+    last = records.latest_records()
+    rows = zip(
+        last.keys,
+        last.classes,
+        last.tokens,
+        repeat(last.partition),
+        last.offsets,
+        last.appended_at_us,
+        last.uuids,
+        last.envelopes,
+        last.bodies,
+        strict=False,  # one column has no end
+    )
+    if True not in last.ends:
+        return list(rows), []
+    ended = last.picked([index for index, ends in enumerate(last.ends) if ends])
+    return list(compress(rows, map(not_, last.ends))), [_end(r, no, lineage) for r in ended]
+
+
+def _end(r: Record, no: int, lineage: int) -> EndRow:
+    return no, r.key, lineage, r.offset, r.partition, r.offset, r.appended_at_us

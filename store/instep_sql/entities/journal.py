@@ -1,0 +1,212 @@
+"""The journal: every committed change, in order, for subscribers that read it with a cursor of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from instep.model.columns import RecordColumns
+from instep.model.entities import ChangeKind
+from instep.model.ordering import supersedes
+from instep.model.records import Record, RecordHeader, RecordType
+from instep_sql.engine.dialect import ChangeRow, Dialect, json_array
+from instep_sql.options import Journal, SqlOptions
+
+__all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
+
+_STORED: Final = """
+    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset"
+    FROM instep_entity WHERE stream_no = :no AND key IN {members}
+"""
+_TRIM_RECORDS: Final = 1_000
+_TRIM: Final = """
+    DELETE FROM instep_change WHERE cursor IN (
+        SELECT cursor FROM instep_change WHERE {expired} ORDER BY cursor LIMIT :limit {unlocked})
+"""
+_OVER_COUNT: Final = "cursor <= (SELECT max(cursor) FROM instep_change) - :keep"
+_OVER_AGE: Final = """
+    cursor < (SELECT min(cursor) FROM instep_change) + :limit AND committed_at_us < :before_us
+"""
+
+
+def append_changes(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    lineage: int,
+    records: Sequence[Record],
+    *,
+    mode: Journal,
+    composed: bool,
+    now_us: int,
+) -> None:
+    """Write a row for each change that the records make, also for those that folding takes away.
+
+    Follows rule A3 record by record from what is stored before the batch, unless that was decided
+    before (CHANGE_ONLY): an older record is no change, neither is the end of what is not there, nor
+    a statement of the same body.
+    """
+    stretch = records if isinstance(records, RecordColumns) else None
+    keys = stretch.keys if stretch else [record.key for record in records]
+    living, comparable = _stored(connection, dialect, no, lineage, set(keys))
+    facts: Iterable[_Fact]
+    if composed:
+        facts = map(_fact, records)
+    elif stretch:
+        facts = _accepted_in_order(stretch, comparable)
+    else:
+        facts = _accepted(records, comparable)
+    dialect.add_changes(connection, no, now_us, _rows(facts, living, mode))
+
+
+def _rows(
+    facts: Iterable[_Fact], living: dict[str, _Living | None], mode: Journal
+) -> list[ChangeRow]:
+    rows: list[ChangeRow] = []
+    for key, kind, token, appended_at_us, stated_class, body, ends in facts:
+        before = living.get(key)
+        living[key] = None if ends else (body, stated_class)
+        if before is None:
+            if ends:
+                continue
+            change, entity_class = ChangeKind.CREATED, stated_class
+        else:
+            if not ends and before[0] == body:
+                continue
+            change = ChangeKind.DELETED if ends else ChangeKind.UPDATED
+            # An end may name no class, or ANY_CLASS.
+            entity_class = before[1] if ends or not stated_class else stated_class
+        row = (key, entity_class, change.value, kind.value, token, appended_at_us)
+        if mode is Journal.CHANGES:
+            rows.append(row)
+        else:
+            previous = before[0] if before is not None and mode is Journal.PREVIOUS else None
+            rows.append((*row, body, previous))
+    return rows
+
+
+_Living = tuple[bytes | bytearray, str]
+"""Body and class of an entity."""
+
+
+def _stored(
+    connection: Connection, dialect: Dialect, no: int, lineage: int, keys: set[str]
+) -> tuple[dict[str, _Living | None], dict[str, RecordHeader]]:
+    """What is stored under these keys, and of one lineage with the batch its place in the log."""
+    query = text(_STORED.format(members=dialect.members("keys")))
+    rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
+    living: dict[str, _Living | None] = {}
+    comparable: dict[str, RecordHeader] = {}
+    for key, entity_class, body, of, token, at_us, partition, offset in rows:
+        living[key] = (body, entity_class)
+        if of == lineage:
+            comparable[key] = RecordHeader(
+                "", key, RecordType.CREATE_UPDATE, token, at_us, partition, offset
+            )
+    return living, comparable
+
+
+_Fact = tuple[str, RecordType, str, int, str, bytes | bytearray, bool]
+"""Key, kind, token, appended_at_us, class, body and whether it ends the entity."""
+_fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "body", "ends")
+
+
+def _accepted(records: Sequence[Record], last: dict[str, RecordHeader]) -> Iterator[_Fact]:
+    """Those that count by rule A3, of which the last so far are known."""
+    for record in records:
+        before = last.get(record.key)
+        if before is None or not supersedes(before, record):
+            last[record.key] = record
+            yield _fact(record)
+
+
+def _accepted_in_order(records: RecordColumns, stored: dict[str, RecordHeader]) -> Iterator[_Fact]:
+    """The same of a stretch: nothing in it is older than what came before in it."""
+    facts = zip(
+        records.keys,
+        records.kinds,
+        records.tokens,
+        records.appended_at_us,
+        records.classes,
+        records.bodies,
+        records.ends,
+        strict=True,
+    )
+    if not stored:
+        return facts
+    return _newer_than(stored, facts, records)
+
+
+def _newer_than(
+    stored: dict[str, RecordHeader], facts: Iterable[_Fact], records: RecordColumns
+) -> Iterator[_Fact]:
+    stream, partition = records.stream, records.partition
+    for fact, offset in zip(facts, records.offsets, strict=True):
+        key, kind, token, appended_at_us, *_ = fact
+        before = stored.get(key)
+        if before is not None:
+            if supersedes(
+                before, RecordHeader(stream, key, kind, token, appended_at_us, partition, offset)
+            ):
+                continue
+            del stored[key]
+        yield fact
+
+
+def append_swept(
+    connection: Connection, doomed: str, values: dict[str, Any], mode: Journal, now_us: int
+) -> None:
+    """Write a row for each entity that is about to be swept; `doomed` is the condition that names
+    them.
+    """
+    previous = "body" if mode is Journal.PREVIOUS else "NULL"
+    connection.execute(
+        text(f"""
+            INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                                       committed_at_us, body, previous)
+            SELECT stream_no, key, class, '{ChangeKind.SWEPT.value}', NULL, token, appended_at_us,
+                   :now_us, :nothing, {previous}
+            FROM instep_entity WHERE {doomed} ORDER BY id
+        """),  # noqa: S608 — constants only
+        {**values, "now_us": now_us, "nothing": b""},
+    )
+
+
+def append_recomposed(
+    connection: Connection, bodies: dict[int, bytes], mode: Journal, now_us: int
+) -> None:
+    """Write a row for each entity that is about to lose a piece of its body to a sweep."""
+    body = "NULL" if mode is Journal.CHANGES else ":body"
+    previous = "body" if mode is Journal.PREVIOUS else "NULL"
+    statement = text(f"""
+        INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                                   committed_at_us, body, previous)
+        SELECT stream_no, key, class, '{ChangeKind.UPDATED.value}', NULL, token, appended_at_us,
+               :now_us, coalesce({body}, :nothing), {previous}
+        FROM instep_entity WHERE id = :id AND body <> :body
+    """)  # noqa: S608 — constants only
+    values = [
+        {"id": entity, "body": composed, "now_us": now_us, "nothing": b""}
+        for entity, composed in bodies.items()
+    ]
+    if values:
+        connection.execute(statement, values)
+
+
+def trim(
+    connection: Connection, dialect: Dialect, options: SqlOptions, appended: int, now_us: int
+) -> None:
+    """Remove what is over the retention, a bounded piece a commit, yet faster than it grows."""
+
+    def remove(expired: str, **values: int) -> None:
+        statement = text(_TRIM.format(expired=expired, unlocked=dialect.skip_locked))
+        connection.execute(statement, {"limit": 2 * appended + _TRIM_RECORDS, **values})
+
+    remove(_OVER_COUNT, keep=options.journal_retention_records)
+    if options.journal_retention_s is not None:
+        remove(_OVER_AGE, before_us=now_us - int(options.journal_retention_s * 1_000_000))

@@ -1,0 +1,131 @@
+"""Records that could not be read, kept with their bytes (A11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from instep.errors import StoreUnavailableError
+from instep.model.records import Unreadable
+from instep_sql.engine.value_check import without_nul
+from instep_sql.options import SqlOptions
+
+__all__ = ["drop", "keep", "make_room", "mark_replayed"]
+
+_DIGEST_BYTES: Final = 16
+_KEEP: Final = text("""
+    INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, digest, raw)
+    VALUES (:no, :reason, :token, :now_us, :digest, :raw)
+    ON CONFLICT (stream_no, digest) DO NOTHING
+""")
+_SIZE: Final = text("""
+    SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
+    FROM instep_quarantine WHERE stream_no = :no
+""")
+_REPLAYED_KEPT: Final = text("""
+    SELECT id, length(raw) AS bytes FROM instep_quarantine
+    WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id
+""")
+_DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
+_DROP_ALL: Final = text("DELETE FROM instep_quarantine")
+_DROP_STREAM: Final = text("""
+    DELETE FROM instep_quarantine
+    WHERE scope = :stream
+       OR scope IS NULL AND stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
+""")
+_REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
+
+
+def keep(
+    connection: Connection,
+    no: int,
+    unreadable: Sequence[Unreadable],
+    *,
+    options: SqlOptions,
+    now_us: int,
+    where: str,
+) -> None:
+    """Add records to the quarantine; the same record received again is kept once.
+
+    Over a limit, those already replayed make room, oldest first. Nothing else is ever dropped: a
+    full quarantine raises `StoreUnavailableError`, and the batch is not committed.
+    """
+    connection.execute(
+        _KEEP,
+        [
+            {
+                "no": no,
+                "reason": without_nul(one.reason),
+                "token": None if one.token is None else without_nul(one.token),
+                "now_us": now_us,
+                "digest": _digest(one),
+                "raw": one.raw,
+            }
+            for one in unreadable
+        ],
+    )
+    if not make_room(connection, no, options):
+        limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
+        raise StoreUnavailableError(
+            f"the quarantine of the stream is full ({limit_records:,} records or"
+            f" {limit_bytes:,} bytes)",
+            where=where,
+            hint="look at it with `instep quarantine list`, replay what can be read and drop the "
+            "rest, or raise quarantine_max_records or quarantine_max_bytes",
+            limit_records=limit_records,
+            limit_bytes=limit_bytes,
+        )
+
+
+def make_room(
+    connection: Connection,
+    no: int,
+    options: SqlOptions,
+    *,
+    more_records: int = 0,
+    more_bytes: int = 0,
+) -> bool:
+    """Whether what a stream has in quarantine, and more, is within the limits; those already
+    replayed make room, oldest first.
+    """
+    size = connection.execute(_SIZE, {"no": no}).one()
+    over_records = size.records + more_records - options.quarantine_max_records
+    over_bytes = size.bytes + more_bytes - options.quarantine_max_bytes
+    if over_records <= 0 and over_bytes <= 0:
+        return True
+    forgotten: list[dict[str, int]] = []
+    for row in connection.execute(_REPLAYED_KEPT, {"no": no}).all():
+        forgotten.append({"id": row.id})
+        over_records, over_bytes = over_records - 1, over_bytes - row.bytes
+        if over_records <= 0 and over_bytes <= 0:
+            connection.execute(_DROP, forgotten)
+            return True
+    return False
+
+
+def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
+    """The record was read after all; it stays until its place is needed."""
+    connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
+
+
+def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) -> int:
+    """Forget these records; None: all of the stream, or of the store. Returns how many it were."""
+    if ids is not None:
+        return sum(connection.execute(_DROP, {"id": id}).rowcount for id in ids)
+    if stream is not None:
+        return connection.execute(_DROP_STREAM, {"stream": stream}).rowcount
+    return connection.execute(_DROP_ALL).rowcount
+
+
+def _digest(unreadable: Unreadable) -> bytes | None:
+    """What tells a record received again; without a token two records may be alike and still be
+    two.
+    """
+    if unreadable.token is None:
+        return None
+    return blake2b(
+        unreadable.raw, key=unreadable.token.encode()[-64:], digest_size=_DIGEST_BYTES
+    ).digest()

@@ -1,0 +1,40 @@
+"""Sweeps that are held and may go on: asked for by one process, done by the one that consumes
+(A6).
+
+The table is made when the first sweep is released, and has one row a stream at most.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, text
+
+__all__ = ["approve", "is_approved"]
+
+_TABLE: Final = Table(
+    "instep_release",
+    MetaData(),
+    Column("stream_no", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+)
+_RELEASE: Final = text("""
+    INSERT INTO instep_release (stream_no, attempt) VALUES (:no, :attempt)
+    ON CONFLICT (stream_no) DO UPDATE SET attempt = excluded.attempt
+""")
+_IS_RELEASED: Final = text("""
+    SELECT count(*) FROM instep_release WHERE stream_no = :no AND attempt = :attempt
+""")
+
+
+def approve(connection: Connection, no: int, attempt: int) -> None:
+    """Let the sweep of this attempt go on; of no other."""
+    _TABLE.create(connection, checkfirst=True)
+    connection.execute(_RELEASE, {"no": no, "attempt": attempt})
+
+
+def is_approved(connection: Connection, no: int, attempt: int) -> bool:
+    """Whether the sweep of this attempt may go on."""
+    if not inspect(connection).has_table(_TABLE.name):
+        return False
+    return bool(connection.execute(_IS_RELEASED, {"no": no, "attempt": attempt}).scalar_one())

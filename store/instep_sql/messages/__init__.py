@@ -1,0 +1,1 @@
+"""The durable inbox and outbox of numbered messages."""

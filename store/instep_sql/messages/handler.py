@@ -1,0 +1,310 @@
+"""Gives messages that wait to the user's handler, in the transaction that marks them delivered.
+
+Each message has a savepoint of its own, so that what a failed handler did is undone and the others
+are not touched by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, NestedTransaction, Row, text
+
+from instep.errors import SinkError
+from instep.model.messages import Message
+from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, HandlerFailure
+from instep_sql.engine.database import Transaction
+from instep_sql.engine.dialect import Dialect
+from instep_sql.entities.quarantine import make_room
+from instep_sql.messages.inbox import FAILED
+from instep_sql.options import SqlOptions
+
+__all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
+
+T = TypeVar("T")
+
+_SCOPES_AT_ONCE: Final = 32
+_BLOCKED_SHOWN: Final = 100
+_FULL_RETRY_US: Final = 30_000_000
+
+_NEXT: Final = text("SELECT min(deliver_at_us) FROM instep_sequence WHERE stream_no = :no")
+_BLOCKED: Final = text("""
+    SELECT scope FROM instep_sequence WHERE stream_no = :no AND blocked = 1 ORDER BY id LIMIT :limit
+""")
+_READY: Final = text("""
+    SELECT id, scope, attempts FROM instep_sequence
+    WHERE stream_no = :no AND deliver_at_us <= :now_us ORDER BY deliver_at_us, id LIMIT :limit
+""")
+_WAITING: Final = text("""
+    SELECT * FROM instep_inbox WHERE sequence_no = :sequence AND stage = 1
+    ORDER BY epoch, number, id LIMIT :limit
+""")
+_DELIVERED: Final = "DELETE FROM instep_inbox WHERE id = ?"
+_FAILED: Final = text("UPDATE instep_inbox SET stage = :stage WHERE id = :id")
+_AFTER: Final = text("""
+    UPDATE instep_sequence
+    SET deliver_at_us = :at_us, attempts = :attempts, blocked = :blocked, error = :error
+    WHERE id = :id
+""")
+_QUARANTINE: Final = text("""
+    INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, raw, scope, inbox_no)
+    VALUES (:no, :reason, :token, :now_us, :raw, :scope, :inbox)
+""")
+
+
+class PendingDeliveries(msgspec.Struct, frozen=True):
+    """When there is something to deliver, and which sequences are blocked."""
+
+    next_us: int | None
+    blocked: list[str]
+
+
+def pending_deliveries(connection: Connection, no: int) -> PendingDeliveries:
+    """A look that writes nothing."""
+    blocked = connection.execute(_BLOCKED, {"no": no, "limit": _BLOCKED_SHOWN}).scalars()
+    return PendingDeliveries(connection.execute(_NEXT, {"no": no}).scalar(), list(blocked))
+
+
+async def deliver(
+    transaction: Transaction,
+    dialect: Dialect,
+    options: SqlOptions,
+    no: int,
+    handler: Deliver,
+    *,
+    now_us: int,
+    limit_messages: int,
+) -> DeliveryResult:
+    """Deliver what is ready, the sequence that has waited longest first, up to the limit.
+
+    A sequence stops at its first message that fails, unless that goes to quarantine and the next
+    one may follow.
+    """
+    steps = _Steps(transaction)
+    delivery = _Delivery(steps, dialect, options, no, now_us)
+    for sequence, rows, whole in await steps.run(
+        lambda connection: _ready(connection, no, now_us, limit_messages)
+    ):
+        await delivery.deliver(handler, sequence, rows, whole=whole)
+    last = await steps.run(lambda connection: pending_deliveries(connection, no))
+    delivery.done.next_us, delivery.done.blocked = last.next_us, last.blocked
+    return delivery.done
+
+
+def _ready(
+    connection: Connection, no: int, now_us: int, limit: int
+) -> list[tuple[Row[Any], Sequence[Row[Any]], bool]]:
+    """Sequences with messages to deliver, those messages, and whether they are all of them."""
+    found = []
+    values = {"no": no, "now_us": now_us, "limit": _SCOPES_AT_ONCE}
+    for sequence in connection.execute(_READY, values).all():
+        if limit <= 0:
+            break
+        wanted = {"sequence": sequence.id, "limit": limit}
+        rows = connection.execute(_WAITING, wanted).all()
+        found.append((sequence, rows, len(rows) < limit))
+        limit -= len(rows)
+    return found
+
+
+class _Steps:
+    """Steps of a transaction, some of which can wait for the next one: each costs a change of
+    thread.
+    """
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._later: list[Callable[[Connection], object]] = []
+        self.broken: SinkError | None = None
+        """Why the transaction as a whole cannot come to its end, whatever a handler makes of it."""
+
+    def later(self, work: Callable[[Connection], object]) -> None:
+        """Do this before whatever comes next."""
+        self._later.append(work)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Do it now. Raises `SinkError`."""
+        if self.broken is not None:
+            raise self.broken
+        before, self._later = self._later, []
+        settled = False
+
+        def all_of_it(connection: Connection) -> T:
+            nonlocal settled
+            for one in before:
+                one(connection)
+            settled = True
+            return work(connection)
+
+        def look(done: asyncio.Future[T]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, SinkError) and (error.retriable or not settled):
+                self.broken = error
+
+        done = self._transaction.run(all_of_it)
+        # Also when its handler does not wait for it any more.
+        done.add_done_callback(look)
+        # A step that a handler no longer waits for is done all the same, or `before` would be lost.
+        return await asyncio.shield(done)
+
+
+class _Delivery:
+    """One transaction of deliveries."""
+
+    def __init__(
+        self, steps: _Steps, dialect: Dialect, options: SqlOptions, no: int, now_us: int
+    ) -> None:
+        self.done = DeliveryResult()
+        self._steps = steps
+        self._dialect = dialect
+        self._options = options
+        self._no = no
+        self._now_us = now_us
+
+    async def deliver(
+        self, handler: Deliver, sequence: Row[Any], rows: Sequence[Row[Any]], *, whole: bool
+    ) -> None:
+        """Deliver messages of one sequence, in order."""
+        scope: str = sequence.scope
+        attempts: int = sequence.attempts
+        gone: list[tuple[int]] = []
+        after = {"id": sequence.id, "at_us": None, "attempts": 0, "blocked": 0, "error": ""}
+        if not whole:
+            after["at_us"] = self._now_us
+        left = 0
+        for row in rows:
+            connection = _HandlerConnection(self._steps)
+            failure = await handler(_message(scope, row), attempts, connection)
+            connection.end(keep=failure is None)
+            if failure is None:
+                gone.append((row.id,))
+                attempts = 0
+                continue
+            if failure.retry_at_us is None:
+                failure = await self._quarantined(scope, row, failure)
+            self.done.failed.append(FailedDelivery(scope, row.number, row.message_id, failure))
+            if failure.retry_at_us is not None:
+                after |= {"at_us": failure.retry_at_us, "attempts": attempts + 1}
+                after["error"] = failure.reason
+                break
+            left += 1
+            attempts = 0
+            if failure.blocks:
+                after |= {"at_us": None, "blocked": 1, "error": failure.reason}
+                break
+        self._steps.later(
+            lambda connection: self._dialect.execute_many(connection, _DELIVERED, gone)
+        )
+        self._steps.later(lambda connection: connection.execute(_AFTER, after))
+        if gone or left:
+            self.done.delivered[scope] = len(gone) + left
+
+    async def _quarantined(
+        self, scope: str, row: Row[Any], failure: HandlerFailure
+    ) -> HandlerFailure:
+        """Put a message into quarantine; where there is no room, it is tried again later."""
+        values = {
+            "no": self._no,
+            "reason": failure.reason,
+            "token": f"{row.number} {row.message_id}" if row.number >= 0 else row.message_id,
+            "now_us": row.received_at_us,
+            "raw": row.body,
+            "scope": scope,
+            "inbox": row.id,
+        }
+
+        def work(connection: Connection) -> bool:
+            size = {"more_records": 1, "more_bytes": len(row.body)}
+            if not make_room(connection, self._no, self._options, **size):
+                return False
+            connection.execute(_QUARANTINE, values)
+            connection.execute(_FAILED, {"stage": FAILED, "id": row.id})
+            return True
+
+        if await self._steps.run(work):
+            return failure
+        later_us = self._now_us + _FULL_RETRY_US
+        return HandlerFailure(f"the quarantine is full; {failure.reason}", later_us, blocks=False)
+
+
+class _HandlerConnection:
+    """Implements `instep.ports.message_store.HandlerConnection`: a savepoint in a transaction of
+    the store.
+    """
+
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+        self._savepoint: NestedTransaction | None = None
+        self._used = self._over = False
+
+    async def execute(
+        self,
+        statement: Any,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> Any:
+        """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
+        has gone.
+        """
+        prepared = text(statement) if isinstance(statement, str) else statement
+
+        def work(connection: Connection) -> Any:
+            result = connection.execute(prepared, parameters)
+            # Rows are fetched here: their cursor belongs to this thread.
+            return result.freeze()() if result.returns_rows else result
+
+        return await self.run_sync(work)
+
+    async def run_sync(self, work: Callable[[Any], T]) -> T:
+        """See `HandlerConnection`."""
+        if self._over:
+            raise SinkError(
+                "the transaction of this message is over",
+                hint="use the connection only until the handler returns",
+            )
+        self._used = True
+
+        def inside(connection: Connection) -> T:
+            if self._savepoint is None:
+                self._savepoint = connection.begin_nested()
+            return work(connection)
+
+        try:
+            return await self._steps.run(inside)
+        except SinkError as error:
+            if self._steps.broken is None and error.__cause__ is not None:
+                raise error.__cause__ from None
+            raise
+
+    def end(self, *, keep: bool) -> None:
+        """Keep or undo what the handler did. Raises `SinkError` where the database has gone."""
+        self._over = True
+        if self._steps.broken is not None:
+            raise self._steps.broken
+        if self._used:
+            self._steps.later(lambda _: self._settle(keep=keep))
+
+    def _settle(self, *, keep: bool) -> None:
+        # A step that was cancelled before it began has made none.
+        if self._savepoint is None:
+            return
+        if keep:
+            self._savepoint.commit()
+        else:
+            self._savepoint.rollback()
+
+
+def _message(scope: str, row: Row[Any]) -> Message:
+    return Message(
+        scope=scope,
+        number=row.number,
+        id=row.message_id,
+        body=bytes(row.body),
+        received_at_us=row.received_at_us,
+        expires_at_us=row.expires_at_us,
+        digest=bytes(row.digest),
+        sender=row.sender,
+        attributes=row.attributes.encode(),
+    )

@@ -1,0 +1,229 @@
+"""The rows of `instep_inbox` and `instep_message`: messages that wait, and messages delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from instep.model.messages import Message
+from instep.ports.message_store import MessageGroup
+from instep_sql.engine.bulk_insert import insert_rows, row_values
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import storable_text
+from instep_sql.options import SqlOptions
+
+__all__ = [
+    "FAILED",
+    "HELD",
+    "WAITING",
+    "Trimmer",
+    "apply_group",
+    "count_messages",
+    "deliver_waiting",
+    "seen",
+]
+
+HELD: Final = 0
+"""Behind a gap."""
+WAITING: Final = 1
+"""Released: for the handler, or for an instant for those that came with it."""
+FAILED: Final = 2
+"""Its handler has failed for good; it is in quarantine."""
+
+_HIGHEST: Final = 2**63 - 1
+_DIGEST_BYTES: Final = 16
+_SEEN_AT_ONCE: Final = 500
+_TRIM_RECORDS: Final = 1_000
+
+_INTO_INBOX: Final = """
+    instep_inbox (sequence_no, epoch, number, stage, message_id, sender, attributes, digest,
+                  expires_at_us, received_at_us, kept_at_us, body)"""
+_INTO_MESSAGE: Final = """
+    instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
+                    delivered_at_us, body)"""
+_INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
+_FORGET: Final = """
+    DELETE FROM instep_inbox
+    WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number BETWEEN ? AND ?
+"""
+_RELEASE: Final = """
+    UPDATE instep_inbox SET stage = 1
+    WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number <= ?
+"""
+_DELIVER: Final = f"""
+    INSERT INTO {_INTO_MESSAGE}
+    SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body
+    FROM instep_inbox WHERE sequence_no = ? AND stage = 1 ORDER BY epoch, number, id
+"""  # noqa: S608 — constants only
+_DELIVERED: Final = "DELETE FROM instep_inbox WHERE sequence_no = ? AND stage = 1"
+_ALL_WAITING: Final = text("""
+    SELECT DISTINCT i.sequence_no FROM instep_sequence AS q
+    JOIN instep_inbox AS i ON i.sequence_no = q.id AND i.stage = 1 WHERE q.stream_no = :no
+""")
+_NONE_WAITS: Final = text("""
+    UPDATE instep_sequence SET deliver_at_us = NULL, blocked = 0, attempts = 0, error = ''
+    WHERE stream_no = :no AND (deliver_at_us IS NOT NULL OR blocked = 1)
+""")
+
+
+def apply_group(
+    connection: Connection, dialect: Dialect, group: MessageGroup, row_ids: dict[str, int]
+) -> None:
+    """Forget, keep, release, in this order, for all scopes of a group; `row_ids`: scope → row."""
+    now_us, handled = group.now_us, group.handled
+    forgotten, kept, released, delivered, unsequenced = [], [], [], [], []
+    ordered: list[int] = []
+    for change in group.changes:
+        no = row_ids[change.scope]
+        forgotten += [(no, *told) for told in change.forget]
+        kept += [_kept(no, epoch, HELD, message, now_us) for epoch, message in change.keep]
+        released += [(no, *told) for told in change.release_buffered]
+        if handled or change.release_buffered:
+            # What was held and what comes with it has to be put in order, and the store does that.
+            ordered.append(no)
+            kept += [
+                _kept(no, epoch, WAITING, message, now_us) for epoch, message in change.release
+            ]
+        else:
+            delivered += [_delivered(no, message, now_us) for _, message in change.release]
+        if change.unsequenced:
+            unsequenced += [(no, _digest(message), now_us) for message in change.unsequenced]
+            if handled:
+                kept += [_kept(no, 0, WAITING, message, now_us) for message in change.unsequenced]
+            else:
+                delivered += [_delivered(no, message, now_us) for message in change.unsequenced]
+    dialect.execute_many(connection, _FORGET, forgotten)
+    insert_rows(connection, _INTO_INBOX, kept)
+    dialect.execute_many(connection, _RELEASE, released)
+    if not handled:
+        _deliver(connection, dialect, ordered, now_us)
+        insert_rows(connection, _INTO_MESSAGE, delivered)
+    insert_rows(connection, _INTO_SEEN, unsequenced, "ON CONFLICT (sequence_no, digest) DO NOTHING")
+
+
+def count_messages(group: MessageGroup) -> int:
+    """How many messages a group brings."""
+    return sum([len(c.keep) + len(c.release) + len(c.unsequenced) for c in group.changes])
+
+
+def deliver_waiting(connection: Connection, dialect: Dialect, no: int, now_us: int) -> None:
+    """Deliver to the store what waits for a handler that is not there any more."""
+    waiting = connection.execute(_ALL_WAITING, {"no": no}).scalars().all()
+    _deliver(connection, dialect, waiting, now_us)
+    connection.execute(_NONE_WAITS, {"no": no})
+
+
+def seen(
+    connection: Connection, row_ids: dict[str, int], messages: Sequence[Message]
+) -> set[tuple[str, str]]:
+    """(scope, id) of those unsequenced messages that were received before."""
+    asked = {
+        (row_ids[m.scope], _digest(m)): (m.scope, m.id) for m in messages if m.scope in row_ids
+    }
+    keys, found = list(asked), set()
+    for first in range(0, len(keys), _SEEN_AT_ONCE):
+        some = keys[first : first + _SEEN_AT_ONCE]
+        query = (
+            "SELECT sequence_no, digest FROM instep_seen "  # noqa: S608 — marks only
+            f"WHERE (sequence_no, digest) IN (VALUES {row_values(connection, 2, len(some))})"
+        )
+        rows = connection.exec_driver_sql(query, tuple(chain.from_iterable(some)))
+        found |= {asked[row.sequence_no, bytes(row.digest)] for row in rows}
+    return found
+
+
+class Trimmer:
+    """Removes what is over the retention, a bounded piece a commit, yet faster than it grows."""
+
+    def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
+        self._seen = _Retention(
+            dialect,
+            "instep_seen",
+            "seen_at_us",
+            options.dedup_max_records,
+            options.dedup_retention_s,
+        )
+        self._messages = _Retention(
+            dialect,
+            "instep_message",
+            "delivered_at_us",
+            options.messages_retention_records,
+            options.messages_retention_s,
+        )
+
+    def trim(self, connection: Connection, group: MessageGroup) -> None:
+        """After a group was written."""
+        unsequenced = sum([len(change.unsequenced) for change in group.changes])
+        if unsequenced:
+            self._seen.trim(connection, unsequenced, group.now_us)
+        self._messages.trim(connection, count_messages(group), group.now_us)
+
+
+class _Retention:
+    """How much of one table is kept."""
+
+    def __init__(
+        self, dialect: Dialect, table: str, time: str, keep: int | None, age_s: float | None
+    ) -> None:
+        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
+        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
+        over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
+        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
+        self._over, self._old = text(delete.format(over)), text(delete.format(old))
+        self._keep = keep
+        self._age_us = None if age_s is None else int(age_s * 1_000_000)
+
+    def trim(self, connection: Connection, new: int, now_us: int) -> None:
+        """After so many rows were added."""
+        limit = 2 * new + _TRIM_RECORDS
+        if self._keep is not None:
+            connection.execute(self._over, {"limit": limit, "keep": self._keep})
+        if self._age_us is not None:
+            connection.execute(self._old, {"limit": limit, "before_us": now_us - self._age_us})
+
+
+def _deliver(connection: Connection, dialect: Dialect, row_ids: Sequence[int], now_us: int) -> None:
+    dialect.execute_many(connection, _DELIVER, [(now_us, no) for no in row_ids])
+    dialect.execute_many(connection, _DELIVERED, [(no,) for no in row_ids])
+
+
+def _kept(no: int, epoch: int, stage: int, message: Message, now_us: int) -> tuple[Any, ...]:
+    return (
+        no,
+        epoch,
+        message.number,
+        stage,
+        storable_text(message.id),
+        storable_text(message.sender),
+        _text(message.attributes),
+        message.digest,
+        max(0, min(message.expires_at_us, _HIGHEST)),
+        message.received_at_us,
+        now_us,
+        message.body,
+    )
+
+
+def _delivered(no: int, message: Message, now_us: int) -> tuple[Any, ...]:
+    return (
+        no,
+        message.number,
+        storable_text(message.id),
+        storable_text(message.sender),
+        _text(message.attributes),
+        message.received_at_us,
+        now_us,
+        message.body,
+    )
+
+
+def _text(attributes: bytes) -> str:
+    return storable_text(attributes.decode(errors="replace"))
+
+
+def _digest(message: Message) -> bytes:
+    return blake2b(message.id.encode(errors="replace"), digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,209 @@
+"""The durable inbox of a consumer in a SQL database. Implements `instep.ports.message_store`."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from instep.errors import SinkError
+from instep.model.messages import Message
+from instep.ports.message_store import (
+    Deliver,
+    DeliveryResult,
+    DueSequences,
+    MessageGroup,
+    StoredSequence,
+)
+from instep.sequencing.outbox import OutboxState
+from instep_sql.engine.database import Database
+from instep_sql.engine.dialect import Dialect
+from instep_sql.entities import streams
+from instep_sql.messages import inbox, outbox, sequences
+from instep_sql.messages.handler import deliver, pending_deliveries
+from instep_sql.options import SqlOptions
+
+__all__ = ["SqlMessageStore"]
+
+_ROW_IDS_KEPT: Final = 100_000
+"""Most scopes whose row is known without asking."""
+
+
+class SqlMessageStore:
+    """Implements `instep.ports.message_store.MessageStore`; the store gives it its database.
+
+    Promised: a group is whole or not there; of two processes that receive for one consumer, the
+    earlier one gets `FencedError` with its next transaction.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        dialect: Dialect,
+        options: SqlOptions,
+        consumer: str,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._database = database
+        self._dialect = dialect
+        self._options = options
+        self._consumer = consumer
+        self._clock_us = clock_us
+        self._trimmer = inbox.Trimmer(dialect, options)
+        self._owner = uuid.uuid4().hex
+        self._no: int | None = None
+        self._row_ids: dict[str, int] = {}
+        self._marks = random.Random(self._owner)
+
+    def __repr__(self) -> str:
+        return f"<SqlMessages {self._dialect.where} consumer={self._consumer!r}>"
+
+    async def open(self, kind: str, *, handled: bool) -> None:
+        """See `MessageStore`."""
+
+        def work(connection: Connection) -> int:
+            now_us = self._clock_us()
+            no = sequences.take_over(connection, self._consumer, self._owner, kind, now_us)
+            if not handled:
+                inbox.deliver_waiting(connection, self._dialect, no, now_us)
+            return no
+
+        self._no = await self._database.run(work)
+
+    async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
+        """See `MessageStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: sequences.load(connection, self._dialect, no, scopes)
+        )
+
+    async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        """See `MessageStore`."""
+
+        def work(connection: Connection) -> set[tuple[str, str]]:
+            numbers = self._known_row_ids(connection, {message.scope for message in messages})
+            return inbox.seen(connection, numbers, messages)
+
+        return await self._database.run(work)
+
+    async def commit(self, group: MessageGroup) -> None:
+        """See `MessageStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+        no, _ = place
+        scopes = [change.scope for change in group.changes]
+
+        def work(connection: Connection) -> dict[str, int]:
+            sequences.fence(
+                connection,
+                self._dialect,
+                place,
+                mark=mark,
+                messages=inbox.count_messages(group),
+                now_us=group.now_us,
+            )
+            sequences.write(connection, no, group)
+            numbers = self._known_row_ids(connection, scopes)
+            inbox.apply_group(connection, self._dialect, group, numbers)
+            if group.deviations:
+                streams.count_deviations(connection, no, group.deviations)
+            self._trimmer.trim(connection, group)
+            return numbers
+
+        numbers = await self._database.run(
+            work, committed=lambda connection: sequences.is_at(connection, place, mark)
+        )
+        # Not before: a row that was rolled back has no number.
+        if len(self._row_ids) > _ROW_IDS_KEPT:
+            self._row_ids.clear()
+        self._row_ids.update(numbers)
+
+    async def due(self, now_us: int, limit: int) -> DueSequences:
+        """See `MessageStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: sequences.due(connection, no, now_us, limit)
+        )
+
+    async def deliver(self, handler: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
+        """See `MessageStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+        look = await self._database.run(lambda connection: pending_deliveries(connection, place[0]))
+        if look.next_us is None or look.next_us > now_us:
+            # Nothing is written as long as there is nothing to do.
+            return DeliveryResult(next_us=look.next_us, blocked=look.blocked)
+        async with self._database.transaction() as transaction:
+            await transaction.run(
+                lambda connection: sequences.fence(
+                    connection, self._dialect, place, mark=mark, messages=0, now_us=now_us
+                )
+            )
+            return await deliver(
+                transaction,
+                self._dialect,
+                self._options,
+                place[0],
+                handler,
+                now_us=now_us,
+                limit_messages=limit_messages,
+            )
+
+    # -- what we send ----------------------------------------------------------------------------
+
+    async def outboxes(self) -> Sequence[str]:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(lambda connection: outbox.scopes(connection, no))
+
+    async def load_outbox(self, scope: str) -> OutboxState | None:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(lambda connection: outbox.load(connection, no, scope))
+
+    async def save_outbox(
+        self,
+        scope: str,
+        state: OutboxState,
+        before: OutboxState,
+        bodies: Mapping[int, bytes] | None = None,
+    ) -> None:
+        """See `OutboxStore`."""
+        place, mark = self._place, self._marks.getrandbits(62)
+
+        def work(connection: Connection) -> None:
+            sequences.fence(
+                connection, self._dialect, place, mark=mark, messages=0, now_us=self._clock_us()
+            )
+            outbox.save(connection, self._dialect, place[0], scope, state, before, bodies or {})
+
+        await self._database.run(
+            work, committed=lambda connection: sequences.is_at(connection, place, mark)
+        )
+
+    async def outbox_bodies(self, scope: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
+        """See `OutboxStore`."""
+        no, _ = self._place
+        return await self._database.run(
+            lambda connection: outbox.bodies(connection, no, scope, numbers)
+        )
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _known_row_ids(self, connection: Connection, scopes: Collection[str]) -> dict[str, int]:
+        """Scope → row, asking for those that are not known; nothing is remembered here."""
+        known = {scope: self._row_ids[scope] for scope in scopes if scope in self._row_ids}
+        if len(known) < len(scopes):
+            assert self._no is not None
+            rest = [scope for scope in scopes if scope not in known]
+            known |= sequences.row_ids_of(connection, self._dialect, self._no, rest)
+        return known
+
+    @property
+    def _place(self) -> tuple[int, str]:
+        if self._no is None:
+            raise SinkError(
+                "the inbox is not open", where=self._dialect.where, hint="call open(kind) first"
+            )
+        return self._no, self._owner

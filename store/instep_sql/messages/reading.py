@@ -1,0 +1,133 @@
+"""Reads sequences and delivered messages, and decides about messages in quarantine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, text
+
+from instep.model.messages import StoredMessage
+from instep.ports.reader import SequenceStatus
+from instep.sequencing.state import SequencerState
+
+__all__ = ["MessageReading", "give_up_messages"]
+
+_SEQUENCES: Final = """
+    SELECT q.*, s.consumer,
+      (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 0) AS held,
+      (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1) AS waiting
+    FROM instep_sequence AS q JOIN instep_stream AS s ON s.id = q.stream_no
+    WHERE q.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY q.id LIMIT :size
+"""
+_MESSAGES: Final = """
+    SELECT m.*, q.scope, s.consumer FROM instep_message AS m
+    JOIN instep_sequence AS q ON q.id = m.sequence_no
+    JOIN instep_stream AS s ON s.id = q.stream_no
+    WHERE m.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY m.id LIMIT :size
+"""
+_INBOX: Final = text("SELECT inbox_no FROM instep_quarantine WHERE id = :id")
+_AGAIN: Final = text("UPDATE instep_inbox SET stage = 1 WHERE id = :inbox AND stage = 2")
+# Whoever consumes looks for sequences that may be delivered; it need not be running.
+_GO_ON: Final = text("""
+    UPDATE instep_sequence SET blocked = 0, attempts = 0, deliver_at_us = :now_us
+    WHERE id = (SELECT sequence_no FROM instep_inbox WHERE id = :inbox)
+""")
+_REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
+_OF: Final = "SELECT inbox_no FROM instep_quarantine WHERE inbox_no IS NOT NULL"
+_RELEASED: Final = """
+    UPDATE instep_sequence SET blocked = 0, attempts = 0, deliver_at_us = :now_us
+    WHERE id IN (SELECT sequence_no FROM instep_inbox WHERE stage = 2 AND id IN ({inbox}))
+"""
+_GONE: Final = "DELETE FROM instep_inbox WHERE stage = 2 AND id IN ({inbox})"
+
+
+class MessageReading(ABC):
+    """The part of `SqlReader` that implements `instep.ports.reader.SupportsMessageReading`."""
+
+    _clock_us: Callable[[], int]
+
+    async def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:
+        """See `SupportsMessageReading`."""
+        async for row in self._paged(_SEQUENCES, "id", 0, {"stream": stream or ""}):
+            yield _sequence(row)
+
+    async def messages(
+        self, cursor: int = 0, *, stream: str | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        """See `SupportsMessageReading`."""
+        async for row in self._paged(_MESSAGES, "id", cursor, {"stream": stream or ""}):
+            yield _message(row)
+
+    async def deliver_again(self, id: int) -> bool:
+        """See `SupportsMessageReading`."""
+        now_us = self._clock_us()
+        return bool(await self._write(lambda connection: _deliver_again(connection, id, now_us)))
+
+    @abstractmethod
+    def _paged(
+        self, query: str, order: str, after: int, given: dict[str, Any]
+    ) -> AsyncIterator[Row[Any]]: ...
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Connection], int]) -> int: ...
+
+
+def _message(row: Row[Any]) -> StoredMessage:
+    """A row of `_MESSAGES`."""
+    return StoredMessage(
+        cursor=row.id,
+        stream=row.scope,
+        number=row.number,
+        id=row.message_id,
+        sender=row.sender,
+        received_at_us=row.received_at_us,
+        delivered_at_us=row.delivered_at_us,
+        body=bytes(row.body),
+        attributes=row.attributes.encode(),
+        consumer=row.consumer,
+    )
+
+
+def _sequence(row: Row[Any]) -> SequenceStatus:
+    """A row of `_SEQUENCES`."""
+    return SequenceStatus(
+        consumer=row.consumer,
+        stream=row.scope,
+        state=msgspec.json.decode(row.state, type=SequencerState),
+        held=row.held,
+        waiting=row.waiting,
+        blocked=bool(row.blocked),
+        error=row.error,
+        updated_at_us=row.updated_at_us,
+    )
+
+
+def _deliver_again(connection: Connection, id: int, now_us: int) -> bool:
+    """Let the handler try a message in quarantine again; False for what is no such message."""
+    inbox = connection.execute(_INBOX, {"id": id}).scalar()
+    if inbox is None:
+        return False
+    connection.execute(_AGAIN, {"inbox": inbox})
+    connection.execute(_GO_ON, {"inbox": inbox, "now_us": now_us})
+    connection.execute(_REPLAYED, {"id": id, "now_us": now_us})
+    return True
+
+
+def give_up_messages(
+    connection: Connection, ids: Sequence[int] | None, stream: str | None, now_us: int
+) -> None:
+    """Messages that are about to be dropped from quarantine are given up: sequences that wait for
+    them go on.
+    """
+    for id in ids or (None,):
+        values: dict[str, Any] = {}
+        which = _OF
+        if id is not None:
+            which, values = f"{_OF} AND id = :id", {"id": id}
+        elif stream is not None:
+            which, values = f"{_OF} AND scope = :stream", {"stream": stream}
+        connection.execute(text(_RELEASED.format(inbox=which)), {**values, "now_us": now_us})
+        connection.execute(text(_GONE.format(inbox=which)), values)

@@ -1,0 +1,143 @@
+"""Rules A1 to A4 of the alignment: the real core against a model of a log."""
+
+from __future__ import annotations
+
+from instep import RecordType
+from instep.alignment.effects import NoticeKind
+from instep.model import Start
+from tests.instep.alignment.driver_kit import aligned
+from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S
+
+
+def test_a1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    chunk = driver.read()
+    assert chunk is not None
+    committed = driver.store.position
+    batch = driver.core.receive(chunk, driver.log.now_us)
+    assert batch is not None
+    assert batch.position.token != committed.token
+    driver.close()
+    assert driver.core.start(driver.log.now_us) == committed.token
+    assert driver.converges()
+
+
+def test_a1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    chunk = driver.read()
+    assert chunk is not None
+    batch = driver.core.receive(chunk, driver.log.now_us)
+    assert batch is not None
+    driver.store_commit(batch)
+    driver.crash()
+    driver.open()
+    assert driver.feed is not None
+    assert driver.feed.pending() == []
+    assert driver.converges()
+
+
+def test_a2_continued_opens_no_attempt() -> None:
+    driver = aligned()
+    driver.close()
+    driver.log.put("key-0")
+    driver.open()
+    assert driver.converges()
+    assert driver.store.position.attempt == 1
+    assert driver.starts[-1] != Start.OLDEST
+
+
+def test_a2_rewound_a_little_opens_no_attempt() -> None:
+    for offsets in (True, False):
+        driver = aligned(offsets=offsets)
+        driver.close()
+        records = driver.store.position.records
+        driver.open(rewind=3)
+        assert driver.converges()
+        assert driver.store.position.attempt == 1
+        assert driver.told(NoticeKind.REDELIVERED) == 1
+        # The very last one is let through, its TOMBSTONE may share its place: nothing else is.
+        assert driver.store.position.records == records + 1
+
+
+def test_a2_rewound_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
+    driver = aligned()
+    driver.wait(2 * TOMBSTONE_RETENTION_S)
+    driver.close()
+    driver.open(rewind=3)
+    assert driver.converges()
+    assert driver.store.position.attempt == 1
+    assert driver.told(NoticeKind.LOST) == 0
+
+
+def test_a2_restarted_from_the_oldest_opens_one_attempt() -> None:
+    driver = aligned()
+    driver.close()
+    driver.open(restart=True)
+    assert driver.converges()
+    assert driver.store.position.attempt == 2
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.store.position.lineage == 1
+
+
+def test_a3_another_log_is_another_lineage() -> None:
+    for refuse in (False, True):
+        driver = aligned()
+        driver.close()
+        driver.log.end("key-1", RecordType.TOMBSTONE)
+        driver.log.lose(elsewhere=False)
+        driver.open(refuse=refuse)
+        assert driver.converges()
+        assert driver.store.position.lineage == 2
+        assert driver.swept == ["key-1"]
+
+
+def test_a3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> None:
+    """The attempt was called for by something else, so no reconnect has told it."""
+    driver = aligned(keys=["key-0", "key-0", "key-0"])
+    driver.core.realign("the operator asks for it")
+    driver.carry_out()
+    driver.log.lose(elsewhere=False)
+    assert driver.converges()
+    assert driver.swept == []
+    assert driver.store.position.lineage == 2
+
+
+def test_a3_a_log_with_the_offset_where_we_stand_is_another_one_if_it_is_newer() -> None:
+    driver = aligned(keys=[])
+    driver.close()
+    driver.log.lose(elsewhere=False)
+    driver.open()
+    assert driver.converges()
+    assert driver.store.position.lineage == 2
+
+
+def test_a3_another_origin_is_another_lineage() -> None:
+    driver = aligned()
+    driver.close()
+    driver.log.lose(elsewhere=True)
+    driver.open()
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.converges()
+    assert driver.store.position.lineage == 2
+
+
+def test_a4_a_second_end_is_no_error() -> None:
+    driver = aligned()
+    driver.log.end("key-0", RecordType.DELETE, RecordType.TOMBSTONE)
+    driver.log.end("key-1", RecordType.DELETE, RecordType.TOMBSTONE, shares=True)
+    driver.log.end("key-2", RecordType.TOMBSTONE)
+    driver.log.end("key-3", RecordType.DELETE)
+    assert driver.converges()
+
+
+def test_a4_an_end_that_shares_its_place_survives_the_border_of_a_connection() -> None:
+    for offsets in (True, False):
+        driver = aligned(offsets=offsets)
+        driver.log.end("key-0", RecordType.DELETE, RecordType.TOMBSTONE, shares=True)
+        driver.deliver(1)
+        driver.close()
+        driver.open(rewind=1)
+        assert driver.converges()
+        assert driver.store.position.attempt == 1

@@ -1,0 +1,174 @@
+"""Rules A8 to A11 of the alignment: lateness, deviations, what cannot be read."""
+
+from __future__ import annotations
+
+from instep import Mode, Phase, Position, RecordType
+from instep.alignment.effects import NoticeKind, Reopen
+from instep.alignment.lag import Fidelity
+from instep.alignment.machine import Alignment
+from instep.model import Start
+from instep.model.batches import CommitResult
+from instep.model.records import RecordChunk, Unreadable
+from instep.model.streams import StreamState
+from tests.instep.alignment.driver_kit import SETTINGS, aligned
+from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US
+from tests.instep.scripted_source_kit import T0_US, info, record
+
+
+def test_a8_away_longer_than_the_tombstone_retention_realigns() -> None:
+    driver = aligned()
+    driver.log.end("key-0", RecordType.TOMBSTONE)
+    driver.be_away(TOMBSTONE_RETENTION_S + 3600)
+    assert driver.core.start(driver.log.now_us) is Start.OLDEST
+    assert driver.converges()
+    assert driver.swept == ["key-0"]
+
+
+def test_a8_an_attempt_interrupted_until_its_tombstones_expired_begins_anew() -> None:
+    """It has marked an entity again whose tombstone lies further on; both leave the log before it
+    comes back, and the oldest record that is left looks like the next one.
+    """
+    driver = aligned(keys=["key-0"])
+    driver.wait(3600.0)
+    driver.log.end("key-0", RecordType.TOMBSTONE)
+    driver.deliver()
+    driver.wait(300.0)
+    driver.core.realign("a test asks for it")
+    driver.carry_out()
+    driver.open()
+    driver.deliver(2)
+    assert "key-0" in driver.store.entities
+    driver.be_away(TOMBSTONE_RETENTION_S - 200.0)
+    driver.log.put("key-1")
+    driver.open()
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.converges()
+
+
+def test_a8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    driver.log.end("key-1", RecordType.TOMBSTONE)
+    driver.log.now_us += int((TOMBSTONE_RETENTION_S + 1) * US)
+    driver.deliver(1)
+    assert driver.feed is None
+    assert driver.core.lag.fidelity is Fidelity.LOST
+    assert driver.told(NoticeKind.LOST) == 1
+    assert driver.converges()
+
+
+def test_a8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new() -> None:
+    driver = aligned()
+    driver.log.state = StreamState.PAUSED
+    driver.log.end("key-0", RecordType.TOMBSTONE)
+    driver.wait(TOMBSTONE_RETENTION_S + 3600)
+    driver.log.compact()
+    driver.log.put("key-1")
+    driver.log.state = StreamState.ACTIVE
+    driver.deliver()
+    assert driver.converges()
+    assert driver.swept == ["key-0"]
+
+
+def test_a8_a_wrong_clock_does_not_realign_for_ever() -> None:
+    driver = aligned()
+    ahead_us = int(3 * TOMBSTONE_RETENTION_S * US)
+    for _ in range(20):
+        driver.log.put("key-0")
+        chunk = driver.read()
+        assert chunk is not None
+        driver.commit(driver.core.receive(chunk, driver.log.now_us + ahead_us))
+        driver.carry_out()
+        if driver.feed is None:
+            driver.open()
+    assert driver.told(NoticeKind.LOST) == SETTINGS.lost_realigns
+
+
+def test_a9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    driver.log.put("key-1")
+    chunk = driver.read()
+    assert chunk is not None
+    first, second = chunk.records
+    batch = driver.core.receive(RecordChunk([second, first]), driver.log.now_us)
+    assert batch is not None
+    assert batch.deviations == {"offset-backwards": 1}
+    assert batch.records == [second, first]
+    assert batch.position.offsets == {"0": second.offset}
+
+
+def test_a9_an_append_time_going_backwards_is_counted() -> None:
+    driver = aligned()
+    driver.log.now_us += US
+    driver.log.put("key-0")
+    driver.log.now_us -= 2 * US
+    driver.log.put("key-1")
+    chunk = driver.read()
+    assert chunk is not None
+    batch = driver.core.receive(chunk, driver.log.now_us)
+    assert batch is not None
+    assert batch.deviations == {"append-time-backwards": 1}
+
+
+def test_a10_deviations_of_the_frames_travel_with_the_batch() -> None:
+    driver = aligned()
+    batch = driver.core.receive(RecordChunk([], deviations={"odd-prefix": 2}), driver.log.now_us)
+    assert batch is not None
+    assert batch.deviations == {"odd-prefix": 2}
+
+
+def test_a11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token() -> None:
+    driver = aligned()
+    token = driver.store.position.token
+    unreadable = Unreadable(STREAM, b"{", "not JSON")
+    batch = driver.core.receive(RecordChunk([], [unreadable]), driver.log.now_us)
+    assert batch is not None
+    assert batch.unreadable == [unreadable]
+    assert batch.position.token == token
+
+
+def aligned_by_baseline(offsets: dict[str, int]) -> Alignment:
+    """A stream that was aligned and is open again, after these offsets."""
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    position = Position(
+        phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets=offsets,
+        origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,
+    )  # fmt: skip
+    core = Alignment(stream, position)
+    core.start(T0_US)
+    core.opened(T0_US)
+    return core
+
+
+def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
+    core = aligned_by_baseline({"0": 0})
+    batch = core.receive(RecordChunk([record(1, ends=True)]), T0_US)
+    assert batch is not None
+    core.committed(batch, CommitResult(unresolved_keys=("key-1",)))
+    # Another process begins with what the sink has stored: the position, and that it owes one.
+    core = Alignment(core.stream, core.durable)
+    core.start(T0_US + 2 * US)
+    core.opened(T0_US + 2 * US)
+    core.tick(T0_US + 59 * US)
+    assert not core.realign_reason
+    core.effects()
+    core.tick(T0_US + 60 * US)
+    assert [type(effect) for effect in core.effects()] == [Reopen]
+    core.closed()
+    assert core.start(T0_US + 61 * US) is Start.LATEST
+    core.opened(T0_US + 61 * US)
+    assert not core.position.baseline_pending
+
+
+def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
+    core = aligned_by_baseline({"1": 3})
+    position = core.durable
+    # The partition that was heard has nothing new. Of this one, whatever was before 7 may be lost.
+    assert core.receive(RecordChunk([record(7)]), T0_US) is None
+    assert [type(effect) for effect in core.effects()] == [Reopen]
+    assert core.position == position
+    core.closed()
+    assert core.start(T0_US) is Start.LATEST
+    core.opened(T0_US)
+    assert core.receive(RecordChunk([record(8)]), T0_US) is not None

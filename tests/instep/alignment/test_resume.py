@@ -1,0 +1,169 @@
+"""Where a stream is opened and why, and what an opening from the start makes of the position."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep import Mode, Phase, Position
+from instep.alignment.resume import baseline_due, from_the_start, new_attempt, resume_point
+from instep.alignment.transitions import TRANSITIONS, AlignmentEvent
+from instep.model import Start
+from instep.model.position import UNREACHABLE_OFFSET, SweepBarrier
+from tests.instep.scripted_source_kit import T0_US, info
+
+US = 1_000_000
+KEEPS_S = 4 * 3600
+NOW_US = T0_US + 100 * US
+
+
+def position(**changes: object) -> Position:
+    fields: dict[str, object] = {
+        "token": "t",
+        "offsets": {"0": 7, "1": 5},
+        "appended_us": {"0": T0_US, "1": T0_US - US},
+        "appended_at_us": T0_US,
+        "phase": Phase.ALIGNED,
+        "attempt": 3,
+        "lineage": 2,
+        "origin": "a/1",
+        "watermark_us": T0_US,
+        "recent": b"12345678",
+        "sweep_cursor": 9,
+    }
+    return Position(**(fields | changes))  # type: ignore[arg-type]
+
+
+def open_at(
+    at: Position, *, away_s: float = 100, realign_reason: str = "", **stream: object
+) -> str:
+    found = resume_point(
+        info(**stream),
+        at,
+        watermark_us=T0_US,
+        now_us=T0_US + int(away_s * US),
+        realign_reason=realign_reason,
+    )
+    assert bool(found.reason) is isinstance(found.start, Start)
+    return found.reason
+
+
+def test_after_the_token_where_nothing_calls_for_an_attempt() -> None:
+    assert resume_point(info(), position(), watermark_us=T0_US, now_us=NOW_US).start == "t"
+
+
+@pytest.mark.parametrize(
+    ("reason", "at", "realign_reason", "away_s", "stream"),
+    [
+        ("first alignment", Position(), "", 0, {}),
+        ("the stream is served from elsewhere", position(), "", 0, {"origin": "b/1"}),
+        ("the attempt had not come to a token", position(token=None), "", 0, {}),
+        ("the attempt had not come to a token", position(phase=Phase.BASELINING), "", 0, {}),
+        ("somebody asked", position(), "somebody asked", 0, {}),
+        ("somebody asked", position(), "somebody asked", KEEPS_S + 1, {}),
+    ],
+)
+def test_a_reason_opens_from_the_start(
+    reason: str, at: Position, realign_reason: str, away_s: float, stream: dict[str, object]
+) -> None:
+    assert open_at(at, realign_reason=realign_reason, away_s=away_s, **stream) == reason
+
+
+def test_away_longer_than_the_log_keeps() -> None:
+    assert open_at(position(), away_s=KEEPS_S) == ""
+    assert "longer than the log keeps" in open_at(position(), away_s=KEEPS_S + 1)
+    assert open_at(position(), away_s=10**9, tombstone_retention_s=None) == ""
+    assert open_at(position(), away_s=10**9, tombstone_retention_s=float("inf")) == ""
+
+    def truncated(away_s: float) -> str:
+        return open_at(position(), away_s=away_s, mode=Mode.BASELINE, record_retention_s=60.0)
+
+    assert truncated(60) == ""
+    assert truncated(61)
+
+
+def test_only_a_baseline_of_every_class_needs_nothing_of_the_past() -> None:
+    node = frozenset({"NODE"})
+    assert from_the_start(info(readable=node)) is Start.OLDEST
+    assert from_the_start(info(mode=Mode.BASELINE, readable=node)) is Start.LATEST
+    assert from_the_start(info(mode=Mode.BASELINE)) is Start.OLDEST
+    assert from_the_start(info(mode=Mode.BASELINE, readable=node, classes=())) is Start.OLDEST
+
+
+def attempt(at: Position, *, new_log: bool = False, now_us: int = NOW_US) -> Position:
+    return new_attempt(info(), at, new_log=new_log, now_us=now_us)
+
+
+def test_an_attempt_begins_with_nothing_but_its_reference() -> None:
+    before = position()
+    begun = attempt(before)
+    assert begun.phase is Phase.ALIGNING
+    assert (begun.attempt, begun.lineage, begun.attempt_started_at_us) == (4, 2, NOW_US)
+    assert (begun.token, begun.offsets, begun.appended_us, begun.appended_at_us) == (
+        None,
+        {},
+        {},
+        0,
+    )
+    assert (begun.recent, begun.sweep_cursor) == (b"", 0)
+    assert begun.barrier == SweepBarrier("t", T0_US, before.offsets, before.appended_us)
+    assert (begun.ordinal, begun.records) == (before.ordinal, before.records)
+
+
+def test_another_log_leaves_no_reference_but_the_partitions() -> None:
+    begun = attempt(position(), new_log=True)
+    assert begun.lineage == 3
+    assert begun.barrier == SweepBarrier(None, 0, dict.fromkeys("01", UNREACHABLE_OFFSET))
+
+
+def test_an_attempt_started_anew_keeps_the_furthest_goal_of_each_partition() -> None:
+    goal = SweepBarrier("g", T0_US - US, {"0": 3, "2": 8}, {"0": T0_US - US, "2": T0_US - 2 * US})
+    begun = attempt(position(phase=Phase.ALIGNING, barrier=goal))
+    assert begun.barrier == SweepBarrier(
+        "t",
+        T0_US,
+        {"0": 7, "1": 5, "2": 8},
+        {"0": T0_US, "1": T0_US - US, "2": T0_US - 2 * US},
+    )
+    # One that came to its sweep has proved what exists: its own end is the goal.
+    begun = attempt(position(phase=Phase.SWEEPING, barrier=goal))
+    assert begun.barrier.offsets == {"0": 7, "1": 5}
+
+
+def test_a_log_read_in_part_does_not_become_ours_when_it_is_read_anew() -> None:
+    foreign = SweepBarrier(None, 0, {"0": UNREACHABLE_OFFSET})
+    begun = attempt(position(phase=Phase.ALIGNING, barrier=foreign))
+    assert begun.lineage == 3
+    assert begun.barrier.token is None
+
+
+def test_a_time_of_the_future_is_no_goal() -> None:
+    begun = attempt(position(appended_at_us=NOW_US + 10**15))
+    assert begun.barrier.appended_at_us == NOW_US
+
+
+def test_who_reads_from_the_start_misses_nothing_of_before() -> None:
+    begun = attempt(position(), now_us=T0_US + 10 * KEEPS_S * US)
+    assert begun.watermark_us == T0_US + 10 * KEEPS_S * US - 600 * US
+
+
+def test_what_was_known_before_says_nothing_of_what_an_attempt_will_mark() -> None:
+    """A record read early may have been superseded already; and another log has another clock."""
+    for new_log in (False, True):
+        begun = attempt(position(watermark_us=NOW_US + US), new_log=new_log)
+        assert begun.watermark_us == NOW_US - 600 * US
+
+
+def test_a_baseline_that_was_owed_is_paid_by_the_next_attempt() -> None:
+    owing = position(baseline_pending=True, attempt_started_at_us=T0_US)
+    assert baseline_due(owing, 60.0, T0_US + 60 * US)
+    assert not baseline_due(owing, 60.0, T0_US + 60 * US - 1)
+    assert not baseline_due(position(), 60.0, T0_US + 60 * US)
+    assert not attempt(owing).baseline_pending
+
+
+def test_an_attempt_can_begin_in_every_phase() -> None:
+    for phase in TRANSITIONS:
+        assert (
+            attempt(position(phase=phase)).phase
+            is TRANSITIONS[phase][AlignmentEvent.ATTEMPT_OPENED]
+        )

@@ -1,0 +1,70 @@
+"""When a snapshot of current state is over (TR-548 3.19.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep import Phase, Position
+from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
+from tests.instep.alignment.test_sweep_trigger import SETTINGS, Follower, at, of
+from tests.instep.scripted_source_kit import info, record
+
+OPENED_S = 2_000
+
+
+def snapshot(*offsets: int) -> SnapshotEndDetector:
+    """Of records appended at their offset's second; the stream was opened at 2,000."""
+    read = SnapshotEndDetector(at(OPENED_S))
+    read.follow([record(offset) for offset in offsets], at(OPENED_S + 1))
+    return read
+
+
+def test_what_changes_under_the_snapshot_does_not_end_it() -> None:
+    assert not snapshot(5, 2_001, 7, 2_003, 2_002).ended
+
+
+def test_the_log_is_known_by_its_first_change_coming_again() -> None:
+    assert snapshot(5, 2_001, 7, 2_001).ended
+    assert not snapshot(5, 2_001, 2_001, 7).ended, "a frame that was sent twice"
+
+
+@pytest.mark.parametrize(("at_s", "ended"), [(1_999, False), (2_001, True)])
+def test_the_log_is_known_by_an_end_that_no_snapshot_holds(at_s: int, ended: bool) -> None:
+    """A log that begins with none may keep a tombstone of before."""
+    read = snapshot(5, 7)
+    read.follow([record(at_s, ends=True)], at(OPENED_S + 1))
+    assert read.ended is ended
+
+
+def emulated() -> Follower:
+    position = Position(attempt=2, phase=Phase.ALIGNING, attempt_started_at_us=at(OPENED_S))
+    return Follower(position, compaction_delay_s=600.0, tombstone_retention_s=600.0)
+
+
+def test_the_sweep_waits_for_the_end_of_a_snapshot() -> None:
+    follower = emulated()
+    follower.follow(2_001, of("0", 5, 100), of("0", 60, 2_001))
+    assert not follower.due(2_001), "an entity that has not changed may follow"
+    follower.follow(2_002, of("0", 7, 200), of("0", 60, 2_001))
+    assert follower.due(2_002)
+
+
+def test_in_a_busy_log_that_shows_no_end_time_does_and_in_a_quiet_one_silence() -> None:
+    busy, quiet = emulated(), emulated()
+    for now_s in range(2_001, 2_061):
+        busy.follow(now_s, of("0", now_s, now_s))
+        assert not busy.due(now_s)
+    busy.follow(2_061, of("0", 2_061, 2_061))
+    assert busy.due(2_061)
+    quiet.follow(2_001, of("0", 60, 2_001))
+    assert not quiet.due(2_010)
+    assert quiet.due(2_011)
+
+
+def test_only_a_log_with_one_time_for_both_may_begin_with_a_snapshot() -> None:
+    progress = PartitionProgress(info(), SETTINGS)
+    progress.opened(Position(attempt=1, phase=Phase.ALIGNING), at(OPENED_S))
+    offsets: dict[str, int] = {}
+    position = Position(attempt=1, phase=Phase.ALIGNING)
+    progress.follow([of("0", 60, 2_001)], offsets, position, {}, at(2_001))
+    assert progress.sweep_due(position, at(2_001))

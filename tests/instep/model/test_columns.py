@@ -1,0 +1,224 @@
+"""A stretch of the log decides as the same statements one by one would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from instep.model.columns import (
+    CompactedAway,
+    ConcatenatedColumns,
+    HeaderArrays,
+    HeaderColumns,
+    RecordColumns,
+    all_whole,
+    concatenated,
+    in_order,
+)
+from instep.model.ordering import compacted, latest_per_key, latest_records
+from instep.model.records import (
+    DecodedRecords,
+    Record,
+    RecordChunk,
+    RecordHeader,
+    RecordType,
+    Unreadable,
+)
+
+
+class _Kept(HeaderColumns[RecordHeader]):
+    """A stretch of statements that exist already; counts how often one is asked for."""
+
+    def __init__(self, statements: list[RecordHeader]) -> None:
+        super().__init__(_headers(statements))
+        self.statements = statements
+        self.built = 0
+
+    def at(self, index: int) -> RecordHeader:
+        self.built += 1
+        return self.statements[index]
+
+    def picked(self, indexes: Sequence[int]) -> _Kept:
+        return _Kept([self.statements[index] for index in indexes])
+
+
+def _headers(statements: Sequence[RecordHeader]) -> HeaderArrays:
+    names = ("key", "offset", "appended_at_us", "kind", "token")
+    columns: list[Any] = [[getattr(one, name) for one in statements] for name in names]
+    return HeaderArrays("s", statements[0].partition if statements else "0", *columns)
+
+
+def _records(keys: Sequence[str], first: int = 0) -> RecordColumns:
+    said = [_said(key, first + offset) for offset, key in enumerate(keys)]
+    bodies = [bytearray(b"{%d}" % one.offset) for one in said]
+    envelopes = [bytearray(b"[%d]" % one.offset) for one in said]
+    ends = [one.offset % 3 == 0 for one in said]
+    uuids = [f"u{one.offset}" for one in said]
+    classes = [f"C{one.offset}" for one in said]
+    return RecordColumns(_headers(said), classes, bodies, envelopes, ends, uuids, whole=True)
+
+
+def _said(key: str, offset: int, at_us: int = 0, partition: str = "0") -> RecordHeader:
+    return RecordHeader("s", key, RecordType.CREATE_UPDATE, f"t{offset}", at_us, partition, offset)
+
+
+_KEYS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=30)
+
+
+@given(keys=_KEYS)
+def test_it_is_the_sequence_of_its_statements(keys: list[str]) -> None:
+    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    stretch = _Kept(statements)
+    assert list(stretch) == statements
+    assert (stretch[0], stretch[-1], stretch[1:]) == (statements[0], statements[-1], statements[1:])
+    with pytest.raises(IndexError):
+        _ = stretch[len(statements)]
+
+
+@given(keys=_KEYS)
+def test_its_last_words_are_what_folding_leaves(keys: list[str]) -> None:
+    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    stretch = _Kept(statements)
+    assert latest_records(stretch) == list(latest_per_key(statements).values())
+    assert stretch.built == len(set(keys))
+
+
+@given(keys=_KEYS, cuts=st.sets(st.integers(1, 29)))
+def test_neighbours_are_joined_to_one_stretch(keys: list[str], cuts: set[int]) -> None:
+    statements = [_said(key, offset, offset // 3) for offset, key in enumerate(keys)]
+    edges = [0, *sorted(cut for cut in cuts if cut < len(keys)), len(keys)]
+    parts = [_Kept(statements[low:high]) for low, high in pairwise(edges)]
+    whole = concatenated(parts)
+    assert isinstance(whole, ConcatenatedColumns)
+    assert list(whole) == statements
+    assert latest_records(whole) == list(latest_per_key(statements).values())
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [_said("a", 7, 5)],
+        [_said("a", 3, 5), _said("a", 4, 5)],
+        [_said("a", 9, 4)],
+        [_said("a", 9, 5, "1")],
+    ],
+    ids=["offset again", "offset back", "time back", "another partition"],
+)
+def test_what_does_not_go_on_from_there_stays_a_list(after: list[RecordHeader]) -> None:
+    before = [_said("a", 6, 5), _said("b", 7, 5)]
+    whole = concatenated([_Kept(before), _Kept(after)])
+    assert whole == [*before, *after]
+    assert concatenated([_Kept(before), after]) == [*before, *after]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "times_us", "ordered"),
+    [
+        ([0, 1, 5], [1, 1, 2], True),
+        ([3], [0], True),
+        ([-1], [0], False),
+        ([1, 1], [0, 0], False),
+        ([2, 1], [0, 0], False),
+        ([1, 2], [1, 0], False),
+    ],
+)
+def test_offsets_grow_and_times_do_not_go_back(
+    offsets: list[int], times_us: list[int], ordered: bool
+) -> None:
+    assert in_order(offsets, times_us) is ordered
+
+
+def _read(statements: Sequence[RecordHeader]) -> DecodedRecords:
+    """What is said of `bad` cannot be read."""
+    if any(one.key == "bad" for one in statements):
+        return DecodedRecords([], [Unreadable("s", b"?", "it is bad")] * len(statements))
+    nothing, alive = [b""] * len(statements), [False] * len(statements)
+    texts = [""] * len(statements)
+    headers = _headers(statements)
+    records = RecordColumns(headers, texts, nothing, nothing, alive, texts, whole=True)
+    return DecodedRecords(records, (), {"odd": len(statements)})
+
+
+@given(keys=_KEYS)
+def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str]) -> None:
+    statements = [_said(key, offset, offset) for offset, key in enumerate(keys)]
+    chunk = RecordChunk(_Kept(statements), (), {"odd": 1}, open=_read)
+    found = compacted(chunk)
+    last = [offset for offset, key in enumerate(keys) if key not in keys[offset + 1 :]]
+    assert [one.offset for one in found.records if isinstance(one, Record)] == last
+    assert [one.offset for one in found.records if isinstance(one, CompactedAway)] == sorted(
+        set(range(len(keys))) - set(last)
+    )
+    assert [(one.key, one.token) for one in found.records] == [
+        (one.key, one.token) for one in statements
+    ]
+    assert {one.offset for one in latest_records(found.records)} == set(last)
+    assert found.deviations == {"odd": 1 + len(last)}
+
+
+def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
+    chunk = RecordChunk(_Kept([_said("a", 1), _said("bad", 2), _said("bad", 3)]), open=_read)
+    assert compacted(chunk) is chunk
+    for other in (RecordChunk(list(chunk.records), open=_read), replace(chunk, whole=False)):
+        assert compacted(other) is other
+
+
+@given(keys=_KEYS)
+def test_records_in_columns_are_the_records(keys: list[str]) -> None:
+    stretch = _records(keys)
+    records = list(stretch)
+    assert [one.key for one in records] == keys
+    assert records == [stretch[index] for index in range(len(keys))]
+    for offset, one in enumerate(records):
+        assert (one.body, one.envelope) == (b"{%d}" % offset, b"[%d]" % offset)
+        assert (one.ends, one.uuid, one.entity_class) == (
+            offset % 3 == 0,
+            f"u{offset}",
+            f"C{offset}",
+        )
+        assert isinstance(one.body, bytes)
+    assert list(stretch.latest_records()) == list(latest_per_key(records).values())
+    assert list(stretch.picked([len(keys) - 1, 0])) == [records[-1], records[0]]
+
+
+@given(keys=_KEYS, more=_KEYS)
+def test_records_that_follow_each_other_are_joined_column_by_column(
+    keys: list[str], more: list[str]
+) -> None:
+    one, other = _records(keys), _records(more, len(keys))
+    whole = concatenated([one, other])
+    assert isinstance(whole, RecordColumns)
+    assert list(whole) == [*one, *other]
+    other.whole = False
+    apart = concatenated([one, other])
+    assert isinstance(apart, ConcatenatedColumns)
+    assert list(apart) == list(whole)[: len(keys)] + list(other)
+
+
+def test_a_change_among_them_is_told() -> None:
+    stretch = _records("ab")
+    assert all_whole(stretch)
+    assert all_whole(list(stretch))
+    stretch.whole = False
+    assert not all_whole(stretch)
+    assert not all_whole(list(stretch))
+
+
+@given(keys=_KEYS, more=_KEYS)
+def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more: list[str]) -> None:
+    statements = [_said(key, offset, offset) for offset, key in enumerate([*keys, *more])]
+    parts = [_Kept(statements[: len(keys)]), _Kept(statements[len(keys) :])]
+    whole = concatenated([compacted(RecordChunk(part, open=_read)).records for part in parts])
+    assert isinstance(whole, ConcatenatedColumns)
+    assert not any(part.built for part in parts)
+    expected = list(latest_per_key(statements).values())
+    assert [(one.key, one.offset) for one in latest_records(whole)] == [
+        (one.key, one.offset) for one in expected
+    ]
+    assert [one.offset for one in whole] == [one.offset for one in statements]

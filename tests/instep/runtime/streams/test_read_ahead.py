@@ -1,0 +1,147 @@
+"""Of what time a silence is the provider's, and what is asked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from instep import ConsumerSettings
+from instep.alignment.settings import AlignmentSettings
+from instep.errors import StreamGoneError
+from instep.model import RecordChunk, StreamState
+from instep.runtime.streams.read_ahead import ReadAhead
+from tests.instep.scripted_source_kit import ScriptedFeed, ScriptedSource, info, records
+
+pytestmark = pytest.mark.asyncio
+
+SETTINGS = ConsumerSettings(
+    batch_records=2, poll_state_s=0.002, alignment=AlignmentSettings(quiet_s=0.02)
+)
+DEADLINE_S = 10.0
+
+
+class Clock:
+    """Time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class AnsweringFeed(ScriptedFeed):
+    """A connection that can be asked whether it is there."""
+
+    def __init__(self, *deliveries: RecordChunk) -> None:
+        super().__init__(list(deliveries))
+        self.unheard_s = 0.0
+        self.pings = 0
+
+    async def ping(self) -> None:
+        self.pings += 1
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not done():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def source() -> ScriptedSource:
+    return ScriptedSource()
+
+
+@pytest_asyncio.fixture
+async def hear(
+    clock: Clock, source: ScriptedSource
+) -> AsyncIterator[Callable[[ScriptedFeed], ReadAhead]]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def make(feed: ScriptedFeed) -> ReadAhead:
+        read_ahead = ReadAhead(feed, source, info(), SETTINGS, clock)
+
+        async def listen() -> None:
+            async with read_ahead.listening():
+                await asyncio.Event().wait()
+
+        tasks.append(asyncio.create_task(listen()))
+        return read_ahead
+
+    yield make
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Hear = Callable[[ScriptedFeed], ReadAhead]
+
+
+async def test_a_silence_counts_up_to_the_last_sign_of_life(hear: Hear, clock: Clock) -> None:
+    feed = AnsweringFeed()
+    read_ahead = hear(feed)
+    assert await read_ahead.take(0.001) is None
+    clock.now_s, feed.unheard_s = 160.0, 20.0
+    assert read_ahead.silence_s() == (100.0, 140.0)
+
+
+async def test_a_feed_that_cannot_tell_is_taken_at_its_word(hear: Hear, clock: Clock) -> None:
+    read_ahead = hear(ScriptedFeed([]))
+    assert await read_ahead.take(0.001) is None
+    clock.now_s = 160.0
+    assert read_ahead.silence_s() == (100.0, 160.0)
+
+
+async def test_before_a_record_that_waited_for_us_no_silence_is_longer_than_till_it_came(
+    hear: Hear, clock: Clock
+) -> None:
+    feed = AnsweringFeed(records(1))
+    read_ahead = hear(feed)
+    await until(lambda: not read_ahead._buffer.empty)
+    clock.now_s = 160.0
+    assert await read_ahead.take(0.0) is not None
+    assert read_ahead.silence_s() == (100.0, 100.0)
+
+
+async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
+    hear: Hear, clock: Clock
+) -> None:
+    feed = AnsweringFeed(records(1, 2), records(3))
+    read_ahead = hear(feed)
+    await until(lambda: read_ahead._buffer.full)
+    await asyncio.sleep(0.005)
+    clock.now_s = 160.0
+    assert await read_ahead.take(0.0) is not None
+    await until(lambda: not read_ahead._buffer.empty)
+    assert await read_ahead.take(0.0) is not None
+    assert read_ahead.silence_s() == (160.0, 160.0)
+
+
+async def test_a_silent_stream_is_asked_for_a_sign_of_life_and_for_its_state(
+    hear: Hear, clock: Clock, source: ScriptedSource
+) -> None:
+    feed = AnsweringFeed()
+    source.stream_state = StreamState.PAUSED
+    read_ahead = hear(feed)
+    clock.now_s = 160.0
+    await until(lambda: feed.pings > 1)
+    await until(lambda: read_ahead.state is StreamState.PAUSED)
+
+
+async def test_a_stream_that_is_terminated_ends_the_connection(
+    hear: Hear, clock: Clock, source: ScriptedSource
+) -> None:
+    source.stream_state = StreamState.TERMINATED
+    read_ahead = hear(AnsweringFeed())
+    clock.now_s = 160.0
+    with pytest.raises(StreamGoneError):
+        await read_ahead.take(DEADLINE_S)

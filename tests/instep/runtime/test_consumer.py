@@ -1,0 +1,267 @@
+"""The runtime with a scripted source and a real store: retries, reopenings, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from instep import Consumer, ConsumerState, Mode, Phase, Record, SweepHeldError, TokenRefusedError
+from instep.errors import AuthenticationError, StreamGoneError, UnreachableError
+from instep.model import RecordChunk, Start, StreamState
+from instep_sql import SqlStore
+from tests.instep.runtime.consumer_kit import LATER, QUICK, clock, consumer, drained, keys, store
+from tests.instep.scripted_source_kit import (
+    SILENT,
+    STREAM,
+    T0_US,
+    ConnectionRefused,
+    ScriptedSource,
+    Step,
+    info,
+    record,
+    records,
+)
+
+pytestmark = pytest.mark.asyncio
+
+__all__ = ["store"]
+
+
+async def test_a_first_alignment_starts_from_the_oldest_and_ends_aligned(store: SqlStore) -> None:
+    source = ScriptedSource([records(0, 1, 2), SILENT])
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+        assert started.health().aligned
+        assert "aligned" in repr(started)
+    assert source.starts == [Start.OLDEST]
+    assert source.closed
+    assert await keys(store) == ["key-0", "key-1", "key-2"]
+
+
+async def test_a_lost_connection_goes_on_after_the_last_committed_token(store: SqlStore) -> None:
+    source = ScriptedSource(
+        [records(0, 1), UnreachableError("reset")],
+        [records(2), UnreachableError("reset")],
+        [SILENT],
+    )
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+    assert source.starts[:3] == [Start.OLDEST, "token-1", "token-2"]
+    assert await keys(store) == ["key-0", "key-1", "key-2"]
+
+
+async def test_a_new_process_goes_on_after_the_last_committed_token(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    async with consumer(ScriptedSource([records(0, 1), SILENT]), store) as first:
+        await first.aligned(5)
+    source = ScriptedSource([records(2), SILENT])
+    async with consumer(source, SqlStore(f"sqlite:///{tmp_path}/store.db")) as second:
+        await drained(second, 1)
+        assert second.health().streams[0].attempt == 1
+        await second.aligned(5)
+    assert source.starts == ["token-1"]
+
+
+async def test_redelivery_of_recent_records_opens_no_attempt(store: SqlStore) -> None:
+    source = ScriptedSource(
+        [records(*range(100)), UnreachableError("reset")], [records(*range(50, 102)), SILENT]
+    )
+    async with consumer(source, store) as started:
+        await drained(started, 102)
+        await started.aligned(5)
+        assert started.health().streams[0].attempt == 1
+    assert source.starts == [Start.OLDEST, "token-99"]
+
+
+async def test_a_restart_from_the_oldest_is_one_attempt_and_one_sweep(store: SqlStore) -> None:
+    everything: list[Step] = [records(*range(300)), UnreachableError("reset")]
+    again = RecordChunk([record(offset) for offset in range(300) if offset != 7])
+    source = ScriptedSource(everything, [again, SILENT], [again, SILENT])
+    async with consumer(source, store) as started:
+        await drained(started, 300 + 299)
+        await started.aligned(5)
+        assert started.health().streams[0].attempt == 2
+    assert source.starts == [Start.OLDEST, "token-299", Start.OLDEST]
+    assert "key-7" not in await keys(store)
+    assert len(await keys(store)) == 299
+
+
+async def test_a_refused_token_leads_to_the_oldest_record(store: SqlStore) -> None:
+    source = ScriptedSource(
+        [records(0), UnreachableError("reset")],
+        [ConnectionRefused(TokenRefusedError("too old"))],
+        [records(0, 1), SILENT],
+    )
+    async with consumer(source, store) as started:
+        await drained(started, 3)
+        await started.aligned(5)
+    assert source.starts == [Start.OLDEST, "token-0", Start.OLDEST]
+
+
+async def test_a_stream_that_is_gone_is_discovered_again(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), StreamGoneError("404")], [records(0, 1), SILENT])
+    source.moved = info(origin="a/2")
+    async with consumer(source, store) as started:
+        await drained(started, 3)
+        await started.aligned(5)
+        assert started.health().streams[0].attempt == 2
+    assert source.discoveries == 2
+    assert source.starts == [Start.OLDEST, Start.OLDEST]
+
+
+async def test_a_paused_stream_does_not_come_to_its_sweep_by_silence(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), SILENT])
+    source.stream_state = StreamState.PAUSED
+    async with Consumer("test", source, store, QUICK, environment=clock(86_400)) as started:
+        with pytest.raises(TimeoutError):
+            await started.aligned(0.4)
+
+
+async def test_a_terminated_stream_is_discovered_again(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), SILENT])
+    source.stream_state = StreamState.TERMINATED
+    async with consumer(source, store):
+        async with asyncio.timeout(5):
+            while source.discoveries < 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_fatal_error_reaches_the_caller_and_the_health(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), AuthenticationError("refused", where="ctrl-a")])
+    async with consumer(source, store) as started:
+        with pytest.raises(AuthenticationError, match="refused"):
+            await started.wait()
+        with pytest.raises(AuthenticationError):
+            await started.aligned()
+        assert started.health().state is ConsumerState.FAILED
+        assert "ctrl-a" in started.health().error
+
+
+async def test_what_came_before_an_error_is_committed(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), records(1), AuthenticationError("refused")])
+    async with consumer(source, store) as started:
+        with pytest.raises(AuthenticationError):
+            await started.wait()
+    assert await keys(store) == ["key-0", "key-1"]
+
+
+async def test_a_held_sweep_raises_and_goes_on_when_released(store: SqlStore) -> None:
+    few = RecordChunk([record(offset) for offset in range(40)])
+    source = ScriptedSource(
+        [records(*range(300)), UnreachableError("reset")], [few, SILENT], [few, SILENT]
+    )
+    async with consumer(source, store) as started:
+        await drained(started, 340)
+        with pytest.raises(SweepHeldError, match="guard"):
+            await started.aligned(5)
+        assert len(await keys(store)) == 300
+        started.release_sweep(STREAM)
+        await started.aligned(5)
+    assert len(await keys(store)) == 40
+
+
+async def test_realign_on_request_reads_from_the_start(store: SqlStore) -> None:
+    source = ScriptedSource([records(0, 1), SILENT], [records(0), SILENT])
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+        started.realign(STREAM, "an operator asked")
+        async with asyncio.timeout(5):
+            while started.health().streams[0].attempt < 2:
+                await asyncio.sleep(0.01)
+        await started.aligned(5)
+    assert await keys(store) == ["key-0"]
+
+
+async def test_a_baseline_is_read_while_the_stream_is_held(store: SqlStore) -> None:
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}), storage_strategy="TRUNCATED")
+    source = ScriptedSource(
+        [RecordChunk([record(5, "b", ends=True), record(6, "c")]), SILENT], stream=stream
+    )
+    source.pages = [
+        [
+            Record(
+                STREAM, key, record(0).kind, "", T0_US, entity_class="NODE", body=b"{}", uuid=key
+            )
+            for key in ("a", "b")
+        ]
+    ]
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+        await drained(started, 2 + 2)
+    assert source.starts == [Start.LATEST]
+    assert await keys(store) == ["a", "c"]
+
+
+@pytest.mark.parametrize("pauses", range(0, 60, 3))
+async def test_cancelled_at_any_await_it_goes_on_where_the_store_stands(
+    store: SqlStore, tmp_path: Path, pauses: int
+) -> None:
+    deliveries = [records(n) for n in range(20)]
+    task = asyncio.create_task(_until_cancelled(ScriptedSource([*deliveries, SILENT]), store))
+    for _ in range(pauses):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    again = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    await again.open("test")
+    position = await again.position(info())
+    await again.close()
+    held = [f"key-{n}" for n in range(position.offsets.get("0", -1) + 1)]
+    if position.ordinal:
+        assert await keys(again) == sorted(held)
+    source = ScriptedSource([*deliveries[len(held) :], SILENT])
+    async with consumer(source, SqlStore(f"sqlite:///{tmp_path}/store.db")) as second:
+        await second.aligned(5)
+        assert second.health().streams[0].phase is Phase.ALIGNED
+    assert len(await keys(again)) == 20
+
+
+async def _until_cancelled(source: ScriptedSource, store: SqlStore) -> None:
+    async with consumer(source, store) as started:
+        await started.wait()
+
+
+async def test_events_tell_the_story_and_end_with_the_consumer(store: SqlStore) -> None:
+    source = ScriptedSource([records(0), UnreachableError("reset")], [SILENT])
+    kinds: list[str] = []
+    started = consumer(source, store)
+
+    async def listen() -> None:
+        kinds.extend([event.kind async for event in started.events()])
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    async with started:
+        await started.aligned(5)
+    async with asyncio.timeout(5):
+        await listening
+    assert [k for k in kinds if k in {"connected", "attempt", "disconnected", "aligned", "stopped"}]
+    assert kinds.index("attempt") < kinds.index("disconnected") < kinds.index("aligned")
+    assert kinds[-1] == "stopped"
+
+
+async def test_a_held_sweep_goes_on_in_a_new_process_whose_guard_lets_it_pass(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    few = RecordChunk([record(offset) for offset in range(40)])
+    source = ScriptedSource(
+        [records(*range(300)), UnreachableError("reset")], [few, SILENT], [few, SILENT]
+    )
+    async with consumer(source, store) as started:
+        await drained(started, 340)
+        with pytest.raises(SweepHeldError):
+            await started.aligned(5)
+    open_guard = msgspec.structs.replace(
+        QUICK, alignment=msgspec.structs.replace(QUICK.alignment, sweep_guard_share=1.0)
+    )
+    again = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    quiet = ScriptedSource([SILENT])
+    async with Consumer("test", quiet, again, open_guard, environment=LATER) as second:
+        async with asyncio.timeout(5):
+            while not second.health().aligned:
+                await asyncio.sleep(0.01)
+    assert len(await keys(store)) == 40

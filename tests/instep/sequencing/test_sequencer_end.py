@@ -1,0 +1,214 @@
+"""The end of a sequence: last number, close, terminate, fail, reset; what is illegal changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from instep.sequencing.effects import ReportLoss
+from instep.sequencing.sequencer import Sequencer
+from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
+from instep.sequencing.transitions import (
+    REFUSALS,
+    SEQUENCE_TRANSITIONS,
+    Refusal,
+    SequenceEvent,
+    SequencePhase,
+    SequenceRefusedError,
+    phase_after,
+)
+from tests.instep.sequencing.sequencer_kit import T0_US, committed, numbered, received, refusals
+
+
+def in_phase(phase: SequencePhase) -> Sequencer:
+    """A sequence that came to a phase, with 1 delivered, and 3 held where that is possible."""
+    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
+    received(sequencer, 1)
+    if phase is SequencePhase.COMPLETE:
+        received(sequencer, 2, 3)
+    else:
+        received(sequencer, 3)
+    if phase in (SequencePhase.ENDING, SequencePhase.COMPLETE):
+        sequencer.last(3, T0_US)
+    elif phase is SequencePhase.CLOSED:
+        sequencer.close(T0_US)
+    elif phase is SequencePhase.FAILED:
+        sequencer.fault(2, Refusal.EXPIRED, T0_US)
+    elif phase is SequencePhase.TERMINATED:
+        sequencer.terminate(T0_US)
+    assert sequencer.phase is phase
+    return committed(sequencer)
+
+
+EVENTS: dict[SequenceEvent, Callable[[Sequencer], object]] = {
+    SequenceEvent.LAST_KNOWN: lambda sequencer: sequencer.last(3, T0_US),
+    SequenceEvent.CLOSE: lambda sequencer: sequencer.close(T0_US),
+    SequenceEvent.TERMINATE: lambda sequencer: sequencer.terminate(T0_US),
+    SequenceEvent.RESET: lambda sequencer: sequencer.reset(),
+}
+
+
+@pytest.mark.parametrize("phase", SequencePhase)
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_moves_the_phase_as_the_table_says_or_is_refused(
+    phase: SequencePhase, event: SequenceEvent
+) -> None:
+    sequencer = in_phase(phase)
+    before = sequencer.checkpoint()
+    if event in SEQUENCE_TRANSITIONS[phase]:
+        EVENTS[event](sequencer)
+        assert sequencer.phase is SEQUENCE_TRANSITIONS[phase][event]
+    else:
+        with pytest.raises(SequenceRefusedError) as caught:
+            EVENTS[event](sequencer)
+        assert caught.value.refusal is REFUSALS[phase]
+        assert sequencer.checkpoint() == before
+
+
+@pytest.mark.parametrize("phase", REFUSALS)
+def test_a_phase_that_has_ended_accepts_nothing_new_and_repeats_its_acknowledgement(
+    phase: SequencePhase,
+) -> None:
+    sequencer = in_phase(phase)
+    before = sequencer.checkpoint()
+    outcome = sequencer.receive(numbered(1, 4), T0_US)
+    assert refusals(outcome) == [(4, REFUSALS[phase])]
+    assert [message.number for message in outcome.duplicates] == [1]
+    assert (outcome.accepted, outcome.deliver) == ([], [])
+    assert not sequencer.give_up(9, T0_US).effects
+    with pytest.raises(SequenceRefusedError):
+        sequencer.fault(9, Refusal.UNPROCESSABLE, T0_US)
+    assert sequencer.checkpoint() == before
+
+
+@pytest.mark.parametrize(
+    "phase", [SequencePhase.CLOSED, SequencePhase.FAILED, SequencePhase.TERMINATED]
+)
+def test_a_final_acknowledgement_is_never_changed(phase: SequencePhase) -> None:
+    sequencer = in_phase(phase)
+    before = sequencer.checkpoint()
+    with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
+        sequencer.fill(2, 2, T0_US)
+    if phase is SequencePhase.CLOSED:
+        acknowledged = sequencer.acknowledged()
+        sequencer.cancel(1, 5, T0_US)
+        committed(sequencer)
+        assert (sequencer.acknowledged(), str(sequencer.cancelled())) == (acknowledged, "2,4-5")
+    else:
+        with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
+            sequencer.cancel(2, 2, T0_US)
+        assert sequencer.checkpoint() == before
+
+
+def test_lower_numbers_are_accepted_after_the_last_one() -> None:
+    """WS-RM 1.0 LastMessage; a group is not complete while lower numbers are missing."""
+    sequencer = Sequencer(SequencerSettings(first_number=0))
+    received(sequencer, 0, 3)
+    sequencer.last(3, T0_US)
+    assert refusals(received(sequencer, 4)) == [(4, Refusal.BEYOND_LAST)]
+    assert received(sequencer, 2, 1).deliver == [1, 2, 3]
+    assert sequencer.phase is SequencePhase.COMPLETE
+    assert refusals(received(sequencer, 4)) == [(4, Refusal.BEYOND_LAST)]
+
+
+@pytest.mark.parametrize("number", [4, 2])
+def test_a_last_number_that_cannot_be_is_refused(number: int) -> None:
+    sequencer = in_phase(SequencePhase.ENDING)
+    before = sequencer.checkpoint()
+    reason = f"{number} cannot be the last: 3 is"
+    with pytest.raises(SequenceRefusedError, match=reason):
+        sequencer.last(number, T0_US)
+    with pytest.raises(SequenceRefusedError, match=reason):
+        sequencer.close(T0_US, last_number=number)
+    sequencer.last(3, T0_US)
+    assert sequencer.checkpoint() == before, "saying the same again is no harm"
+
+
+def test_a_last_number_below_one_received_is_refused() -> None:
+    sequencer = Sequencer()
+    received(sequencer, 1, 5)
+    before = sequencer.checkpoint()
+    with pytest.raises(SequenceRefusedError, match="4 cannot be the last: 5 was used"):
+        sequencer.last(4, T0_US)
+    assert sequencer.checkpoint() == before
+
+
+def test_after_the_last_number_nothing_is_filled_or_announced() -> None:
+    sequencer = in_phase(SequencePhase.ENDING)
+    with pytest.raises(SequenceRefusedError, match="2-4 reaches beyond the last, 3") as caught:
+        sequencer.fill(2, 4, T0_US)
+    assert caught.value.refusal is Refusal.BEYOND_LAST
+    with pytest.raises(SequenceRefusedError, match="4 is beyond the last, 3"):
+        sequencer.announce(4, T0_US)
+
+
+def test_closing_delivers_what_is_held_and_reports_what_is_lost() -> None:
+    """WS-RM 1.1 NoDiscard, with the LastMsgNumber of CloseSequence."""
+    sequencer = Sequencer()
+    received(sequencer, 1, 3, 6)
+    outcome = sequencer.close(T0_US, last_number=8)
+    assert outcome.deliver == [3, 6]
+    assert outcome.effects == [
+        ReportLoss([(2, 2), (4, 5), (7, 8)], "the sequence was closed"),
+    ]
+    assert str(committed(sequencer).acknowledged()) == "1,3,6"
+    assert refusals(received(sequencer, 2)) == [(2, Refusal.CLOSED)]
+    assert not sequencer.terminate(T0_US).effects
+
+
+def test_closing_may_discard_what_follows_the_first_gap() -> None:
+    """WS-RM 1.1 DiscardFollowingFirstGap; the final acknowledgement still tells what came."""
+    sequencer = Sequencer(SequencerSettings(incomplete=IncompleteBehavior.DISCARD))
+    received(sequencer, 1, 3, 6)
+    outcome = sequencer.terminate(T0_US)
+    assert (outcome.deliver, outcome.dropped) == ([], [3, 6])
+    assert outcome.effects == [ReportLoss([(2, 6)], "the sequence was terminated")]
+    assert str(committed(sequencer).acknowledged()) == "1,3,6"
+
+
+def test_a_reset_forgets_the_old_numbers_and_tells_what_it_drops() -> None:
+    sequencer = in_phase(SequencePhase.ENDING)
+    outcome = sequencer.reset()
+    assert outcome.dropped == [3]
+    assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
+    assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
+    assert str(committed(sequencer).acknowledged()) == "1"
+    assert (sequencer.epoch, sequencer.last_number) == (1, None)
+
+
+def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
+    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
+    received(sequencer, 1, 3)
+    outcome = sequencer.receive(numbered(4) + numbered(5, expires_at_us=T0_US), T0_US)
+    assert refusals(outcome) == [(4, Refusal.FAILED), (5, Refusal.EXPIRED)]
+    assert (outcome.accepted, outcome.dropped) == ([], [3])
+    committed(sequencer)
+    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1", "3-5")
+
+
+def test_new_content_may_come_with_the_event_that_drops_the_old() -> None:
+    """The order of an outcome: forget first, then keep."""
+    sequencer = Sequencer()
+    sequencer.receive(numbered(2, expires_at_us=T0_US + 1), T0_US)
+    outcome = sequencer.receive(numbered(2, content=b"new"), T0_US + 1)
+    assert (outcome.dropped, outcome.accepted) == ([2], numbered(2, content=b"new"))
+
+
+def test_what_was_delivered_or_filled_cannot_be_faulted() -> None:
+    sequencer = Sequencer()
+    received(sequencer, 1)
+    sequencer.fill(5, 5, T0_US)
+    before = sequencer.checkpoint()
+    for number in (1, 5):
+        with pytest.raises(SequenceRefusedError, match=f"message {number} is settled"):
+            sequencer.fault(number, Refusal.UNPROCESSABLE, T0_US)
+    assert sequencer.checkpoint() == before
+
+
+def test_the_table_names_every_phase() -> None:
+    assert set(SEQUENCE_TRANSITIONS) == set(SequencePhase)
+    with pytest.raises(SequenceRefusedError, match="close is not possible while the sequence is"):
+        phase_after(SequencePhase.TERMINATED, SequenceEvent.CLOSE)

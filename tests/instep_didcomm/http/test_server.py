@@ -1,0 +1,237 @@
+"""HTTP and WebSocket: what is answered, and that nobody can hold the receiver up."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import WSCloseCode, WSMsgType
+
+from instep.errors import SourceError
+from instep.model.messages import Message
+from instep.ports.listener import Receipt
+from instep_didcomm import DidcommListener, read_options
+from tests.instep_didcomm.listener_kit import (
+    UPGRADE,
+    MemoryIntake,
+    closed,
+    plain,
+    post,
+    serving,
+    until,
+)
+
+SCOPE = "lot-7 did:ex:alice"
+
+
+@pytest.mark.asyncio
+async def test_a_message_is_answered_with_202_and_nothing_else() -> None:
+    async with serving() as (listener, intake):
+        status, problem, headers = await post(listener.address, plain())
+        assert (status, problem, headers["Content-Length"]) == (202, {}, "0")
+        assert intake.numbers(SCOPE) == [1]
+        status, _, _ = await post(listener.address, plain(sent_count=2))
+        assert status == 202
+        assert intake.receipts == {"accepted": 1, "duplicate": 1}
+        assert intake.numbers(SCOPE) == [1]
+
+
+@pytest.mark.asyncio
+async def test_the_answer_waits_until_the_message_is_durable() -> None:
+    durable = asyncio.Event()
+
+    class Slow(MemoryIntake):
+        async def receive(self, message: Message) -> Receipt:
+            receipt = await super().receive(message)
+            await durable.wait()
+            return receipt
+
+    async with serving(Slow()) as (listener, intake):
+        answer = asyncio.create_task(post(listener.address, plain()))
+        await until(lambda: bool(intake.receipts))
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        durable.set()
+        assert (await answer)[0] == 202
+
+
+@pytest.mark.asyncio
+async def test_what_is_wrong_is_answered_with_the_reason() -> None:
+    async with serving(max_body_bytes=2_000) as (listener, intake):
+        url = listener.address
+        for body, content_type, status, code in (
+            (b"{", "application/didcomm-plain+json", 400, "unreadable"),
+            (b"<a/>", "text/xml", 415, "media-type"),
+            (b"x" * 2_001, "application/didcomm-plain+json", 413, "too-big"),
+            (json.dumps(plain(0)).encode(), "", 400, "unreadable"),
+            (json.dumps(plain(sender_order=None)).encode(), "", 400, "no-order"),
+            (json.dumps(plain(**{"from": None})).encode(), "", 400, "no-sender"),
+            (json.dumps(plain(expires_time=1)).encode(), "", 410, "expired"),
+        ):
+            answered, problem, headers = await post(url, body, content_type)
+            assert (answered, problem["title"]) == (status, code), problem
+            assert headers["Content-Type"].startswith("application/problem+json")
+            assert problem["detail"]
+        assert intake.delivered == []
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_hides_its_length_is_bounded() -> None:
+    async with serving(max_body_bytes=2_000) as (listener, _):
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(50):
+                yield b"x" * 1_000
+
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(listener.address, data=chunks()) as response,
+        ):
+            assert response.status == 413
+        bomb = gzip.compress(b" " * 10_000_000)
+        status, problem, _ = await post(listener.address, bomb, **{"Content-Encoding": "gzip"})
+        assert (status, problem["title"]) == (413, "too-big")
+        small = gzip.compress(json.dumps(plain()).encode())
+        status, _, _ = await post(listener.address, small, **{"Content-Encoding": "gzip"})
+        assert status == 202
+
+
+@pytest.mark.asyncio
+async def test_a_full_receiver_says_when_to_come_again() -> None:
+    async with serving() as (listener, intake):
+        intake.full = True
+        status, problem, headers = await post(listener.address, plain())
+        assert (status, problem["title"], headers["Retry-After"]) == (503, "full", "1")
+        intake.full = False
+        assert (await post(listener.address, plain()))[0] == 202
+
+
+@pytest.mark.asyncio
+async def test_other_paths_and_methods() -> None:
+    async with serving() as (listener, _), aiohttp.ClientSession() as session:
+        assert (await post(f"{listener.address}/other", plain()))[0] == 404
+        async with session.get(listener.address) as response:
+            assert (response.status, response.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.asyncio
+async def test_a_media_type_of_another_form_is_told_and_taken() -> None:
+    async with serving() as (listener, intake):
+        status, _, _ = await post(listener.address, plain(), "application/didcomm-signed+json")
+        assert status == 202
+        assert intake.deviations == {"media-type": 1}
+
+
+@pytest.mark.asyncio
+async def test_websocket_takes_one_message_a_transmission_and_says_nothing() -> None:
+    async with serving() as (listener, intake), aiohttp.ClientSession() as session:
+        async with session.ws_connect(listener.address) as socket:
+            await socket.send_str(json.dumps(plain(2)))
+            await socket.send_str("no message")
+            await socket.send_bytes(json.dumps(plain(1)).encode())
+            await until(lambda: intake.numbers(SCOPE) == [1, 2])
+            with pytest.raises(TimeoutError):
+                await socket.receive(timeout=0.05)
+        assert listener.refused == {"unreadable": 1}
+
+
+@pytest.mark.asyncio
+async def test_websocket_ends_when_the_receiver_is_full_or_the_message_too_big() -> None:
+    async with (
+        serving(max_body_bytes=2_000) as (listener, intake),
+        aiohttp.ClientSession() as session,
+    ):
+        intake.full = True
+        async with session.ws_connect(listener.address) as socket:
+            await socket.send_str(json.dumps(plain(1)))
+            ended = await socket.receive(timeout=5)
+            assert (ended.type, ended.data) == (WSMsgType.CLOSE, WSCloseCode.TRY_AGAIN_LATER)
+        async with session.ws_connect(listener.address) as socket:
+            await socket.send_str("x" * 3_000)
+            ended = await socket.receive(timeout=5)
+            assert (ended.type, ended.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
+
+
+@pytest.mark.asyncio
+async def test_sockets_that_do_not_answer_do_not_hold_up_the_end() -> None:
+    writers = []
+    async with asyncio.timeout(20), serving() as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(UPGRADE)
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writers.append(writer)
+    for writer in writers:
+        writer.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "start", [b"", b"POST /didcomm HT", b"POST /didcomm HTTP/1.1\r\nHost: x\r\nA: "]
+)
+async def test_a_slow_head_ends_the_connection(start: bytes) -> None:
+    async with serving(head_timeout_s=0.1) as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(start)
+        assert await closed(reader) == b""
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_slow_body_is_answered_with_408() -> None:
+    async with serving(body_timeout_s=0.1) as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /didcomm HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert (await closed(reader)).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_second_head_on_a_connection_has_to_be_quick_too() -> None:
+    async with serving(head_timeout_s=0.2) as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = json.dumps(plain()).encode()
+        head = f"POST /didcomm HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        assert b" 202 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"POST /did")
+        assert await closed(reader) == b""
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_connections_are_bounded_and_free_again() -> None:
+    async with serving(max_connections=2) as (listener, _):
+        port = int(listener.address.split(":")[2].split("/")[0])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        with pytest.raises(aiohttp.ClientError):
+            await post(listener.address, plain())
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+
+        async def taken() -> bool:
+            try:
+                return (await post(listener.address, plain()))[0] == 202
+            except aiohttp.ClientError:
+                return False
+
+        async with asyncio.timeout(10):
+            while not await taken():
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_an_address_in_use_is_an_error_that_says_so() -> None:
+    async with serving() as (listener, _):
+        other = DidcommListener(read_options({"listen": listener.address}, "test"))
+        with pytest.raises(SourceError, match="cannot listen"):
+            await other.serve(MemoryIntake())

@@ -1,0 +1,116 @@
+"""`instep lake …`, the pictures of the example and the snippet of the guide, on one small lake."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from instep.cli.app import app
+from tests.docs.snippets_kit import snippets
+from tests.instep_spark.lake.lake_kit import read
+from tests.instep_spark.lake.log_kit import Provider, land
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONFIG = """
+[[consumers]]
+name = "c"
+[consumers.source]
+kind = "tapi"
+endpoints = ["http://127.0.0.1:1"]
+[consumers.sink]
+kind = "delta"
+url = "{url}"
+[consumers.settings.alignment]
+sweep_guard_share = 1.0
+"""
+
+DELTA = 'kind = "delta"\nurl = "{url}"'
+TEE = """\
+kind = "tee"
+sinks = [
+    {{ kind = "sql", url = "sqlite:///{folder}/store.db" }},
+    {{ kind = "delta", url = "{url}" }},
+]"""
+
+
+def instep(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
+
+
+def lines(result: Any) -> Iterator[dict[str, object]]:
+    return (json.loads(line) for line in result.stdout.splitlines())
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "examples" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_lake_is_run_verified_drawn_and_queried(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    land(lake, Provider(5, "one", keys=4).run(12))
+    config = tmp_path / "instep.toml"
+    config.write_text(CONFIG.replace(DELTA, TEE).format(url=lake.as_uri(), folder=tmp_path))
+    ran = instep("lake", "run", str(config), "--once", "--format", "jsonl")
+    assert ran.exit_code == 0, ran.output
+    moved = {str(step["table"]) for step in lines(ran)}
+    assert moved == {"entities", "entity_history", "alarms", "topology", "stream_health"}
+    verified = instep("lake", "verify", str(config), "--format", "jsonl")
+    assert verified.exit_code == 0, verified.output
+    (told,) = lines(verified)
+    assert told == {
+        "report": {"right": len(read(lake, "entities")), "stale": 0, "bogus": 0, "missing": 0}
+    }
+    history = instep("lake", "history", str(config), "--limit", "1")
+    assert history.exit_code == 0, history.output
+    assert "stream_health" in history.stdout
+
+    pytest.importorskip("matplotlib")
+    example("lake_plots").main(str(lake), tmp_path / "pictures")
+    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert drawn == {"alarms_by_node.png", "flapping.png", "fidelity.png"}
+    episodes = len(read(lake, "alarms"))
+    assert f"{episodes} alarm episodes" in capsys.readouterr().out
+
+    (snippet,) = (
+        one
+        for one in snippets((REPOSITORY / "docs/how-to/lake.md").read_text())
+        if one.language == "python"
+    )
+    names: dict[str, object] = {"url": lake.as_uri(), "spark": spark}
+    exec(snippet.text, names)
+    found = names["then"]
+    assert hasattr(found, "count")
+    assert found.count() >= 0
+
+
+def test_wrong_usage_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "instep.toml"
+    config.write_text(CONFIG.format(url=tmp_path.as_uri()).replace("delta", "sql", 1))
+    assert instep("lake", "dance", str(config)).exit_code == 2
+    no_lake = instep("lake", "run", str(config))
+    assert no_lake.exit_code == 2
+    assert "no consumer has a delta sink" in no_lake.output
+    config.write_text(CONFIG.format(url=tmp_path.as_uri()))
+    no_table = instep("lake", "run", str(config), "--tables", "alarms,topologies")
+    assert no_table.exit_code == 2
+    assert "no table 'topologies'" in no_table.output

@@ -1,0 +1,149 @@
+"""Random CHANGE_ONLY logs (TR-548 3.8.2.2) as they land in `changes` and in a SQL store."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from instep.model.batches import SweepStep
+from instep.model.records import Record, RecordType
+from tests.instep_spark.lake.log_kit import CONTROL, START_US, Row
+from tests.instep_sql.store_kit import CHANGE_ONLY, STREAM, stage
+
+ENTITIES = ("u0", "u1", "u2", "alarm")
+PARTS = ("/a", "/b", "/port/1", "/port/2")
+
+
+@dataclass(frozen=True)
+class Change(Row):
+    """A row whose body is given."""
+
+    content: str | None = None
+
+    @property
+    def body(self) -> str | None:
+        return super().body if self.kind in CONTROL else self.content
+
+
+class ChangeOnly:
+    """One stream of changes and what its consumer lands of it."""
+
+    def __init__(self, seed: int, stream: str = STREAM) -> None:
+        self._random = random.Random(f"{seed} {stream}")
+        self._stream = stream
+        self._at = 0
+        self._attempt = 1
+        self._state: dict[str, Change] = {}
+        self._log: list[Change] = []
+        self.rows: list[Row] = []
+        self._land(Change("c", stream, 0, "ATTEMPT"))
+
+    def run(self, steps: int) -> list[Row]:
+        """Some steps more; all rows so far."""
+        for _ in range(steps):
+            match self._random.random():
+                case x if x < 0.78:
+                    self._state_one()
+                case x if x < 0.86:
+                    for row in self._log[-self._random.randrange(1, 5) :]:
+                        self._land(row)
+                case x if x < 0.90:
+                    self._land(Change("c", self._stream, 0, "POSITION"))
+                case _:
+                    self._realign()
+        return self.rows
+
+    def _state_one(self, *, seen: bool = True) -> None:
+        chance = self._random
+        self._at += chance.choice((1, 1, 5))
+        entity = chance.choice(ENTITIES)
+        key = entity
+        if entity in self._state:
+            key = chance.choice((*(entity + part for part in ("", *PARTS)), f"other-{entity}"))
+        ends = chance.random() < 0.25
+        row = Change(
+            "c",
+            self._stream,
+            0,
+            chance.choice(("DELETE", "TOMBSTONE")) if ends else "CREATE_UPDATE",
+            key,
+            f"t{self._at}",
+            "p",
+            self._at,
+            START_US + self._at,
+            START_US + self._at,
+            ends=ends,
+            detector=entity == "alarm",
+            whole=ends,
+            content=None if ends else json.dumps(self._content(entity, key)),
+        )
+        self._log.append(row)
+        if ends:
+            self._state = {k: v for k, v in self._state.items() if not k.startswith(key)}
+        else:
+            self._state[key] = row
+        if seen:
+            self._land(row)
+
+    def _content(self, entity: str, key: str) -> dict[str, Any]:
+        chance = self._random
+        ports = [{"local-id": str(n), "speed": chance.randrange(9)} for n in (1, 2)]
+        content: dict[str, Any] = {"uuid": entity, "value": chance.randrange(9)}
+        if key == entity:
+            return content | {"port": ports, "a": {"x": 1, "y": 2}}
+        return content | chance.choice(({"port": ports[:1]}, {"a": {"x": 7}}, {"new": [1]}))
+
+    def _realign(self) -> None:
+        """Some changes are missed, then the compacted log is read from its oldest record."""
+        for _ in range(self._random.randrange(3)):
+            self._state_one(seen=False)
+        self._attempt += 1
+        self._land(Change("c", self._stream, 0, "ATTEMPT"))
+        for row in sorted(self._state.values(), key=lambda row: row.offset):
+            self._land(row)
+        if self._random.random() < 0.5:
+            self._state_one()
+        self._land(Change("c", self._stream, 0, "SWEEP"))
+
+    def _land(self, row: Change) -> None:
+        at_us = START_US + self._at + 500
+        landed = replace(row, ordinal=len(self.rows) + 1, committed_at=at_us)
+        self.rows.append(replace(landed, attempt=self._attempt))
+
+
+async def bodies_of_a_store(rows: Sequence[Row], batch_rows: int) -> dict[str, bytes]:
+    """What a SQL store comes to, by the keys of its entities."""
+    async with stage(stream=CHANGE_ONLY) as at:
+        waiting: list[Record] = []
+        for row in rows:
+            if row.kind in CONTROL or len(waiting) == batch_rows:
+                await at.commit(*waiting)
+                waiting = []
+            at.attempt = row.attempt
+            if row.kind == "SWEEP":
+                await at.commit(sweep=SweepStep(row.attempt))
+            elif row.kind not in CONTROL:
+                waiting.append(record(row))
+        await at.commit(*waiting)
+        return await at.bodies()
+
+
+def record(row: Row) -> Record:
+    """The record that was landed."""
+    return Record(
+        row.stream,
+        row.key,
+        RecordType[row.kind],
+        row.token,
+        row.appended_at,
+        row.partition,
+        row.offset,
+        "" if row.ends else "NODE",
+        (row.body or "").encode(),
+        ends=row.ends,
+        uuid=row.uuid,
+        whole=row.whole,
+    )

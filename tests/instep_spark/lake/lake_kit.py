@@ -1,0 +1,89 @@
+"""What the tests of the pipeline share: reading by another engine, comparing with the model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from instep_spark.lake.pipeline import LakeSettings, Pipeline
+from tests.instep_spark.lake.log_kit import Row
+from tests.instep_spark.lake.model_kit import Episode, Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNGUARDED = LakeSettings(sweep_guard_share=1.0)
+
+
+def read(lake: Path, table: str) -> list[dict[str, Any]]:
+    """A table as another engine reads it, with times in microseconds."""
+    found: pa.Table = pa.table(DeltaTable(lake / table).to_pyarrow_table())
+    for at, column in enumerate(found.schema):
+        if pa.types.is_timestamp(column.type):
+            found = found.set_column(at, column.name, found[column.name].cast(pa.int64()))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def check_entities(lake: Path, model: Model) -> None:
+    entities = {(e["consumer"], e["stream"], e["key"]): e for e in read(lake, "entities")}
+    assert {key: (e["body"], e["token"], e["attempt"]) for key, e in entities.items()} == {
+        key: (row.body, row.token, model.marks[key]) for key, row in model.entities.items()
+    }
+    nodes = {(e["consumer"], e["stream"], e["key"]): e for e in read(lake, "topology")}
+    assert {key: e["node_uuid"] for key, e in nodes.items()} == {
+        key: row.key for key, row in model.entities.items() if not row.detector
+    }
+
+
+def check_history(lake: Path, model: Model) -> None:
+    history = defaultdict(list)
+    for one in read(lake, "entity_history"):
+        facts = {"from": one["valid_from"], "to": one["valid_to"], "by": one["ended_by"]}
+        key = (one["consumer"], one["stream"], one["key"])
+        history[key].append({**facts, "body": one["body"], "at": one["ordinal"]})
+        assert one["open"] == (one["valid_to"] is None)
+    for intervals in history.values():
+        intervals.sort(key=lambda one: one["at"])
+    assert dict(history) == {key: one for key, one in model.history.items() if one}
+
+
+def check_alarms(lake: Path, model: Model) -> None:
+    alarms = defaultdict(list)
+    for a in read(lake, "alarms"):
+        whole = Episode(
+            *(a["episode"], a["raised_at"], a["state"], a["severity"], a["worst_severity"]),
+            *(a["severity_changes"], a["intermittent_count"], a["statements"]),
+            *(a["flapping_count"], a["cleared_at"], a["ended_by"]),
+        )
+        alarms[a["consumer"], a["stream"], a["key"]].append(whole)
+        assert a["condition"] == 'a "quoted" name'
+        assert a["node_uuid"] == f"node-{a['key']}"
+        assert (a["duration_s"] is None) == a["open"] == (a["cleared_at"] is None)
+    for episodes in alarms.values():
+        episodes.sort(key=lambda one: one.episode)
+    assert dict(alarms) == {key: one for key, one in model.alarms.items() if one}
+
+
+def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:
+    """An open pipeline whose guard holds nothing."""
+    made = Pipeline(lake.as_uri(), **{"settings": UNGUARDED, **options})
+    made.open(spark)
+    return made
+
+
+def changes(spark: SparkSession, lake: Path) -> Any:
+    """All of `changes`."""
+    return spark.read.format("delta").load((lake / "changes").as_uri())
+
+
+def frame(spark: SparkSession, lake: Path, rows: Sequence[Row]) -> Any:
+    """A micro-batch with these rows of `changes`."""
+    wanted = [(row.consumer, row.stream, row.ordinal) for row in rows]
+    chosen = spark.createDataFrame(wanted, "consumer STRING, stream STRING, ordinal BIGINT")
+    return changes(spark, lake).join(chosen, ["consumer", "stream", "ordinal"], "semi")

@@ -1,0 +1,200 @@
+"""Random logs of a provider as they land in `changes`: updates, ends, redeliveries, new attempts
+with their sweeps, lost and rebuilt logs. From one seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from instep_spark.landing_schema import CHANGES, arrow_schema
+
+START_US = 1_790_000_000_000_000
+CONTROL = {"ATTEMPT", "SWEEP", "POSITION"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of `changes`; times in microseconds."""
+
+    consumer: str
+    stream: str
+    ordinal: int
+    kind: str
+    key: str = ""
+    token: str = ""
+    partition: str = ""
+    offset: int = -1
+    appended_at: int = 0
+    event_at: int = 0
+    attempt: int = 1
+    lineage: int = 1
+    ends: bool = False
+    detector: bool = False
+    state: str = ""
+    severity: str | None = None
+    value: int = 0
+    uuid: str = ""
+    committed_at: int = START_US
+    readable: tuple[str, ...] | None = None
+    whole: bool = True
+
+    @property
+    def body(self) -> str | None:
+        if self.kind == "SWEEP":
+            return None if self.readable is None else json.dumps({"readable": self.readable})
+        if self.kind in CONTROL or (self.ends and self.kind != "CREATE_UPDATE"):
+            return None
+        if not self.detector:
+            return json.dumps({"uuid": self.key, "value": self.value})
+        legacy = {} if self.severity is None else {"perceived-severity": self.severity}
+        detail = {
+            "alarm-detector-state": f"ALARM_DETECTOR_STATE_{self.state}",
+            "legacy-properties": legacy,
+        }
+        return json.dumps(
+            {
+                "tapi-streaming:alarm-condition-detector-detail": detail,
+                "detector-native-id": self.key,
+                "condition-native-name": 'a "quoted" name',
+                "measured-entity-class": "NODE",
+                "measured-entity-uuid": f"node-{self.key}",
+                "value": self.value,
+            }
+        )
+
+    @property
+    def cells(self) -> tuple[object, ...]:
+        control = self.kind in CONTROL
+        whole_end = self.ends and self.kind != "CREATE_UPDATE"
+        name = "" if control or whole_end else "CONDITION_DETECTOR" if self.detector else "NODE"
+        moment = None if control else self.appended_at
+        return (
+            *(self.consumer, self.stream, self.ordinal, self.key, self.kind, self.token),
+            *(self.partition, self.offset, moment, None if control else self.event_at, name, None),
+            *(self.attempt, self.lineage, self.whole, self.ends, self.uuid, self.body, None, None),
+            self.committed_at,
+        )
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as `changes` has them."""
+    schema = arrow_schema(CHANGES)
+    columns = zip(*(row.cells for row in rows), strict=True)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+
+
+def land(lake: Path, rows: Sequence[Row]) -> None:
+    """Append the rows to `changes` in one commit."""
+    write_deltalake(lake / "changes", table(rows), mode="append")
+
+
+class Provider:
+    """One stream of a provider and what its consumer lands of it."""
+
+    def __init__(
+        self, seed: int, stream: str = "s", *, keys: int = 8, offsets: bool = True
+    ) -> None:
+        self._random = random.Random(f"{seed} {stream}")
+        self._stream = stream
+        self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]
+        self._offsets = offsets
+        self._now_us = START_US
+        self._offset = 0
+        self._alive: dict[str, Row] = {}
+        self._log: list[Row] = []
+        self._attempt, self._lineage = 1, 1
+        self.rows: list[Row] = []
+        self._control("ATTEMPT")
+
+    def run(self, steps: int) -> list[Row]:
+        """Some steps more; all rows so far."""
+        for _ in range(steps):
+            match self._random.random():
+                case x if x < 0.80:
+                    self._state(self._random.choice(self._keys))
+                case x if x < 0.88:
+                    self._redeliver()
+                case x if x < 0.91:
+                    self._control("POSITION")
+                case x if x < 0.96:
+                    self._realign()
+                case _:
+                    self._lose_log()
+        return self.rows
+
+    def _state(self, key: str, *, seen: bool = True) -> None:
+        chance = self._random
+        self._now_us += chance.choice((0, 1_000, 5_000_000, 400_000_000))
+        self._offset += chance.choice((1, 1, 7))
+        detector = key.startswith("alarm")
+        ends = chance.random() < 0.3
+        kind = chance.choice(("DELETE", "TOMBSTONE", "CREATE_UPDATE" if detector else "DELETE"))
+        row = Row(
+            "c",
+            self._stream,
+            0,
+            kind if ends else "CREATE_UPDATE",
+            key,
+            f"t{self._lineage}.{self._offset}",
+            "p" if self._offsets else "",
+            self._offset if self._offsets else -1,
+            self._now_us,
+            self._now_us - chance.choice((0, 1_000_000)),
+            ends=ends,
+            detector=detector,
+            state="CLEAR" if ends else chance.choice(("ACTIVE", "ACTIVE", "INTERMITTENT")),
+            severity=chance.choice((None, "MINOR", "CRITICAL", "WARNING")),
+            value=chance.randrange(3),
+        )
+        self._log.append(row)
+        if ends:
+            self._alive.pop(key, None)
+        else:
+            self._alive[key] = row
+        if seen:
+            self._land(row)
+
+    def _redeliver(self) -> None:
+        for row in self._log[-self._random.randrange(1, 8) :]:
+            self._land(row)
+
+    def _realign(self) -> None:
+        """Some changes are missed, then what exists is read again from the oldest record."""
+        for key in self._random.sample(self._keys, self._random.randrange(1, 4)):
+            self._state(key, seen=False)
+        self._attempt += 1
+        self._now_us += 1_000
+        self._control("ATTEMPT")
+        for row in sorted(self._alive.values(), key=lambda row: row.appended_at):
+            self._land(row)
+        if self._random.random() < 0.5:
+            self._state(self._random.choice(self._keys))
+        self._control("SWEEP")
+
+    def _lose_log(self) -> None:
+        """The provider builds its log anew: other offsets, other times, another lineage."""
+        self._lineage += 1
+        self._offset = 0
+        self._log = []
+        for key in list(self._alive):
+            self._offset += 1
+            token = f"t{self._lineage}.{self._offset}"
+            offset = self._offset if self._offsets else -1
+            self._alive[key] = replace(
+                self._alive[key], token=token, offset=offset, appended_at=self._now_us
+            )
+        self._realign()
+
+    def _land(self, row: Row) -> None:
+        landed = replace(row, ordinal=len(self.rows) + 1, committed_at=self._now_us + 500)
+        self.rows.append(replace(landed, attempt=self._attempt, lineage=self._lineage))
+
+    def _control(self, kind: str) -> None:
+        self._land(Row("c", self._stream, 0, kind))

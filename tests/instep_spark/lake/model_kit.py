@@ -1,0 +1,129 @@
+"""The tables of the pipeline by a plain loop over `changes`: what Spark must come to, too."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.instep_spark.lake.log_kit import Row
+
+FLAPPING_WITHIN_US = 600_000_000
+SEVERITIES = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Episode:
+    episode: int
+    raised_at: int
+    state: str
+    severity: str | None
+    worst: str | None
+    changes: int = 0
+    intermittent: int = 0
+    statements: int = 1
+    flapping: int = 0
+    cleared_at: int | None = None
+    ended_by: str | None = None
+
+
+@dataclass
+class Model:
+    """State after some rows; `rows` in the order of ordinals."""
+
+    entities: dict[Key, Row] = field(default_factory=dict)
+    marks: dict[Key, int] = field(default_factory=dict)
+    history: dict[Key, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    alarms: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
+    began: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+    def read(self, rows: list[Row]) -> None:
+        for row in sorted(rows, key=lambda row: row.ordinal):
+            match row.kind:
+                case "ATTEMPT":
+                    self.began[row.consumer, row.stream, row.attempt] = row.committed_at
+                case "SWEEP":
+                    self._sweep(row)
+                case "POSITION":
+                    pass
+                case _:
+                    self._record(row)
+
+    def _record(self, row: Row) -> None:
+        key = (row.consumer, row.stream, row.key)
+        stored = self.entities.get(key)
+        if stored is not None and stored.lineage == row.lineage and newer(stored, row):
+            return
+        past = self.history[key]
+        begin = max([row.appended_at, *(one["to"] or one["from"] for one in past)])
+        if row.ends:
+            if self.entities.pop(key, None) is not None:
+                by = "CLEAR" if row.kind == "CREATE_UPDATE" else row.kind
+                past[-1] |= {"to": begin, "by": by}
+                if row.detector:
+                    self._clear(key, row.event_at, by)
+            return
+        self.entities[key] = row
+        self.marks[key] = row.attempt
+        if stored is not None and same(stored, row):
+            return
+        if stored is not None:
+            past[-1] |= {"to": begin, "by": "UPDATE"}
+        past.append({"from": begin, "to": None, "by": None, "body": row.body, "at": row.ordinal})
+        if row.detector:
+            self._alarm(key, row, raised=stored is None)
+
+    def _alarm(self, key: Key, row: Row, *, raised: bool) -> None:
+        episodes = self.alarms[key]
+        intermittent = int(row.state == "INTERMITTENT")
+        if raised:
+            last = episodes[-1] if episodes else None
+            near = last is not None and row.event_at - (last.cleared_at or 0) <= FLAPPING_WITHIN_US
+            flapping = last.flapping + 1 if last is not None and near else 0
+            episodes.append(
+                Episode(
+                    row.ordinal,
+                    row.event_at,
+                    row.state,
+                    row.severity,
+                    row.severity,
+                    intermittent=intermittent,
+                    flapping=flapping,
+                )
+            )
+            return
+        now = episodes[-1]
+        now.changes += row.severity != now.severity
+        now.intermittent += intermittent and now.state != "INTERMITTENT"
+        now.statements += 1
+        now.state, now.severity = row.state, row.severity
+        now.worst = max(filter(None, (now.worst, row.severity)), key=SEVERITIES.index, default=None)
+
+    def _clear(self, key: Key, at: int, by: str) -> None:
+        now = self.alarms[key][-1]
+        now.cleared_at, now.ended_by, now.state = max(at, now.raised_at), by, "CLEAR"
+
+    def _sweep(self, sweep: Row) -> None:
+        for key in [k for k, mark in self.marks.items() if mark < sweep.attempt]:
+            if key[:2] != (sweep.consumer, sweep.stream) or key not in self.entities:
+                continue
+            at = self.began[sweep.consumer, sweep.stream, sweep.attempt]
+            row = self.entities.pop(key)
+            last = self.history[key][-1]
+            last |= {"to": max(last["from"], at), "by": "SWEEP"}
+            if row.detector:
+                self._clear(key, at, "SWEEP")
+
+
+def newer(stored: Row, row: Row) -> bool:
+    if stored.offset >= 0 and row.offset >= 0 and stored.partition == row.partition:
+        return stored.offset > row.offset
+    return stored.appended_at > row.appended_at
+
+
+def same(stored: Row, row: Row) -> bool:
+    place = (stored.lineage, stored.partition, stored.offset, stored.appended_at)
+    if place != (row.lineage, row.partition, row.offset, row.appended_at):
+        return False
+    return row.offset >= 0 or stored.body == row.body

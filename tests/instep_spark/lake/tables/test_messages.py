@@ -1,0 +1,38 @@
+"""Delivered messages reach the lake once, in the order of delivery."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from instep_spark.lake.lake import Lake
+from tests.instep.runtime.messages.intake_kit import SCOPE, spoken
+from tests.instep_spark.lake.lake_kit import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+async def deliver(store: str, *numbers: int) -> None:
+    async with spoken(store) as at:
+        await at.say(*numbers)
+
+
+def test_messages_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
+    store, lake = f"sqlite:///{tmp_path / 'store.db'}", Lake((tmp_path / "lake").as_uri(), spark)
+    asyncio.run(deliver(store, 1, 3, 2))
+    assert lake.take_messages(store) == 3
+    assert lake.take_messages(store) == 0
+    asyncio.run(deliver(store, 4))
+    assert lake.take_messages(store) == 1
+    found = sorted(read(tmp_path / "lake", "messages"), key=lambda one: one["cursor"])
+    assert [one["number"] for one in found] == [1, 2, 3, 4]
+    assert {one["stream"] for one in found} == {SCOPE}
+    assert found[0]["body"] == '{"number": 1}'
+    assert found[0]["delivered_at"] >= found[0]["received_at"] > 0

@@ -1,0 +1,68 @@
+"""The pipeline on random logs, however they are cut into micro-batches, against a plain model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from instep_spark.lake.batches.progress import read_commit_metadata
+from instep_spark.lake.tables.base import OvertakenError
+from tests.instep_spark.lake.lake_kit import (
+    changes,
+    check_alarms,
+    check_entities,
+    check_history,
+    frame,
+    pipeline,
+)
+from tests.instep_spark.lake.log_kit import Provider, land
+from tests.instep_spark.lake.model_kit import Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def test_random_logs_in_random_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    logs = [Provider(0, "one").run(24), Provider(1, "two", offsets=False).run(24)]
+    for log in logs:
+        land(tmp_path, log)
+    made = pipeline(spark, tmp_path)
+    # With gaps: what a batch leads to is read, whatever it holds itself.
+    batch = [row for log in logs for row in log[: len(log) * 2 // 3]]
+    made.apply(frame(spark, tmp_path, chance.sample(batch, len(batch) // 2)))
+    # Late, and again: nothing to do.
+    made.apply(frame(spark, tmp_path, batch[:3]))
+    made = pipeline(spark, tmp_path)
+    made.apply(changes(spark, tmp_path))
+    model = Model()
+    for log in logs:
+        model.read(log)
+    check_entities(tmp_path, model)
+    check_history(tmp_path, model)
+    check_alarms(tmp_path, model)
+
+
+def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(12)
+    land(tmp_path, log)
+    slow, quick = pipeline(spark, tmp_path), pipeline(spark, tmp_path)
+    quick.apply(frame(spark, tmp_path, log[: len(log) // 2]))
+    stamps = [read_commit_metadata(spark, target.sql).encode() for target in quick.targets]
+    with pytest.raises(OvertakenError, match="another pipeline has written"):
+        slow.entities.commit_progress(spark, slow.entities.progress)
+    assert [read_commit_metadata(spark, target.sql).encode() for target in quick.targets] == stamps
+    slow.apply(changes(spark, tmp_path))
+    model = Model()
+    model.read(log)
+    check_entities(tmp_path, model)
+    check_history(tmp_path, model)
+    check_alarms(tmp_path, model)

@@ -1,0 +1,97 @@
+"""A lake read by the command line: status, entities, quarantine, a held sweep."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from instep.cli.app import app
+from instep.config.plugins import sink_plugin, store_plugin
+from instep.errors import ConfigurationError, JournalOffError, SinkError
+from instep.model.batches import SweepStep
+from instep.model.records import RecordChunk, Unreadable
+from instep.model.streams import SweepEstimate
+from instep_spark import DeltaSink
+from instep_spark.reading.reader import DeltaReader
+from tests.instep_spark.sink_kit import stage, url_of
+from tests.instep_sql.store_kit import create_update, end_record, stream_info
+
+
+def run(*arguments: str) -> list[dict[str, object]]:
+    result = CliRunner().invoke(app, [*arguments, "--format", "jsonl"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+async def fill(url: str) -> None:
+    async with stage(url, stream=stream_info(mode="log")) as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1, 30)], deviations={"odd": 2})
+        await at.commit(
+            end_record("k1", 31),
+            create_update("k2", 32),
+            unreadable=[Unreadable("s1", b"?", "odd", "t")],
+        )
+        at.attempt = 2
+        await at.commit(*[create_update(f"k{n}", n) for n in range(3, 20)], create_update("k2", 32))
+        await at.commit(sweep=SweepStep(2))
+
+
+def test_a_lake_is_a_store_to_look_at(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    asyncio.run(fill(url))
+    status = run("status", "--store", url)[0]
+    assert (status["consumer"], status["stream"], status["attempt"]) == ("c", "s1", 2)
+    assert (status["entities"], status["quarantined"]) == (18, 1)
+    assert status["deviations"] == [{"kind": "odd", "count": 2, "explanation": ""}]
+    entities = run("entities", "--store", url)
+    assert {one["key"] for one in entities} == {f"k{n}" for n in range(2, 20)}
+    assert entities[-1]["body"] == {"at": 32}
+    assert run("quarantine", "list", "--store", url)[0]["reason"] == "odd"
+
+
+@pytest.mark.asyncio
+async def test_a_held_sweep_is_released_from_another_process(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1, 10)])
+        reader = sink_plugin("delta").reader(url)
+        assert isinstance(reader, DeltaReader)
+        assert await reader.estimate_sweep("c", "s1", 2) == SweepEstimate(9, 9)
+        assert not await at.sink.sweep_released("s1", 2)
+        await reader.release_sweep("c", "s1", 2)
+        assert await at.sink.sweep_released("s1", 2)
+        assert not await at.sink.sweep_released("s1", 3)
+        with pytest.raises(JournalOffError, match="by its table"):
+            await anext(reader.changes())
+        with pytest.raises(SinkError, match="cannot be replayed"):
+            await reader.replay(1, RecordChunk([]))
+        with pytest.raises(SinkError, match="cannot be dropped"):
+            await reader.drop()
+        await reader.close()
+
+
+@pytest.mark.asyncio
+async def test_a_lake_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="there is no table"):
+        await store_plugin(url_of(tmp_path)).reader(url_of(tmp_path)).streams()
+
+
+def test_the_plug_in_checks_and_builds() -> None:
+    plugin = sink_plugin("delta")
+    assert isinstance(plugin.build({"kind": "delta", "url": "file:///x/lake"}, "w"), DeltaSink)
+    assert plugin.reads("s3://bucket/lake")
+    assert not plugin.reads("sqlite:///x")
+    for options, told in (
+        ({}, "'url' is missing"),
+        ({"url": "lake"}, "begins with none of file:, s3:"),
+        ({"url": "file://lake"}, "three slashes"),
+        ({"url": "file:///lake", "writer": "java"}, "'writer' is not usable"),
+        ({"url": "file:///lake", "ur": 1}, "unknown key 'ur'"),
+        ({"url": "file:///lake", "database": "net"}, "only Spark knows databases"),
+        ({"url": "file:///lake", "writer": "spark", "database": "a-b"}, "no name of a database"),
+        ({"url": "file:///lake", "spark": {"master": "local", "remote": "sc://x"}}, "both given"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            plugin.check(options, "instep.toml: consumers[0].sink")

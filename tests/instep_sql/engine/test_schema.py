@@ -1,0 +1,111 @@
+"""Migrations: a store made by an older version opens, one of a newer version is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from instep.errors import StoreVersionError
+from instep_sql import SqlStore
+from instep_sql.engine import schema
+from instep_sql.engine.sqlite import Sqlite
+from instep_sql.options import SqlOptions
+from instep_sql.plugin import sink
+from tests.instep_sql.store_kit import CHANGE_ONLY, create_update, stage, stream_info
+
+pytestmark = pytest.mark.asyncio
+
+
+def scripts() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", "instep_sql:migrations")
+    return ScriptDirectory.from_config(config)
+
+
+def make(path: Path, revision: str) -> None:
+    """A store as the version of that revision left it."""
+    engine = Sqlite(SqlOptions(url=f"sqlite:///{path}")).writer()
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", "instep_sql:migrations")
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+async def test_the_newest_revision_is_the_one_named() -> None:
+    assert scripts().get_heads() == [schema.HEAD]
+    revisions = [script.revision for script in scripts().walk_revisions()]
+    assert revisions == sorted(revisions, reverse=True)
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+async def test_a_store_of_an_older_version_opens_with_its_content(
+    tmp_path: Path, revision: str
+) -> None:
+    path = tmp_path / "old.db"
+    make(path, revision)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "INSERT INTO instep_stream VALUES (1, 'east', 's1', "
+            "'{\"token\": \"t9\", \"ordinal\": 4}', 't9', 9, 'aligned', 1, 4, 9, "
+            "'{}', '{}', 'off', 0)"
+        )
+        connection.execute(
+            "INSERT INTO instep_entity "
+            "VALUES (1, 1, 'a', 'NODE', 't9', '', 9, 9, 0, 1, 1, '', '', x'31')"
+        )
+    async with stage(f"sqlite:///{path}", CHANGE_ONLY) as at:
+        assert (at.position.token, at.position.ordinal) == ("t9", 4)
+        assert await at.bodies() == {"a": b"1"}
+        await at.commit(create_update("b", 10, whole=False))
+        assert list(await at.entities()) == ["a", "b"]
+
+
+async def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
+    make(tmp_path / "old.db", "0001")
+    reader = sink.reader(f"sqlite:///{tmp_path}/old.db")
+    with pytest.raises(StoreVersionError, match="has schema version 0001, this instep reads"):
+        await reader.streams()
+    await reader.close()
+
+
+async def test_a_store_of_a_newer_version_is_refused_naming_both(database: str) -> None:
+    async with SqlStore(database) as store:
+        await store.open("east")
+        newer = f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"
+        await store._database.run(lambda connection: connection.exec_driver_sql(newer))
+        where = store._dialect.where
+    async with SqlStore(database) as store:
+        with pytest.raises(StoreVersionError, match="version 9999, this instep knows") as caught:
+            await store.open("east")
+    assert caught.value.data == {"found": "9999", "known": schema.HEAD}
+    assert caught.value.where == where
+    reader = sink.reader(database)
+    with pytest.raises(StoreVersionError):
+        await reader.streams()
+    await reader.close()
+
+
+async def test_one_process_makes_a_stream_that_another_makes_too(database: str) -> None:
+    async with SqlStore(database) as one, SqlStore(database) as two:
+        await one.open("east")
+        await two.open("east")
+        positions = await asyncio.gather(one.position(stream_info()), two.position(stream_info()))
+        assert positions[0] == positions[1]
+        assert len(await one.reader.streams()) == 1
+
+
+async def test_many_open_a_new_database_at_once(database: str) -> None:
+    schema_of = "?schema=made" if database.startswith("postgresql") else ""
+    stores = [SqlStore(database + schema_of) for _ in range(8)]
+    await asyncio.gather(*[store.open(f"c{n}") for n, store in enumerate(stores)])
+    await asyncio.gather(*[store.position(stream_info()) for store in stores])
+    assert len(await stores[0].reader.streams()) == 8
+    await asyncio.gather(*[store.close() for store in stores])

@@ -1,0 +1,167 @@
+"""What SQLite itself can refuse, and how the store says so."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from instep.errors import SinkError, StoreUnavailableError
+from instep_sql import SqlStore
+from instep_sql.engine.sqlite import Sqlite
+from instep_sql.options import SqlOptions
+from instep_sql.plugin import sink
+from tests.instep_sql.store_kit import create_update, stage, stream_info
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_locked_beyond_the_timeout_can_be_tried_again(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db", busy_timeout_s=0.1) as at:
+        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError, match="locked by another process") as caught:
+            await at.commit(create_update("a", 1))
+        assert (caught.value.retriable, caught.value.where) == (True, str(tmp_path / "s.db"))
+        other.execute("ROLLBACK")
+        other.close()
+        await at.commit(create_update("a", 1))
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_disk_full_loses_nothing_and_recovers(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        await at.commit(create_update("a", 1))
+
+        def limit(pages: int) -> object:
+            return at.store._database.run(
+                lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            )
+
+        await limit(60)  # type: ignore[misc]
+        records = [create_update(f"k{n}", n, b"x" * 4000) for n in range(100)]
+        with pytest.raises(StoreUnavailableError, match="the disk is full — make room"):
+            await at.commit(*records)
+        assert (await at.store.position(stream_info())).ordinal == 1
+        assert list(await at.entities()) == ["a"]
+        await limit(1 << 30)  # type: ignore[misc]
+        await at.commit(*records)
+        assert len(await at.entities()) == 101
+
+
+async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    async with SqlStore(f"sqlite:///{tmp_path}/none/s.db") as store:
+        with pytest.raises(SinkError, match="cannot be opened — the directory has to") as caught:
+            await store.open("east")
+        assert (caught.value.retriable, caught.value.where) == (False, f"{tmp_path}/none/s.db")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with stage(f"sqlite:///{path}"):
+        pass
+    path.chmod(0o444)
+    async with SqlStore(f"sqlite:///{path}") as store:
+        with pytest.raises(SinkError, match="write access"):
+            await store.open("east")
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_text("not a database, " * 100)
+    async with SqlStore(f"sqlite:///{tmp_path}/s.db") as store:
+        with pytest.raises(SinkError, match="the file is not a SQLite database"):
+            await store.open("east")
+
+
+async def test_a_damaged_database(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with stage(f"sqlite:///{path}") as at:
+        await at.commit(*[create_update(f"k{n}", n, b"x" * 500) for n in range(200)])
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xff" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+    reader = sink.reader(f"sqlite:///{path}")
+    with pytest.raises(SinkError, match="the database is damaged"):
+        _ = [entity async for entity in reader.entities()]
+    await reader.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "retriable"),
+    [
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "the database cannot be written", False),
+        (sqlite3.SQLITE_IOERR_WRITE, "the disk could not be read or written", True),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, "locked by another process", True),
+        (sqlite3.SQLITE_ERROR, "the database refused: boom", False),
+    ],
+)
+async def test_extended_codes_are_understood(code: int, message: str, retriable: bool) -> None:
+    error = sqlite3.OperationalError("boom")
+    error.sqlite_errorcode = code
+    translated = Sqlite(SqlOptions(url="sqlite:///s.db")).translate(error)
+    assert message in str(translated)
+    assert translated.retriable is retriable
+
+
+async def test_the_write_ahead_log_stays_bounded(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db", synchronous="normal") as at:
+        largest = 0
+        for n in range(40):
+            await at.commit(*[create_update(f"k{m}", n, b"x" * 4000) for m in range(1000)])
+            largest = max(largest, (tmp_path / "s.db-wal").stat().st_size)
+        assert largest < 1.5 * 20_000 * 4096
+
+
+async def test_connections_are_tuned_and_only_the_writer_may_write(tmp_path: Path) -> None:
+    options = SqlOptions(url=f"sqlite:///{tmp_path}/s.db", cache_bytes=64 << 20)
+
+    def ask(engine: Engine, *names: str) -> list[Any]:
+        with engine.begin() as connection:
+            return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+
+    names = (
+        "journal_mode",
+        "synchronous",
+        "cache_size",
+        "page_size",
+        "wal_autocheckpoint",
+        "query_only",
+    )
+    writer = Sqlite(options).writer()
+    assert ask(writer, *names) == ["wal", 2, -65536, 8_192, 10_000, 0]
+    reader = Sqlite(options).reader()
+    assert ask(reader, "query_only", "cache_size") == [1, -16384]
+    writer.dispose()
+    reader.dispose()
+
+
+async def test_a_reader_leaves_a_foreign_database_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    before = (tmp_path / "other.db").read_bytes()
+    reader = sink.reader(f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(SinkError, match="holds no store"):
+        await reader.streams()
+    await reader.close()
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+async def test_a_number_that_no_column_holds_is_an_error_with_a_place() -> None:
+    async with stage() as at:
+        with pytest.raises(SinkError, match=r"sqlite \(memory\): the database refused: Python int"):
+            await at.commit(create_update("a", 1, offset=1 << 64))
+        await at.commit(create_update("a", 1))
+
+
+async def test_a_store_in_memory_commits_and_is_read_over_one_connection() -> None:
+    async with stage("sqlite://", journal="changes") as at:
+        await at.commit(create_update("a", 1), create_update("b", 2))
+        await at.commit(create_update("a", 3))
+        assert await at.bodies() == {"a": b'{"at":3}', "b": b'{"at":2}'}
+        assert (await at.store.position(stream_info())).ordinal == 2
+        assert len(await at.told()) == 3

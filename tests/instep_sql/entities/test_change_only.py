@@ -1,0 +1,257 @@
+"""CHANGE_ONLY: entities composed of changes (TR-548 3.8.2.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from instep.model.batches import SweepStep
+from instep.model.entities import ChangeKind
+from instep.model.records import Record, RecordType
+from instep.model.streams import Mode
+from tests.instep_sql.store_kit import (
+    CHANGE_ONLY,
+    Stage,
+    Stages,
+    baseline_row,
+    create_update,
+    end_record,
+)
+
+pytestmark = pytest.mark.asyncio
+
+NODE = {
+    "uuid": "u1",
+    "name": [{"value-name": "label", "value": "Bern"}],
+    "state": {"admin": "UNLOCKED", "oper": "ENABLED"},
+    "port": [{"local-id": "1", "speed": 10}, {"local-id": "2", "speed": 10}],
+    "tags": ["a", "b"],
+}
+
+
+def part(key: str, at: int, body: Any) -> Record:
+    return create_update(key, at, msgspec.json.encode(body), whole=False)
+
+
+async def only(at: Stage) -> Any:
+    (entity,) = (await at.entities()).values()
+    return msgspec.json.decode(entity.body)
+
+
+async def test_the_first_statement_is_whole_and_stays_verbatim(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(create_update("u1", 1, b'{ "uuid": "u1" }', whole=False))
+        assert await at.bodies() == {"u1": b'{ "uuid": "u1" }'}
+
+
+@pytest.mark.parametrize("key", ["u1/port/1", "u1:port:1", "u1|1", "other-key"])
+async def test_a_change_goes_into_its_entity(stage: Stages, key: str) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE))
+        change = {"uuid": "u1", "port": [{"local-id": "1", "speed": 40}]}
+        result = await at.commit(part(key, 2, change))
+        expected = NODE | {"port": [{"local-id": "1", "speed": 40}, {"local-id": "2", "speed": 10}]}
+        assert (await only(at), result.written) == (expected, 1)
+        (entity,) = (await at.entities()).values()
+        assert (entity.key, entity.token, entity.appended_at_us) == ("u1", "t2", 2)
+
+
+async def test_statements_of_one_key_are_merged_deep(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1", 2, {"state": {"oper": "DISABLED"}}))
+        await at.commit(part("u1", 3, {"tags": ["c"], "new": {"x": 1}}))
+        assert await only(at) == NODE | {
+            "state": {"admin": "UNLOCKED", "oper": "DISABLED"},
+            "tags": ["c"],
+            "new": {"x": 1},
+        }
+
+
+async def test_parts_are_merged_in_the_order_of_the_log_not_of_arrival(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/b", 9, {"v": 9}), part("u1/a", 5, {"v": 5}))
+        assert (await only(at))["v"] == 9
+
+
+async def test_a3_an_older_change_of_a_key_is_ignored(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 9, {"v": 9}))
+        await at.commit(part("u1/a", 5, {"v": 5}))
+        assert (await only(at))["v"] == 9
+
+
+async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/port/1", 2, {"port": [{"local-id": "3"}]}))
+        await at.commit(end_record("u1/port/1", 3))
+        assert await only(at) == NODE
+        await at.commit(end_record("u1/port/1", 4, RecordType.TOMBSTONE))
+        assert await only(at) == NODE
+
+
+@pytest.mark.parametrize(
+    ("key", "gone"),
+    [
+        ("u1/state/oper", {"state": {"admin": "UNLOCKED"}}),
+        ("u1/port/2", {"port": [{"local-id": "1", "speed": 10}]}),
+        ("u1/2", {"port": [{"local-id": "1", "speed": 10}]}),
+        ("u1/port=1/speed", {"port": [{"local-id": "1"}, {"local-id": "2", "speed": 10}]}),
+        ("u1:name:label", {"name": []}),
+    ],
+)
+async def test_a_tombstone_removes_a_sub_tree_of_the_base(
+    stage: Stages, key: str, gone: dict[str, Any]
+) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(end_record(key, 2), end_record(key, 3, RecordType.TOMBSTONE))
+        assert await only(at) == NODE | gone
+        assert [q async for q in at.store.reader.quarantine()] == []
+
+
+async def test_a_tombstone_that_names_nothing_is_quarantined(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(end_record("u1/nothing/here", 2))
+        assert await only(at) == NODE
+        (kept,) = [q async for q in at.store.reader.quarantine()]
+        assert "names nothing in entity 'u1'" in kept.reason
+        assert b"u1/nothing/here" in kept.raw
+
+
+async def test_a_change_that_is_no_object_is_quarantined(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), create_update("u1/a", 2, b"[1]", whole=False))
+        assert await only(at) == NODE
+        assert [q.token async for q in at.store.reader.quarantine()] == ["t2"]
+
+
+async def test_the_end_of_the_entity_takes_all_its_parts(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"v": 1}))
+        assert (await at.commit(end_record("u1", 3))).deleted == 1
+        await at.commit(part("u1", 4, {"uuid": "u1"}))
+        assert await only(at) == {"uuid": "u1"}
+
+
+async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(
+            part("u1", 1, NODE | {"old": 1}),
+            part("u1/a", 2, {"a": 1}),
+            part("u1/b", 3, {"b": 1}),
+            part("u2", 4, {"uuid": "u2"}),
+            part("u2/a", 5, {"a": 1}),
+        )
+        at.attempt = 2
+        await at.commit(part("u1", 6, NODE), part("u1/b", 3, {"b": 1}))
+        await at.commit(sweep=SweepStep(2))
+        assert await only(at) == NODE | {"b": 1}
+        await at.commit(part("u2/a", 7, {"fresh": 1}))
+        assert (await at.bodies())["u2/a"] == b'{"fresh":1}'
+
+
+async def test_the_journal_tells_composed_bodies(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY, journal="bodies") as at:
+        await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}), end_record("u1/a", 3))
+        assert [(c.key, c.body) for c in await at.changes()] == [
+            ("u1", b'{"x":1}'),
+            ("u1", b'{"x":1,"y":2}'),
+            ("u1", b'{"x":1}'),
+        ]
+
+
+async def test_a_whole_statement_holds_the_changes_before_it(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 2, {"a": 1}), part("u1/b", 9, {"b": 1}))
+        await at.commit(create_update("u1", 5, msgspec.json.encode({"uuid": "u1"})))
+        assert await only(at) == {"uuid": "u1", "b": 1}
+
+
+async def test_the_journal_tells_what_the_sweep_took_from_an_entity(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY, journal="previous") as at:
+        await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}))
+        at.attempt = 2
+        await at.commit(part("u1", 1, {"x": 1}))
+        await at.commit(sweep=SweepStep(2))
+        last = (await at.changes())[-1]
+        assert (last.change, last.kind) == (ChangeKind.UPDATED, None)
+        assert (last.body, last.previous) == (b'{"x":1}', b'{"x":1,"y":2}')
+        assert await only(at) == {"x": 1}
+
+
+async def test_a_baseline_replaces_what_changes_have_made(stage: Stages) -> None:
+    info = msgspec.structs.replace(CHANGE_ONLY, mode=Mode.BASELINE)
+    async with stage(stream=info) as at:
+        await at.commit(baseline_row("u1", 5, b'{"uuid":"u1","x":1}'), by_uuid=True)
+        await at.commit(part("k1", 6, {"uuid": "u1", "y": 1}), by_uuid=True)
+        assert await only(at) == {"uuid": "u1", "x": 1, "y": 1}
+        at.attempt = 2
+        await at.commit(baseline_row("u1", 7, b'{"uuid":"u1","x":2}'), by_uuid=True)
+        assert await only(at) == {"uuid": "u1", "x": 2}
+        await at.commit(end_record("u1", 8), by_uuid=True)
+        assert await at.entities() == {}
+
+
+@pytest.mark.parametrize("depth", [500, 950, 100_000])
+async def test_a_deep_body_harms_nothing_else(stage: Stages, depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(
+            create_update("u1", 1, deep, whole=False), create_update("u1/a", 2, deep, whole=False)
+        )
+        await at.commit(part("u2", 3, {"ok": 1}))
+        assert "u2" in await at.entities()
+
+
+@pytest.mark.parametrize("other_attempt", [True, False])
+async def test_a_tombstone_counts_again_when_the_base_was_stated_again(
+    stage: Stages, other_attempt: bool
+) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE), end_record("u1/state", 2))
+        assert "state" not in await only(at)
+        at.attempt += other_attempt
+        again = 1 if other_attempt else 3
+        await at.commit(part("u1", again, NODE))
+        assert "state" in await only(at)
+        await at.commit(end_record("u1/state", again + 1))
+        assert "state" not in await only(at)
+
+
+async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended(
+    stage: Stages,
+) -> None:
+    async with stage(stream=CHANGE_ONLY, journal="changes") as at:
+        await at.commit(part("u1", 1, NODE), part("u1/a", 5, {"a": 1}), end_record("u1/a", 6))
+        assert await only(at) == NODE
+        at.attempt = 2
+        await at.commit(part("u1", 1, NODE))
+        assert (await at.commit(sweep=SweepStep(2))).swept == 0
+        assert [what for _, what in await at.told()] == ["created", "updated", "updated"]
+
+
+async def test_the_end_of_the_newest_change_is_written_across_batches(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, NODE))
+        await at.commit(part("u1/a", 5, {"a": 1}))
+        await at.commit(end_record("u1/a", 6))
+        assert await only(at) == NODE
+        assert (await at.entities())["u1"].appended_at_us == 1
+
+
+async def test_the_end_of_a_part_that_is_a_header_alone_leaves_the_class(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 1, {"uuid": "u1"}), part("u1/x", 2, {"x": 1}))
+        await at.commit(end_record("u1/x", 3, RecordType.TOMBSTONE, whole=False))
+        (entity,) = (await at.entities()).values()
+        assert (entity.entity_class, entity.body) == ("NODE", b'{"uuid":"u1"}')
+
+
+async def test_an_entity_that_comes_again_under_another_key_is_a_new_one(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("k1", 1, {"uuid": "u1", "a": 1}))
+        await at.commit(end_record("k1", 2, whole=False), part("k2", 3, {"uuid": "u1", "b": 2}))
+        assert await at.bodies() == {"k2": b'{"uuid":"u1","b":2}'}

@@ -1,0 +1,181 @@
+"""The transaction of a commit, rule by rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.errors import FencedError
+from instep.model.batches import SweepStep
+from instep.model.position import Phase, Position
+from instep.model.records import RecordType, Unreadable
+from tests.instep_sql.store_kit import Stage, Stages, create_update, end_record, stream_info
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a1_position_moves_with_what_it_covers(stage: Stages) -> None:
+    async with stage() as at:
+        position = Position(
+            token="t:5==", ordinal=1, attempt=2, phase=Phase.ALIGNING, recent=b"12345678"
+        )
+        await at.commit(create_update("a", 5), position=position)
+        assert await at.store.position(stream_info()) == position
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_a1_nothing_of_a_refused_batch_is_stored(stage: Stages) -> None:
+    async with stage(quarantine_max_records=1) as at:
+        with pytest.raises(Exception, match="quarantine of the stream is full"):
+            await at.commit(
+                create_update("a", 1),
+                unreadable=[Unreadable("s1", b"x", "?"), Unreadable("s1", b"y", "?")],
+            )
+        assert (await at.store.position(stream_info())).ordinal == 0
+        assert await at.entities() == {}
+        await at.commit(create_update("a", 1))
+
+
+async def test_the_fence_refuses_a_second_writer(stage: Stages) -> None:
+    async with stage() as at:
+        stale = Stage(at.store, at.position)
+        await at.commit(create_update("a", 1))
+        with pytest.raises(FencedError, match="another process has committed on stream 's1'"):
+            await stale.commit(create_update("a", 2), create_update("b", 3))
+        assert await at.bodies() == {"a": b'{"at":1}'}
+
+
+async def test_a_commit_that_leads_nowhere_is_a_mistake_of_the_caller(stage: Stages) -> None:
+    async with stage() as at:
+        with pytest.raises(ValueError, match="leads beyond ordinal 0, not to 0"):
+            await at.commit(create_update("a", 1), position=Position())
+
+
+async def test_a3_newer_stored_is_ignored_and_not_marked(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 9))
+        at.attempt = 2
+        result = await at.commit(create_update("a", 5))
+        (entity,) = (await at.entities()).values()
+        assert (entity.body, entity.attempt, result.written) == (b'{"at":9}', 1, 0)
+
+
+@pytest.mark.parametrize("at_us", [9, 12])
+async def test_a3_same_or_older_stored_is_written_and_marked(stage: Stages, at_us: int) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 9))
+        at.attempt = 2
+        result = await at.commit(create_update("a", at_us))
+        (entity,) = (await at.entities()).values()
+        assert (entity.appended_at_us, entity.attempt, result.written) == (at_us, 2, 1)
+
+
+async def test_a3_another_lineage_does_not_compare(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 900), create_update("b", 900))
+        at.lineage, at.attempt = 2, 2
+        await at.commit(create_update("a", 5), end_record("b", 5))
+        (entity,) = (await at.entities()).values()
+        assert (entity.key, entity.appended_at_us, entity.attempt) == ("a", 5, 2)
+
+
+async def test_a3_offsets_decide_before_append_times_within_a_partition(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(
+            create_update("a", 50, offset=7, partition="0"), create_update("b", 50, offset=7)
+        )
+        await at.commit(
+            create_update("a", 40, offset=8, partition="0"), create_update("b", 60, offset=6)
+        )
+        times = {key: entity.appended_at_us for key, entity in (await at.entities()).items()}
+        assert times == {"a": 40, "b": 50}
+
+
+async def test_a3_append_times_decide_across_partitions_and_without_offsets(
+    stage: Stages,
+) -> None:
+    async with stage() as at:
+        await at.commit(
+            create_update("a", 50, offset=7, partition="0"), create_update("b", 50, offset=-1)
+        )
+        await at.commit(
+            create_update("a", 40, offset=8, partition="1"), create_update("b", 40, offset=99)
+        )
+        assert {entity.appended_at_us for entity in (await at.entities()).values()} == {50}
+
+
+async def test_a3_an_older_end_does_not_end(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 9))
+        assert (await at.commit(end_record("a", 5))).deleted == 0
+        assert list(await at.entities()) == ["a"]
+
+
+async def test_a4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1))
+        assert (
+            await at.commit(end_record("a", 2), end_record("a", 3, RecordType.TOMBSTONE))
+        ).deleted == 1
+        assert (await at.commit(end_record("a", 3, RecordType.TOMBSTONE))).deleted == 0
+        assert await at.told() == [("a", "created"), ("a", "deleted")]
+
+
+async def test_a4_a_statement_after_an_end_lives(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 1), end_record("a", 2), create_update("a", 3))
+        await at.commit(end_record("a", 4), create_update("a", 5))
+        assert await at.bodies() == {"a": b'{"at":5}'}
+
+
+async def test_a9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(
+            create_update("a", 9), create_update("a", 5), create_update("b", 9), end_record("b", 5)
+        )
+        assert await at.bodies() == {"a": b'{"at":9}', "b": b'{"at":9}'}
+
+
+async def test_a10_deviations_are_counted(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(deviations={"flat-time": 2})
+        await at.commit(deviations={"flat-time": 1, "no-offset": 4})
+        (status,) = await at.store.reader.streams()
+        assert status.deviations == {"flat-time": 3, "no-offset": 4}
+
+
+async def test_a_batch_tells_first_and_sweeps_then(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 1), create_update("b", 1), create_update("c", 1))
+        at.attempt = 2
+        result = await at.commit(create_update("b", 2), sweep=SweepStep(2, limit_records=100))
+        assert (result.swept, result.sweep_done) == (2, True)
+        assert list(await at.entities()) == ["b"]
+
+
+async def test_everything_of_a_record_is_kept(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(
+            create_update("k", 7, b'{"x": 1}', envelope=b'{"e":1}', uuid="u", partition="3")
+        )
+        (entity,) = (await at.entities()).values()
+        assert (entity.stream, entity.consumer, entity.entity_class) == ("s1", "east", "NODE")
+        assert (entity.token, entity.appended_at_us, entity.uuid) == ("t7", 7, "u")
+        assert (entity.body, entity.envelope, entity.proven) == (b'{"x": 1}', b'{"e":1}', True)
+
+
+async def test_strange_keys_and_tokens_are_data(stage: Stages) -> None:
+    keys = ["'; DROP TABLE instep_entity; --", "-4611686018427387904", "ключ\n", "%s ? :x", " "]
+    async with stage(journal="bodies") as at:
+        await at.commit(*[create_update(key, n) for n, key in enumerate(keys)])
+        assert list(await at.entities()) == keys
+        await at.commit(*[end_record(key, 10 + n) for n, key in enumerate(keys)])
+        assert await at.entities() == {}
+
+
+async def test_a3_the_same_append_time_without_offsets_is_written(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 5, b"1", offset=-1))
+        at.attempt = 2
+        await at.commit(create_update("a", 5, b"2", offset=-1))
+        (entity,) = (await at.entities()).values()
+        assert (entity.body, entity.attempt) == (b"2", 2)

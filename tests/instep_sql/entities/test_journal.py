@@ -1,0 +1,233 @@
+"""The journal of committed changes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from instep.errors import JournalOffError, SinkError
+from instep.model.batches import SweepStep
+from instep.model.entities import Change, ChangeKind
+from instep.model.records import RecordType
+from instep_sql import SqlStore
+from instep_sql.entities.journal import _accepted, _accepted_in_order
+from tests.instep_sql.store_kit import (
+    Stage,
+    Stages,
+    create_update,
+    end_record,
+    stream_info,
+    stretch,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_each_change_is_told_in_order_also_those_folded_away(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(
+            create_update("a", 1), create_update("b", 2), create_update("a", 3), end_record("a", 4)
+        )
+        assert await at.told() == [
+            ("a", "created"),
+            ("b", "created"),
+            ("a", "updated"),
+            ("a", "deleted"),
+        ]
+        assert list(await at.entities()) == ["b"]
+
+
+async def test_an_unchanged_statement_is_no_change(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1, b"{}"), create_update("a", 2, b"{}"))
+        at.lineage = at.attempt = 2
+        await at.commit(create_update("a", 1, b"{}"))
+        assert await at.told() == [("a", "created")]
+        assert (await at.entities())["a"].attempt == 2
+
+
+async def test_what_a3_ignores_is_no_change(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 9))
+        await at.commit(
+            create_update("a", 5), end_record("a", 6), create_update("a", 7), end_record("b", 8)
+        )
+        assert await at.told() == [("a", "created")]
+
+
+async def test_a_change_says_what_who_and_when(stage: Stages) -> None:
+    async with stage(journal="previous", clock_us=lambda: 77) as at:
+        await at.commit(create_update("a", 1, b"1", entity_class="LINK"))
+        await at.commit(
+            create_update("a", 2, b"2", entity_class="LINK"),
+            end_record("a", 3, RecordType.TOMBSTONE),
+        )
+        created, updated, deleted = await at.changes()
+        assert created == Change(
+            cursor=1,
+            stream="s1",
+            key="a",
+            entity_class="LINK",
+            change=ChangeKind.CREATED,
+            kind=RecordType.CREATE_UPDATE,
+            token="t1",
+            appended_at_us=1,
+            committed_at_us=77,
+            body=b"1",
+            consumer="east",
+        )
+        assert (updated.body, updated.previous) == (b"2", b"1")
+        assert (deleted.kind, deleted.entity_class) == (RecordType.TOMBSTONE, "LINK")
+        assert (deleted.body, deleted.previous) == (b"", b"2")
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("changes", [(b"", None), (b"", None), (b"", None)]),
+        ("bodies", [(b"1", None), (b"2", None), (b"", None)]),
+        ("previous", [(b"1", None), (b"2", b"1"), (b"", b"2")]),
+    ],
+)
+async def test_bodies_are_kept_as_asked(stage: Stages, mode: str, expected: list[Any]) -> None:
+    async with stage(journal=mode) as at:
+        await at.commit(create_update("a", 1, b"1"), create_update("a", 2, b"2"))
+        at.attempt = 2
+        await at.commit(sweep=SweepStep(2))
+        changes = await at.changes()
+        assert [(change.body, change.previous) for change in changes] == expected
+        assert (changes[-1].change, changes[-1].kind) == (ChangeKind.SWEPT, None)
+
+
+async def test_a_subscriber_goes_on_from_its_cursor(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1200)])
+        first = await at.changes()
+        assert [change.cursor for change in first] == list(range(1, 1201))
+        await at.commit(create_update("late", 2000))
+        assert [change.key for change in await at.changes(first[-1].cursor)] == ["late"]
+
+
+async def test_a_subscriber_that_follows_gets_what_comes(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        got: list[str] = []
+
+        async def follow() -> None:
+            async for change in at.store.changes(follow=True):
+                got.append(change.key)
+                if change.key == "end":
+                    return
+
+        task = asyncio.create_task(follow())
+        await at.commit(create_update("a", 1))
+        while not got:
+            await asyncio.sleep(0.01)
+        await at.commit(create_update("end", 2))
+        await asyncio.wait_for(task, 10)
+        assert got == ["a", "end"]
+
+
+async def test_an_end_is_told_under_the_class_that_is_stored(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1, entity_class="LINK"))
+        await at.commit(end_record("a", 2, entity_class="ANY_CLASS"))
+        assert [change.entity_class for change in await at.changes()] == ["LINK", "LINK"]
+
+
+async def test_a_store_that_no_consumer_has_used_yet_can_be_followed(tmp_path: Path) -> None:
+    async with SqlStore(f"sqlite:///{tmp_path}/s.db", journal="changes") as store:
+        await store.open("first")
+        assert [change async for change in store.changes()] == []
+
+
+async def test_changes_of_one_stream(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1))
+        await at.store.position(stream_info("other"))
+        assert [c.key async for c in at.store.changes(stream="other")] == []
+        assert [c.key async for c in at.store.changes(stream="s1")] == ["a"]
+
+
+async def test_without_a_journal_changes_are_refused(stage: Stages) -> None:
+    async with stage() as at:
+        await at.commit(create_update("a", 1))
+        with pytest.raises(JournalOffError, match='set journal = "changes"'):
+            await at.changes()
+
+
+async def test_retention_by_number_and_the_subscriber_that_was_away_too_long(stage: Stages) -> None:
+    async with stage(journal="changes", journal_retention_records=10) as at:
+        for n in range(40):
+            await at.commit(create_update(f"k{n}", n))
+        assert [change.cursor for change in await at.changes()] == list(range(31, 41))
+        assert len(await at.changes(30)) == 10
+        with pytest.raises(SinkError, match="changes 30 to 30 are no longer kept") as caught:
+            await at.changes(29)
+        assert caught.value.data["oldest"] == 31
+
+
+async def test_retention_by_age_and_cursors_are_never_given_twice(stage: Stages) -> None:
+    now = [0]
+    async with stage(journal="changes", journal_retention_s=10, clock_us=lambda: now[0]) as at:
+        await at.commit(create_update("a", 1))
+        now[0] = 11_000_000
+        await at.commit(create_update("b", 2))
+        assert [(c.cursor, c.key) for c in await at.changes()] == [(2, "b")]
+        now[0] = 30_000_000
+        await at.commit()
+        assert await at.changes() == []
+        await at.commit(create_update("c", 3))
+        assert [c.cursor for c in await at.changes()] == [3]
+
+
+async def test_a_long_journal_is_trimmed_in_pieces(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(5_000)])
+        stage_two = Stage(at.store, at.position)
+        at.store.options = replace(at.store.options, journal_retention_records=1)
+        await stage_two.commit(create_update("x", 9_000))
+        assert 3_000 < len(await at.changes()) < 4_001
+
+
+async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 900))
+        at.lineage = at.attempt = 2
+        await at.commit(create_update("a", 5))
+        assert await at.told() == [("a", "created"), ("a", "updated")]
+
+
+@given(
+    stored=st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
+    pairs=st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=12),
+)
+async def test_of_columns_the_same_counts_as_of_their_records(
+    stored: dict[str, int], pairs: list[tuple[str, bool]]
+) -> None:
+    columns = stretch(pairs)
+    known = {key: replace(columns[0], key=key, offset=at) for key, at in stored.items()}
+    in_order = list(_accepted_in_order(columns, dict(known)))
+    assert in_order == list(_accepted(list(columns), dict(known)))
+
+
+async def test_a_batch_in_columns_is_told(stage: Stages) -> None:
+    async with stage(journal="previous") as at:
+        await at.commit(create_update("b", 0, b"{}"))
+        batch = at.batch().replace(records=stretch([("a", False), ("b", False), ("a", True)]))
+        await at.store.commit(batch)
+        assert await at.told() == [
+            ("b", "created"),
+            ("a", "created"),
+            ("b", "updated"),
+            ("a", "deleted"),
+        ]
+        *_, updated, deleted = await at.changes()
+        assert (updated.previous, updated.body) == (b"{}", b"{1}")
+        assert (deleted.previous, deleted.entity_class) == (b"{0}", "NODE")
+        assert list(await at.bodies()) == ["b"]

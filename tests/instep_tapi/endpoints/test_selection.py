@@ -1,0 +1,181 @@
+"""Selection: which streams are followed, and the reason for each that is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from instep.errors import TlsError
+from instep.model.streams import Mode, StreamState
+from instep_tapi.endpoints.selection import log_mode, select, websocket_address
+from instep_tapi.options import StreamOptions
+from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
+
+
+def stream(id_: str, *classes: str, storage: str = "COMPACTED", **changes: Any) -> AvailableStream:
+    type_ = StreamType(
+        uuid=f"type-{id_}",
+        classes=classes,
+        storage_strategy=storage,
+        compacted_details=changes.pop("details", storage == "COMPACTED"),
+    )
+    stated: dict[str, Any] = {
+        "uuid": f"uuid-{id_}",
+        "stream_id": id_,
+        "state": StreamState.ACTIVE,
+        "address": "wss://h/s",
+        "protocol": "websockets",
+        "type": type_,
+    }
+    return AvailableStream(**{**stated, **changes})
+
+
+def chosen(*streams: AvailableStream, **wanted: tuple[str, ...]) -> dict[str, str | None]:
+    """The id of each stream: None where it is chosen, else the reason why not."""
+    choices = select(StreamContext(streams), StreamOptions(**wanted))
+    assert all(choice.reason for choice in choices)
+    return {choice.id: None if choice.chosen else choice.reason for choice in choices}
+
+
+def test_all_that_can_be_connected_to_by_default() -> None:
+    states = {state: stream(state, "NODE", state=state) for state in StreamState}
+    judged = chosen(*states.values())
+    assert judged.pop("TERMINATED") == "its state is TERMINATED"
+    assert set(judged.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "websocket",
+        "websockets",
+        "WebSockets",
+        "CONNECTION_PROTOCOL_WEBSOCKETS",
+        "tapi-streaming:CONNECTION_PROTOCOL_WEBSOCKETS",
+        " WSS ",
+        "web-socket",
+        "",
+    ],
+)
+def test_websocket_in_every_spelling(protocol: str) -> None:
+    assert chosen(stream("a", protocol=protocol)) == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"protocol": "sse"}, "its protocol 'sse' is not WebSocket"),
+        ({"protocol": "", "address": "http://h"}, "its protocol 'is not told' is not WebSocket"),
+        ({"address": ""}, "it has no connection-address"),
+        ({"type": None}, "its supported-stream-type is not stated"),
+    ],
+)
+def test_what_cannot_be_followed(changes: dict[str, Any], reason: str) -> None:
+    assert chosen(stream("a", **changes)) == {"a": reason}
+
+
+def test_by_class_by_id_and_by_strategy() -> None:
+    streams = (
+        stream("net", "NODE", "LINK"),
+        stream("alarms", "CONDITION_DETECTOR"),
+        stream("all", "ANY_CLASS", storage="TRUNCATED"),
+    )
+    assert chosen(*streams, classes=("CONDITION_DETECTOR",)) == {
+        "net": "it carries none of the classes that are asked for",
+        "alarms": None,
+        "all": "alarms carries its classes, by a better log strategy",
+    }
+    assert chosen(*streams, ids=("uuid-net", "all")) == {
+        "net": None,
+        "alarms": "its id is not asked for",
+        "all": None,
+    }
+    assert chosen(*streams, strategies=("LOG_STORAGE_STRATEGY_TRUNCATED",)) == {
+        "net": "its strategy COMPACTED is not asked for",
+        "alarms": "its strategy COMPACTED is not asked for",
+        "all": None,
+    }
+
+
+def test_compacted_is_preferred_where_two_carry_the_same_classes() -> None:
+    truncated = stream("t", "NODE", storage="TRUNCATED")
+    history = stream("h", "NODE", storage="FULL_HISTORY")
+    compacted = stream("c", "NODE", "LINK")
+    claimed = stream("x", "NODE", details=False)
+    assert [
+        id_ for id_, why in chosen(truncated, history, claimed, compacted).items() if not why
+    ] == ["c"]
+    assert chosen(truncated, history)["t"] == "h carries its classes, by a better log strategy"
+    assert chosen(truncated, claimed)["t"] == "x carries its classes, by a better log strategy"
+
+
+def test_two_of_one_strategy_are_both_followed() -> None:
+    assert chosen(stream("east", "NODE"), stream("west", "NODE")) == {"east": None, "west": None}
+
+
+def test_a_stream_that_carries_more_is_followed_too() -> None:
+    streams = (stream("c", "NODE"), stream("t", "NODE", "LINK", storage="TRUNCATED"))
+    assert chosen(*streams) == {"c": None, "t": None}
+    assert chosen(*streams, classes=("NODE",))["t"] is not None
+
+
+def test_ids_that_are_not_unique_give_way_to_uuids() -> None:
+    twin = stream("a", uuid="uuid-2")
+    assert set(chosen(stream("a"), twin, stream("b"))) == {"uuid-a", "uuid-2", "b"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "details", "trust", "mode"),
+    [
+        ("COMPACTED", True, False, Mode.LOG),
+        ("COMPACTED", False, False, Mode.BASELINE),
+        ("COMPACTED", False, True, Mode.LOG),
+        ("FULL_HISTORY", False, False, Mode.LOG),
+        ("FULL_HISTORY_WITH_PERIODIC_BASELINE", False, False, Mode.LOG),
+        ("TRUNCATED", False, True, Mode.BASELINE),
+        ("SOMETHING_NEW", False, True, Mode.BASELINE),
+        ("", False, True, Mode.BASELINE),
+    ],
+)
+def test_whether_the_log_alone_gives_state(
+    storage: str, details: bool, trust: bool, mode: Mode
+) -> None:
+    type_ = StreamType(uuid="t", storage_strategy=storage, compacted_details=details)
+    assert log_mode(type_, trust_compacted=trust) is mode
+
+
+@pytest.mark.parametrize("storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE"])
+def test_a_full_history_that_forgets_cannot_give_state(storage: str) -> None:
+    assert log_mode(StreamType(uuid="t", storage_strategy=storage, forgets=True)) is Mode.BASELINE
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("wss://o:28014/x%3Dy?a=b%2Fc", "wss://o:28014/x%3Dy?a=b%2Fc"),
+        ("/tapi/s", "wss://h:8443/tapi/s"),
+        ("https://o/s", "wss://o/s"),
+    ],
+)
+def test_the_address_is_taken_as_it_is(address: str, url: str) -> None:
+    assert str(websocket_address(address, URL("https://h:8443"))) == url
+
+
+@pytest.mark.parametrize("address", ["ws://o:81/s", "http://o:81/s"])
+def test_a_stream_in_clear_under_a_secure_endpoint_is_refused_unless_allowed_by_name(
+    address: str,
+) -> None:
+    endpoint = URL("https://h:8443")
+    with pytest.raises(TlsError, match=r"without TLS.*ws://o:81") as refused:
+        websocket_address(address, endpoint)
+    assert "tls.insecure_websocket" in str(refused.value.hint)
+    assert str(websocket_address(address, endpoint, insecure=True)) == "ws://o:81/s"
+    assert str(websocket_address(address, URL("http://h"))) == "ws://o:81/s"
+
+
+@pytest.mark.parametrize("address", ["mailto:x", "wss://", "kafka://h/topic"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ValueError, match=r"no address|Invalid|host"):
+        websocket_address(address, URL("https://h:8443"))

@@ -1,0 +1,213 @@
+"""Baselines: whole or an error; entities stated as a stream would state them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from instep.errors import BaselineError, UnreachableError
+from instep.model.records import Record
+from instep_tapi.options import NoAuth
+from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.restconf.baseline import READABLE, read_baseline, readable_classes
+from instep_tapi.restconf.client import RestconfClient
+from instep_tapi.restconf.discovery import ContextAddress
+from instep_tapi.wire.context_tree import entities
+
+ROOT = "/restconf/data/tapi-common:context"
+TOPOLOGY = {
+    "tapi-topology:topology-context": {
+        "topology": [
+            {
+                "uuid": "t",
+                "layer": ["ODU"],
+                "node": [{"uuid": "n", "owned-node-edge-point": [{"uuid": "p", "x": {}}]}],
+            }
+        ]
+    }
+}
+
+
+@asynccontextmanager
+async def rest_of(
+    answers: dict[str, Any],
+) -> AsyncIterator[tuple[RestconfClient, ContextAddress, list[str]]]:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.path.removeprefix(ROOT).lstrip("/"))
+        answer = answers.get(asked[-1], 404)
+        if isinstance(answer, int):
+            return web.Response(status=answer)
+        if isinstance(answer, bytes):
+            return web.Response(body=answer)
+        return web.json_response(answer)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        auth = Authenticator(NoAuth(), lambda: session)
+        context = str(URL(str(server.make_url("/"))).with_path(ROOT))
+        rest = RestconfClient(lambda: session, auth, 10**6, 30.0)
+        yield rest, ContextAddress("http://h", context, ""), asked
+
+
+async def read(rest: RestconfClient, address: ContextAddress, *classes: str) -> list[Record]:
+    pages = read_baseline(rest, address, "s", classes, 42)
+    return [record async for page in pages for record in page]
+
+
+@pytest.mark.asyncio
+async def test_only_the_resources_of_the_classes_are_read() -> None:
+    async with rest_of({"tapi-topology:topology-context": TOPOLOGY}) as (rest, address, asked):
+        [node, port] = await read(rest, address, "NODE", "NODE_EDGE_POINT", "CONDITION_DETECTOR")
+        assert asked == ["tapi-topology:topology-context"]
+    assert (node.key, node.uuid, node.token, node.appended_at_us) == ("n", "n", "", 42)
+    assert (node.entity_class, node.body) == ("NODE", b'{"uuid":"n"}')
+    assert json.loads(port.envelope) == {
+        "parent-address": ["topology-uuid:t", "node-uuid:n"],
+        "record-content": "NODE_EDGE_POINT",
+    }
+
+
+@pytest.mark.asyncio
+async def test_a_resource_that_is_not_there_is_looked_for_in_the_whole_context() -> None:
+    context = {"tapi-common:context": {"uuid": "c", **TOPOLOGY}}
+    async with rest_of({"": context}) as (rest, address, _):
+        assert [record.key for record in await read(rest, address, "NODE", "DEVICE")] == ["n"]
+    async with rest_of({"tapi-topology:topology-context": TOPOLOGY}) as (rest, address, _):
+        with pytest.raises(BaselineError, match="answered with 404"):
+            await read(rest, address, "NODE", "DEVICE")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("classes", [(), ("ANY_CLASS",), ("PROFILE", "NODE")])
+async def test_what_only_the_context_can_show(classes: tuple[str, ...]) -> None:
+    context = {"context": {"uuid": "c", "profile": [{"uuid": "f"}], **TOPOLOGY}}
+    async with rest_of({"": context}) as (rest, address, asked):
+        records = await read(rest, address, *classes)
+        assert asked == [""]
+    found = {record.key: record.entity_class for record in records}
+    everything = {"c": "TAPI_CONTEXT", "f": "PROFILE", "t": "TOPOLOGY", "n": "NODE"}
+    everything["p"] = "NODE_EDGE_POINT"
+    assert found == ({"f": "PROFILE", "n": "NODE"} if "PROFILE" in classes else everything)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "message", "retriable"),
+    [
+        (403, "answered with 403", False),
+        (500, "answered with 500", True),
+        (b'{"tapi-topology:topology-context":{"topology":[{"uuid":"t"}', "cut short", True),
+        (b"<html>", "no JSON", True),
+        (b'{"a":' * 100 + b"1" + b"}" * 100, "nested more than", False),
+    ],
+)
+async def test_a_part_is_never_taken_for_the_whole(
+    answer: Any, message: str, retriable: bool
+) -> None:
+    answers = {
+        "tapi-topology:topology-context": TOPOLOGY,
+        "tapi-connectivity:connectivity-context": answer,
+    }
+    async with rest_of(answers) as (rest, address, _):
+        pages = read_baseline(rest, address, "s", ["CONNECTION"], 0)
+        with pytest.raises(BaselineError, match=message) as raised:
+            await anext(pages)
+        assert raised.value.retriable is retriable
+
+
+@pytest.mark.asyncio
+async def test_a_lost_connection_is_no_end_of_the_baseline() -> None:
+    async with rest_of({}) as (rest, _, _asked):
+        lost = ContextAddress("http://h", "http://127.0.0.1:1/data/context", "")
+        with pytest.raises(UnreachableError):
+            await read(rest, lost, "NODE")
+
+
+@pytest.mark.asyncio
+async def test_pages_are_bounded() -> None:
+    points = [{"uuid": f"s{n}"} for n in range(2_500)]
+    answers = {"service-interface-point": {"tapi-common:service-interface-point": points}}
+    async with rest_of(answers) as (rest, address, _):
+        classes = ["SERVICE_INTERFACE_POINT"]
+        pages = [len(page) async for page in read_baseline(rest, address, "s", classes, 0)]
+    assert pages == [1_000, 1_000, 500]
+
+
+@pytest.mark.asyncio
+async def test_one_uuid_in_two_places_gives_two_rows_without_uuid() -> None:
+    nodes = [{"uuid": f"n{n}", "owned-node-edge-point": [{"uuid": "same"}]} for n in (1, 2)]
+    document = {"topology-context": {"topology": [{"uuid": "t", "node": nodes}]}}
+    async with rest_of({"tapi-topology:topology-context": document}) as (rest, address, _):
+        records = await read(rest, address, "NODE_EDGE_POINT")
+    assert [(record.key, record.uuid) for record in records] == [
+        (f"topology-uuid:t+node-uuid:n{n}+node-edge-point-uuid:same", "") for n in (1, 2)
+    ]
+
+
+def test_readable_is_what_a_get_can_prove_absent() -> None:
+    assert readable_classes(["NODE", "CONDITION_DETECTOR", "PROFILE", "ROUTE"]) == {"NODE"}
+    assert readable_classes([]) == readable_classes(["ANY_CLASS"]) == READABLE
+    assert "CONDITION_DETECTOR" not in READABLE
+
+
+def test_an_entity_is_stated_without_the_entities_below_it() -> None:
+    document = {
+        "uuid": "a",
+        "empty": [],
+        "refs": [{"node-uuid": "x"}],
+        "cep-list": {"connection-end-point": [{"uuid": "b", "route": [{"local-id": "1"}]}]},
+        "mixed": {"kept": 1, "device": {"uuid": "d"}},
+    }
+    found = list(entities({"tapi-topology:node": document}))
+    assert [(entity.entity_class, entity.uuid) for entity in found] == [
+        ("NODE", "a"),
+        ("CONNECTION_END_POINT", "b"),
+        ("DEVICE", "d"),
+    ]
+    assert found[0].content == {
+        "uuid": "a",
+        "empty": [],
+        "refs": [{"node-uuid": "x"}],
+        "mixed": {"kept": 1},
+    }
+    assert found[1].content == {"uuid": "b", "route": [{"local-id": "1"}]}
+    assert found[2].parent_address == ("node-uuid:a",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transportpce_tapi24_context.json",
+        "odtn_out_tapi_context.json",
+        "onf_ri_odu_context.json",
+        "onf_ri_ols_context.json",
+        "onf_ri_tpnd_context.json",
+    ],
+)
+def test_every_object_with_a_uuid_is_stated(shared_data: Path, name: str) -> None:
+    text = (shared_data / "tapi" / name).read_bytes()
+    found = list(entities(json.loads(text)))
+    assert len(found) == sum(1 for _ in _with_uuid(json.loads(text)))
+    assert not any(list(_with_uuid(value)) for e in found for value in e.content.values())
+
+
+def _with_uuid(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "uuid" in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _with_uuid(inner)

@@ -1,0 +1,253 @@
+"""The liberal reader: every spelling of the field gives one Record, and no input raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+
+from instep.model.records import Record, RecordType
+from instep_tapi.wire.decoder import FrameDecoder
+from tests.instep_tapi.log_record_kit import APPENDED_US, EVENT_TIME, log_record, only, read
+
+
+def test_reads_the_header_and_leaves_the_body_as_stated() -> None:
+    frame = (
+        b'{"log-record-header":{"token":"t","log-append-time-stamp":"2021-04-28T14:14:28.780Z",'
+        b'"entity-key":"k","record-type":"RECORD_TYPE_CREATE_UPDATE","full-log-record-offset-id":'
+        b'[{"value-name":"partition","value":"3"},{"value-name":"offset","value":"910"}]},'
+        b'"log-record-body":{"event-time-stamp":{"spread":"SPREAD_AT"},"record-content":"NODE",'
+        b'"parent-address":["topology-uuid:a"],"node":{ "uuid" : "u","x":1.00}}}'
+    )
+    delivery = FrameDecoder("s", with_uuid=True).read([frame])
+    assert delivery.deviations == {}
+    assert delivery.size_bytes == len(frame)
+    assert only(delivery) == Record(
+        stream="s",
+        key="k",
+        kind=RecordType.CREATE_UPDATE,
+        token="t",
+        appended_at_us=APPENDED_US,
+        partition="3",
+        offset=910,
+        entity_class="NODE",
+        body=b'{ "uuid" : "u","x":1.00}',
+        envelope=b'{"event-time-stamp":{"spread":"SPREAD_AT"},"record-content":"NODE",'
+        b'"parent-address":["topology-uuid:a"]}',
+        uuid="u",
+    )
+
+
+SHAPES: dict[str, Callable[[Any, str], Any]] = {
+    "bare": lambda record, _: record,
+    "list": lambda record, _: [record],
+    "log-record": lambda record, p: {p + "log-record": [record]},
+    "stream-record": lambda record, p: {p + "stream-record": {p + "log-record": [record]}},
+    "notification": lambda record, p: {
+        "ietf-restconf:notification": {
+            "eventTime": "2021-04-28T14:14:29Z",
+            p + "stream-record": {"log-record": [record]},
+        }
+    },
+    "time-last": lambda record, p: {
+        "notification": {p + "stream-record": {"log-record": [record]}, "eventTime": "x"}
+    },
+}
+IDENTITIES = ["RECORD_TYPE_DELETE", "tapi-streaming:RECORD_TYPE_DELETE", "DELETE", " DELETE "]
+
+
+@pytest.mark.parametrize(
+    ("shape", "prefix", "identity"), list(product(SHAPES, ["", "tapi-streaming:"], IDENTITIES))
+)
+def test_every_shape_prefix_and_spelling_gives_the_same_record(
+    shape: str, prefix: str, identity: str
+) -> None:
+    plain = log_record(**{"record-type": "RECORD_TYPE_DELETE"})
+    spelled = log_record(**{"record-type": identity})
+    spelled = {prefix + name: value for name, value in spelled.items()}
+    body = spelled[prefix + "log-record-body"]
+    body[prefix + "condition-detector"] = body.pop("condition-detector")
+    assert only(read(SHAPES[shape](spelled, prefix))) == only(read(plain))
+
+
+def test_a_frame_holds_several_records_in_order() -> None:
+    frame = {"stream-record": {"log-record": [log_record(token=str(n)) for n in range(50)]}}
+    assert [record.token for record in read(frame).records] == [str(n) for n in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "appended_at_us"),
+    [
+        ("2021-04-28T14:14:28.780Z", APPENDED_US),
+        ("2021-04-28T16:14:28.78+02:00", APPENDED_US),
+        ("20210428141428.78Z", APPENDED_US),
+        ("20210428091428.780-0500", APPENDED_US),
+        ("20210428141428.780", APPENDED_US),
+        ("2021-04-28T14:14:28.780", APPENDED_US),
+    ],
+)
+def test_reads_both_time_formats(stamp: str, appended_at_us: int) -> None:
+    delivery = read(log_record(**{"log-append-time-stamp": stamp}))
+    assert only(delivery).appended_at_us == appended_at_us
+    assert ("time-without-zone" in delivery.deviations) == stamp.endswith(".780")
+
+
+def test_numbers_stand_for_texts_by_their_digits() -> None:
+    frame = log_record(
+        **{
+            "entity-key": -1542773359860369954,
+            "token": 12345678901234567890123,
+            "full-log-record-offset-id": [
+                {"value-name": "offset", "value": 7},
+                {"value-name": "topic", "value": "x"},
+                {"value-name": "partition", "value": 2},
+            ],
+        }
+    )
+    delivery = read(frame)
+    record = only(delivery)
+    assert (record.key, record.token) == ("-1542773359860369954", "12345678901234567890123")
+    assert (record.partition, record.offset) == ("2", 7)
+    assert delivery.deviations == {"number-for-text": 3}
+
+
+def test_a_tombstone_has_a_header_only() -> None:
+    record = only(read(log_record(**{"record-type": "RECORD_TYPE_TOMBSTONE"}, body=None)))
+    assert (record.kind, record.ends, record.body, record.envelope) == (
+        RecordType.TOMBSTONE,
+        True,
+        b"",
+        b"",
+    )
+
+
+@pytest.mark.parametrize("state", ["CLEAR", "ALARM_DETECTOR_STATE_CLEAR", " CLEAR"])
+@pytest.mark.parametrize("prefix", ["", "tapi-streaming:"])
+def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
+    alarm = {prefix + "alarm-condition-detector-detail": {prefix + "alarm-detector-state": state}}
+    assert only(read(_alarm(alarm))).ends
+    assert only(read(_alarm(alarm))).kind is RecordType.CREATE_UPDATE
+
+
+@pytest.mark.parametrize(
+    ("alarm", "ends"),
+    [
+        ({"alarm-condition-detector-detail": {"alarm-detector-state": "ACTIVE"}}, False),
+        ({"additional": "this alarm does not CLEAR"}, False),
+        ({"note": {"alarm-detector-state": "CLEAR"}}, False),
+        (
+            {
+                "alarm-condition-detector-detail": {
+                    "legacy-properties": {"perceived-severity": "CLEARED"}
+                }
+            },
+            True,
+        ),
+        (
+            {
+                "tapi-fm:detected-condition": {
+                    "simple-detector": {"simple-detector-state": "SIMPLE_DETECTOR_STATE_CLEAR"}
+                }
+            },
+            True,
+        ),
+    ],
+)
+def test_st_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
+    assert only(read(_alarm(alarm))).ends is ends
+
+
+def test_an_escaped_clear_is_clear() -> None:
+    text = json.dumps(_alarm({"alarm-condition-detector-detail": {"alarm-detector-state": "@"}}))
+    assert only(read(text.replace("@", "\\u0043LEAR").encode())).ends
+
+
+def _alarm(content: dict[str, Any]) -> dict[str, Any]:
+    return log_record(
+        body={
+            "event-time-stamp": EVENT_TIME,
+            "record-content": "CONDITION_DETECTOR",
+            "condition-detector": content,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "member", "entity_class", "deviations"),
+    [
+        ("NODE", "node", "NODE", {}),
+        ("NODE", "tapi-topology:node", "NODE", {}),
+        ("MEG_END_POINT", "mep", "MEG_END_POINT", {}),
+        (
+            "CONNECTIVITY_OBJECT_TYPE_CONNECTION_END_POINT",
+            "connection-end-point",
+            "CONNECTION_END_POINT",
+            {},
+        ),
+        ("ANY_CLASS", "link", "LINK", {}),
+        (None, "link", "LINK", {"record-content-missing": 1}),
+        ("PROFILE", "profile", "PROFILE", {"class-unknown": 1}),
+        ("NODE", "thing", "NODE", {"container-other": 1}),
+        ("TAPI_CONTEXT", "tapi-context", "TAPI_CONTEXT", {}),
+        ("TAPI_CONTEXT", None, "TAPI_CONTEXT", {"container-missing": 1}),
+    ],
+)
+def test_classes_and_their_containers(
+    stated: str | None, member: str | None, entity_class: str, deviations: dict[str, int]
+) -> None:
+    body: dict[str, Any] = {"event-time-stamp": EVENT_TIME}
+    if stated:
+        body["record-content"] = stated
+    if member:
+        body[member] = {"uuid": "u"}
+    delivery = read(log_record(body=body))
+    record = only(delivery)
+    assert record.entity_class == entity_class
+    assert json.loads(record.body) == ({"uuid": "u"} if member else {})
+    assert delivery.deviations == deviations
+
+
+def test_unknown_members_are_kept_in_the_envelope() -> None:
+    body = {
+        "event-time-stamp": {"approx-date-and-time": EVENT_TIME},
+        "record-content": "NODE",
+        "record-trigger": "100%",
+        "node": {"uuid": "u"},
+        "vendor:extra": [1],
+    }
+    delivery = read(log_record(body=body))
+    del body["node"]
+    assert json.loads(only(delivery).envelope) == body
+    assert delivery.deviations == {"event-time-nested": 1}
+
+
+@pytest.mark.parametrize(
+    ("record_type", "kind", "whole", "deviations"),
+    [
+        ("RECORD_TYPE_CREATE", RecordType.CREATE_UPDATE, True, {}),
+        ("RECORD_TYPE_UPDATE", RecordType.CREATE_UPDATE, True, {}),
+        ("RECORD_TYPE_CHANGE", RecordType.CREATE_UPDATE, False, {}),
+        ("SOMETHING", RecordType.CREATE_UPDATE, True, {"record-type-unknown": 1}),
+        ("DELETE", RecordType.DELETE, True, {"identity-spelling": 1}),
+        (
+            " RECORD_TYPE_DELETE",
+            RecordType.DELETE,
+            True,
+            {"identity-blanks": 1},
+        ),
+    ],
+)
+def test_record_types_of_later_versions(
+    record_type: str, kind: RecordType, whole: bool, deviations: dict[str, int]
+) -> None:
+    delivery = read(log_record(**{"record-type": record_type}))
+    record = only(delivery)
+    assert (record.kind, record.whole) == (kind, whole)
+    assert delivery.deviations == deviations
+
+
+def test_a_change_only_stream_states_parts() -> None:
+    assert not only(read(log_record(), whole=False)).whole

@@ -1,0 +1,189 @@
+"""Bodies that stay sealed until a batch is folded: what counts, and what cannot be opened."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from instep import Mode, Position
+from instep.alignment.commit_batches import opened
+from instep.alignment.machine import Alignment
+from instep.model.batches import Batch
+from instep.model.records import Record, RecordChunk
+from instep.model.streams import StreamInfo
+from instep_tapi.wire.decoder import FrameDecoder
+from tests.instep_tapi.log_record_kit import APPENDED_US, log_record
+
+# Only who looks for the state of the alarm sees that it cannot be read: no float is so large.
+UNREADABLE = {
+    "record-content": "CONDITION_DETECTOR",
+    "event-time-stamp": "2021-04-28T14:14:20.000Z",
+    "condition-detector": {"CLEAR": "1e400"},
+}
+STREAM = StreamInfo(id="s", origin="o", kind="tapi")
+
+
+def stated(offset: int, key: str = "a", **changes: Any) -> dict[str, Any]:
+    place = [
+        {"value-name": "partition", "value": "0"},
+        {"value-name": "offset", "value": str(offset)},
+    ]
+    return log_record(
+        **{
+            "token": f"t{offset}",
+            "entity-key": key,
+            "record-type": "RECORD_TYPE_CREATE_UPDATE",
+            "full-log-record-offset-id": place,
+            **changes,
+        }
+    )
+
+
+def dumped(value: object) -> bytes:
+    return json.dumps(value).encode().replace(b'"1e400"', b"1e400")
+
+
+def peeked(*frames: object, reader: FrameDecoder | None = None) -> RecordChunk:
+    return (reader or FrameDecoder("s")).scan([dumped(frame) for frame in frames])
+
+
+def tokens(records: Any) -> list[str]:
+    return [record.token for record in records]
+
+
+def test_a_body_is_looked_into_only_when_it_is_opened() -> None:
+    delivery = peeked(stated(1, body=UNREADABLE))
+    assert tokens(delivery.records) == ["t1"]
+    assert not isinstance(delivery.records[0], Record)
+    assert not delivery.unreadable
+    assert not delivery.opened().records
+    assert len(delivery.opened().unreadable) == 1
+
+
+@pytest.mark.parametrize("in_list", [False, True])
+def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
+    each = [
+        stated(1),
+        stated(2, body=UNREADABLE),
+        stated(3, "b", **{"record-type": "RECORD_TYPE_TOMBSTONE", "body": None}),
+        stated(4, "c", **{"record-type": "UPDATE"}),
+    ]
+    frames = [dumped(each)] if in_list else [dumped(one) for one in each]
+    delivery = FrameDecoder("s").scan(frames)
+    later, once = delivery.opened(), FrameDecoder("s").read(frames)
+    assert list(later.records) == list(once.records)
+    assert tokens(later.records) == ["t1", "t3", "t4"]
+    assert [*delivery.unreadable, *later.unreadable] == list(once.unreadable)
+    [bad] = once.unreadable
+    assert (bad.raw, bad.token) == (dumped(each[1]), "t2")
+
+
+def test_of_a_storm_only_what_counts_is_opened() -> None:
+    delivery = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
+    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
+    assert sorted(tokens(content.records)) == ["t8", "t9"]
+    assert len(opened(STREAM, delivery, delivery.records, {}, latest_only=False).records) == 10
+
+
+def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
+    delivery = peeked(stated(1), [stated(2), stated(3, body=UNREADABLE), stated(4, "b")])
+    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
+    assert {record.key: record.token for record in content.records} == {"a": "t2", "b": "t4"}
+    [bad] = content.unreadable
+    assert (bad.raw, bad.token) == (dumped(stated(3, body=UNREADABLE)), "t3")
+
+
+def test_what_was_left_out_is_not_opened_with_its_frame() -> None:
+    delivery = peeked([stated(1, "b"), stated(2), stated(3, body=UNREADABLE)])
+    content = opened(STREAM, delivery, delivery.records[1:], {}, latest_only=True)
+    assert tokens(content.records) == ["t2"]
+
+
+def test_a_change_is_never_folded_away() -> None:
+    delivery = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
+    assert not delivery.whole
+    assert tokens(opened(STREAM, delivery, delivery.records, {}, latest_only=True).records) == [
+        "t1",
+        "t2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("info", "latest_only", "kept"),
+    [
+        ({}, True, ["t2"]),
+        ({}, False, ["t1", "t2"]),
+        ({"record_strategy": "CHANGE_ONLY"}, True, ["t1", "t2"]),
+        ({"mode": Mode.BASELINE}, True, ["t1", "t2"]),
+    ],
+)
+def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
+    info: dict[str, Any],
+    latest_only: bool,
+    kept: list[str],
+) -> None:
+    stream = StreamInfo(id="s", origin="o", kind="tapi", **info)
+    core = Alignment(stream, Position(), latest_only=latest_only)
+    core.start(APPENDED_US)
+    core.opened(APPENDED_US)
+    batch = core.receive(peeked([stated(1), stated(2)]), APPENDED_US)
+    assert isinstance(batch, Batch)
+    assert tokens(batch.records) == kept
+    assert (batch.position.token, batch.position.records) == ("t2", 2)
+
+
+def in_a_storm() -> FrameDecoder:
+    """A reader of which few bodies were asked for of late."""
+    reader = FrameDecoder("s")
+    delivery = peeked(*[stated(offset) for offset in range(5)], reader=reader)
+    delivery.opened(delivery.records[-1:])
+    return reader
+
+
+def ended(kind: str, **changes: Any) -> dict[str, Any]:
+    return stated(20, "a", **{"record-type": f"RECORD_TYPE_{kind}", **changes})
+
+
+def compact(value: object, **changes: bytes) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    for old, new in changes.items():
+        text = text.replace(old.encode(), new)
+    return text
+
+
+ODD_FRAMES = {
+    "as the others": compact(stated(20)),
+    "a longer header": compact(stated(2000)),
+    "an end without body": compact(ended("TOMBSTONE", body=None)),
+    "an end": compact(ended("DELETE")),
+    "no body where one is due": compact(stated(20, body=None)),
+    "a body that is null": compact(stated(20, body=None))[:-1] + b',"log-record-body":null}',
+    "a body cut off": compact(stated(20))[:-9],
+    "a body that is no JSON": compact(stated(20), NODE=b"", ODU=b'"'),
+    "members after the body": compact(stated(20))[:-1] + b',"more":1}',
+    "members after the record": compact(stated(20)) + b"}",
+    "something else than the body": compact(stated(20)).replace(
+        b"log-record-body", b"log-record-bodi"
+    ),
+    "the body's name within the header": compact(stated(20, more={"log-record-body": {}})),
+    "the body's name as a value": compact(stated(20, more="log-record-body")),
+    "another member than the header": compact(stated(20)).replace(b"header", b"headed", 1),
+    "another end": compact(stated(20))[:-1] + b"]",
+    "another end without body": compact(ended("TOMBSTONE", body=None))[:-1] + b"]",
+    "a header cut off": compact(stated(20))[:60],
+    "another class": compact(stated(20), CONDITION_DETECTOR=b"NODE"),
+    "a body that is not UTF-8": compact(stated(20), ODU=b"\xff"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_FRAMES.values(), ids=ODD_FRAMES)
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_what_is_read_does_not_depend_on_what_was_asked_for_before(odd: bytes, before: int) -> None:
+    frames = [compact(stated(offset, f"k{offset}")) for offset in range(10, 10 + before)]
+    frames += [odd, compact(stated(3000, "z"))]
+    found, once = in_a_storm().read(frames), FrameDecoder("s").read(frames)
+    assert list(found.records) == list(once.records)
+    assert list(found.unreadable) == list(once.unreadable)
+    assert found.deviations == once.deviations

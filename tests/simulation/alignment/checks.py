@@ -1,0 +1,322 @@
+"""What must hold after every transaction, whatever happened before it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from instep import Phase
+from instep.model.batches import Batch
+from instep.model.position import Position
+from instep.model.records import Record
+from instep.model.streams import SweepEstimate
+from instep_tapi.provider.log import LogRecord
+from instep_tapi.wire.names import LogRecordType
+from tests.simulation.alignment.provider import Instance, SimLog
+from tests.simulation.alignment.world import World
+
+__all__ = ["Checks", "Row", "ViolationError"]
+
+_ENTITIES: Final = """
+    SELECT key, id, token, partition, "offset", appended_at_us, lineage, attempt, uuid, body
+    FROM instep_entity
+"""
+_US: Final = 1_000_000
+
+
+class ViolationError(AssertionError):
+    """A promise was broken."""
+
+
+class Row(NamedTuple):
+    """An entity as stored."""
+
+    key: str
+    id: int
+    token: str
+    partition: str
+    offset: int
+    appended_at_us: int
+    lineage: int
+    attempt: int
+    uuid: str
+    body: bytes
+
+
+class Checks:
+    """Looks at the store through a connection of its own, from outside."""
+
+    def __init__(self, world: World, path: Path, guard_records: int) -> None:
+        self._world = world
+        self._guard_records = guard_records
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self.rows: dict[str, Row] = {}
+        self.position = Position()
+        self._starts: set[tuple[str, int]] = set()
+        """Origin and provider's time of every opening from the start of a log."""
+        self._counted: dict[int, SweepEstimate] = {}
+        self._released: set[int] = set()
+        self._checked: dict[int, int] = {}
+        self._furthest: dict[SimLog, int] = {}
+        """The furthest offset that was ever committed, of logs that have one partition."""
+        self._mixed_attempt = -1
+        """An attempt whose position may speak of two logs: one was lost behind a token."""
+        self.commits = 0
+        self.swept = 0
+
+    def close(self) -> None:
+        self._database.close()
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def process_started(self) -> None:
+        # What a snapshot has left out, ended before it, cannot be told from what is missing.
+        if self._world.log_options.storage != "emulated":
+            self._checked.clear()
+
+    def opened(
+        self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool
+    ) -> None:
+        """A stream was opened: after a token, or from its start."""
+        if token is None:
+            self._starts.add((instance.info().origin, provider_us))
+            return
+        another = instance.log.tokens.decode(token) is None
+        # A snapshot says nothing of what ended before it.
+        if another or (restarted and self._world.log_options.storage == "emulated"):
+            self._mixed_attempt = self.position.attempt
+            if not self._can_be_told(instance):
+                self._world.must_realign = True
+                self._world.trace("nothing shows where this stream begins")
+
+    def _can_be_told(self, instance: Instance) -> bool:
+        """Whether a first record will lie where we have been already."""
+        oldest = instance.oldest_offsets()
+        committed = {int(name): offset for name, offset in self.position.offsets.items() if name}
+        return any(
+            partition in oldest and oldest[partition] <= offset
+            for partition, offset in committed.items()
+        )
+
+    def counted(self, attempt: int, estimate: SweepEstimate) -> None:
+        self._counted[attempt] = estimate
+
+    def released(self, attempt: int) -> None:
+        self._released.add(attempt)
+
+    # -- what is checked -------------------------------------------------------------------------
+
+    def fetch(self) -> dict[str, Row]:
+        rows: dict[str, Row] = {}
+        for row in map(Row._make, self._database.execute(_ENTITIES)):
+            self._require(row.key not in rows, "a key has two rows")
+            rows[row.key] = row
+        return rows
+
+    def after_commit(self, batch: Batch, failed: BaseException | None) -> None:
+        """Call after each transaction that should commit a batch, whether it did or not."""
+        before = self.rows
+        silent = failed is None and not batch.records and batch.sweep is None
+        after = before if silent else self.fetch()
+        if failed is not None:
+            self._require(before == after, f"a failed commit left something: {failed}")
+            self._world.trace(f"commit failed: {type(failed).__name__}")
+            return
+        self.commits += 1
+        self._position_moves(batch)
+        if after is not before:
+            self._marks(before, after, batch)
+            self._rows_are_stated(before, after)
+            self._vanished(before, after, batch)
+        moved = batch.position.token != self.position.token
+        self.rows, self.position = after, batch.position
+        if moved or batch.records:
+            self._not_ahead()
+
+    def _require(self, truth: bool, message: str) -> None:
+        if not truth:
+            raise ViolationError(message)
+
+    def _position_moves(self, batch: Batch) -> None:
+        old, new = self.position, batch.position
+        (stored,) = self._database.execute("SELECT position FROM instep_stream").fetchone()
+        if stored.encode() != msgspec.json.encode(new):
+            owing = msgspec.structs.replace(new, baseline_pending=True)
+            same = stored.encode() == msgspec.json.encode(owing)
+            self._require(same, f"the stored position is not the batch's: {stored} / {new}")
+        self._require(new.ordinal == old.ordinal + 1, f"ordinal {old.ordinal} to {new.ordinal}")
+        for name in ("attempt", "lineage", "records"):
+            self._require(getattr(new, name) >= getattr(old, name), f"{name} went back")
+        self._world.trace(
+            f"commit {new.ordinal} {new.phase} attempt={new.attempt} lineage={new.lineage} "
+            f"records={len(batch.records)} offsets={list(new.offsets.values())}"
+            + (f" sweep@{batch.sweep.cursor}" if batch.sweep else "")
+        )
+        if new.attempt != old.attempt:
+            self._checked.clear()
+            if self._world.reliable_again:
+                self._world.unreliable.clear()
+            opening = (new.origin, new.attempt_started_at_us)
+            self._require(
+                opening in self._starts, f"attempt {new.attempt} began on a resumed stream"
+            )
+
+    def _marks(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
+        attempt = batch.position.attempt
+        for key, row in after.items():
+            old = before.get(key)
+            if old is not None:
+                self._require(row.attempt >= old.attempt, "a mark went back")
+                if _is_older(row, old):
+                    raise ViolationError(f"{key} went back from {old} to {row}")
+            self._require(row.attempt <= attempt, "a mark is of an attempt to come")
+        uuids = [row.uuid for row in after.values() if row.uuid]
+        self._require(len(uuids) == len(set(uuids)), "one entity has two rows")
+
+    def _rows_are_stated(self, before: dict[str, Row], after: dict[str, Row]) -> None:
+        """What a row holds was stated of this very entity."""
+        for key, row in after.items():
+            if before.get(key) is not row and before.get(key) != row:
+                stated = row.body.startswith(b'{"uuid":"%s",' % key.encode())
+                self._require(stated, f"{key} holds the body {row.body!r}")
+
+    def _vanished(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
+        position = batch.position
+        ended: dict[str, list[Record]] = {}
+        for record in batch.records:
+            if record.ends:
+                ended.setdefault(record.key, []).append(record)
+        for key in ended.keys() & before.keys() - after.keys():
+            older = all(_is_before(end, before[key], position) for end in ended[key])
+            self._require(not older, f"{key} was ended by a record from before {before[key]}")
+        gone = [key for key in before if key not in after and key not in ended]
+        if batch.sweep is not None:
+            self._may_sweep(batch)
+        for key in gone:
+            row = before[key]
+            self._require(batch.sweep is not None, f"{key} is gone without end or sweep")
+            self._require(row.attempt < position.attempt, f"{key} was marked and is swept")
+            self._require(
+                not self._lives(key, position), f"{key} is stated all the time and is swept"
+            )
+            self.swept += 1
+            self._world.trace(f"swept {key}")
+
+    def _may_sweep(self, batch: Batch) -> None:
+        """A sweep is due only when what it removes was counted, and let pass (A6)."""
+        assert batch.sweep is not None
+        attempt = batch.position.attempt
+        self._require(batch.position.phase is Phase.SWEEPING, "a sweep in another phase")
+        self._require(attempt in self._counted, f"attempt {attempt} sweeps and has not counted")
+        if batch.sweep.cursor or attempt in self._released:
+            return
+        estimate = self._counted[attempt]
+        guarded = estimate.unmarked > self._guard_records and estimate.unmarked > estimate.total / 2
+        self._require(not guarded, f"a sweep of {estimate} was not held")
+
+    def _lives(self, key: str, position: Position) -> bool:
+        """Whether the log being read states the entity since before the attempt began."""
+        for instance in self._world.provider.instances:
+            if instance.info().origin == position.origin and key not in self._world.unreliable:
+                since_s = instance.log.stated_since.get(key)
+                if since_s is not None:
+                    return since_s * _US < position.attempt_started_at_us
+        return False
+
+    def _not_ahead(self) -> None:
+        """Rule A1: all that lies up to the position is in the store."""
+        position, options = self.position, self._world.log_options
+        if position.token is None or position.attempt == self._mixed_attempt:
+            return
+        found = self._log_of(position.token)
+        if found is None:
+            return
+        log, ordinal = found
+        committed = {int(name): offset for name, offset in position.offsets.items() if name}
+        if not committed:
+            committed = {0: log.offset_of(ordinal)}
+        if options.storage == "emulated" and position.phase is not Phase.ALIGNED:
+            # A snapshot states the last only: what was before it lies behind the position as well.
+            self._checked = committed
+            return
+        for partition, offset in committed.items():
+            for record in log.history[partition][self._checked.get(partition, -1) + 1 : offset + 1]:
+                if log.last_before(record.key, offset) is record and log.holds(record):
+                    self._is_stored(log, record)
+        self._checked = committed
+        self._furthest[log] = max(committed.get(0, -1), self._furthest.get(log, -1))
+
+    def _ended_further_on(self, log: SimLog, record: LogRecord) -> bool:
+        """Whether the store is ahead of the position: without offsets it goes back with a provider
+        that does.
+        """
+        if self._world.log_options.offsets:
+            return False
+        last = log.last_before(record.key, self._furthest.get(log, -1))
+        return last is not None and last.kind is not LogRecordType.CREATE_UPDATE
+
+    def _log_of(self, token: str) -> tuple[SimLog, int] | None:
+        for instance in self._world.provider.instances:
+            place = instance.log.tokens.decode(token)
+            if place is not None:
+                return instance.log, place.ordinal
+        return None
+
+    def _is_stored(self, log: SimLog, record: LogRecord) -> None:
+        key = record.key
+        if key in self._world.unreliable:
+            return
+        row = self.rows.get(key)
+        appended_us = int(record.appended_s * 1000) * 1000
+        place = f"{record.kind} of {key} at {record.partition}/{record.offset}"
+        truncated = self._world.log_options.storage == "truncated"
+        ends = record.kind is not LogRecordType.CREATE_UPDATE or b'"CLEAR"' in record.data
+        if ends:
+            newer = row is not None and (
+                row.offset > record.offset
+                if row.offset >= 0 and row.lineage == self.position.lineage
+                else row.appended_at_us >= appended_us
+            )
+            # What ended before the opening of a baseline is not stated by it: the sweep ends it.
+            due = row is not None and truncated and row.attempt < self.position.attempt
+            self._require(
+                row is None or newer or due, f"the position is ahead: {place} is not done"
+            )
+            return
+        if truncated and log.by_key[key][-1] is not record:
+            # A baseline may have shown what the stream has not come to yet.
+            return
+        if truncated and row is not None and row.attempt < self.position.attempt:
+            # What was stated before the opening of a baseline and is not shown by it: as above.
+            before = appended_us <= self.position.attempt_started_at_us
+            self._require(before, f"the position is ahead: {place} is not marked")
+            return
+        if row is None and self._ended_further_on(log, record):
+            return
+        self._require(row is not None, f"the position is ahead: {place} is not stored")
+        assert row is not None
+        if row.offset >= 0 and row.lineage == self.position.lineage:
+            self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
+        else:
+            self._require(row.appended_at_us >= appended_us, f"{place} is stored as of before")
+
+
+def _is_older(row: Row, old: Row) -> bool:
+    """Whether a row went back in its own log (A3)."""
+    if row.lineage != old.lineage or row.id != old.id:
+        return False
+    if row.offset >= 0 and old.offset >= 0 and row.partition == old.partition:
+        return row.offset < old.offset
+    return row.appended_at_us < old.appended_at_us
+
+
+def _is_before(record: Record, row: Row, position: Position) -> bool:
+    """Whether a record lies before what is stored, both being of one log (A3)."""
+    if row.lineage != position.lineage:
+        return False
+    if row.offset >= 0 and record.offset >= 0 and row.partition == record.partition:
+        return record.offset < row.offset
+    return record.appended_at_us < row.appended_at_us

@@ -1,0 +1,307 @@
+"""Deliberate mistakes. Each must be found by the simulation: what it does not find it does not
+prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+
+from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
+from instep.alignment.effects import ProbeOlderEntity
+from instep.alignment.machine import Alignment
+from instep.alignment.resume import new_attempt
+from instep.alignment.sweep_trigger import PartitionProgress
+from instep.alignment.transitions import AlignmentEvent
+from instep.errors import InstepError, StreamGoneError, TokenRefusedError
+from instep.model.batches import Batch
+from instep.model.position import Phase
+from instep.model.records import Record
+from instep.model.streams import Start
+from instep.runtime.streams.worker import StreamWorker
+from instep_sql.engine import sqlite
+from instep_sql.engine.sqlite import Sqlite
+from instep_sql.entities import sweep
+from tests.simulation.alignment.simulation import SeedFailedError, simulate
+
+__all__ = ["MUTATIONS", "applied", "seeds_until_caught"]
+
+Change = tuple[Any, str, Any]
+
+
+def _sweep_on_rewind() -> list[Change]:
+    """A rewind is taken for a restart, and the attempt is based on that guess."""
+
+    def arrived(self: Alignment, continuity: Continuity, record: Record) -> bool:
+        if continuity is Continuity.UNDECIDED:
+            self._effects.append(ProbeOlderEntity(record, partition_of(record)))
+            return False
+        now_us = self._progress._opened_us
+        self.position = new_attempt(self.stream, self.position, new_log=False, now_us=now_us)
+        self._pending_commit = True
+        return True
+
+    return [(Alignment, "_on_continuity", arrived)]
+
+
+def _token_before_data() -> list[Change]:
+    commit = StreamWorker._commit
+
+    async def early(self: StreamWorker, core: Alignment, batch: Batch) -> None:
+        if batch.records:
+            await self._sink.commit(batch.replace(records=[], sweep=None))
+            ordinal = batch.position.ordinal
+            position = msgspec.structs.replace(batch.position, ordinal=ordinal + 1)
+            batch = batch.replace(position=position, expects_ordinal=ordinal)
+        await commit(self, core, batch)
+
+    return [(StreamWorker, "_commit", early)]
+
+
+def _sql(name: str, old: str, new: str) -> Callable[[], list[Change]]:
+    def make() -> list[Change]:
+        statement = getattr(sqlite, name)
+        assert old in statement, f"{name} has changed: mend the mutation"
+        # Without its cache, which knows the statement as it was.
+        made = sqlite._statement.__wrapped__
+        return [(sqlite, name, statement.replace(old, new)), (sqlite, "_statement", made)]
+
+    return make
+
+
+def _attempt_on_resumed_stream() -> list[Change]:
+    start = Alignment.start
+
+    def resumes(self: Alignment, now_us: int) -> str | Start:
+        wanted = start(self, now_us)
+        return self.position.token or wanted
+
+    return [(Alignment, "start", resumes)]
+
+
+def _guard_removed() -> list[Change]:
+    def sweep_estimated(self: Alignment, _estimate: object) -> None:
+        self._estimate_requested = False
+        self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    return [(Alignment, "sweep_estimated", sweep_estimated)]
+
+
+def _census_skipped() -> list[Change]:
+    consider = Alignment._consider
+
+    def hasty(self: Alignment, position: Any, now_us: int) -> None:
+        due = position.phase is Phase.ALIGNING and self._progress.sweep_due(position, now_us)
+        if due and self.position.phase is Phase.ALIGNING:
+            self._move(AlignmentEvent.SWEEP_BEGUN)
+            position = self.position
+        consider(self, position, now_us)
+
+    return [(Alignment, "_consider", hasty)]
+
+
+def _position_kept_after_failed_commit() -> list[Change]:
+    def failed(self: StreamWorker, error: Exception, **_: Any) -> None:
+        self._last_error = str(error)
+        if isinstance(error, TokenRefusedError) and self._core is not None:
+            self._core.token_refused()
+        elif isinstance(error, StreamGoneError):
+            self._gone = True
+        assert isinstance(error, InstepError)
+
+    return [(StreamWorker, "_failed", failed)]
+
+
+def _realignment_forgotten() -> list[Change]:
+    failed = StreamWorker._failed
+
+    def forgets(self: StreamWorker, error: Exception, **named: Any) -> None:
+        failed(self, error, **named)
+        self._realign_reason = ""
+
+    def realign(self: StreamWorker, reason: str) -> None:
+        if self._core is not None:
+            self._core.realign(reason)
+
+    return [(StreamWorker, "_failed", forgets), (StreamWorker, "realign", realign)]
+
+
+def _redelivery_skipped_too_far() -> list[Change]:
+    committed = ContinuityCheck._committed
+
+    def generous(record: Record, position: Any) -> bool:
+        known = position.offsets.get(record.partition, -1)
+        return committed(record, position) or 0 <= record.offset <= known + 3
+
+    return [(ContinuityCheck, "_committed", staticmethod(generous))]
+
+
+def _one_partition_is_enough() -> list[Change]:
+    def due(self: PartitionProgress, position: Any, now_us: int) -> bool:
+        partitions = self._heard_us.keys() | self.appended_us.keys()
+        return not partitions or any(self._passed(p, position, now_us) for p in partitions)
+
+    return [(PartitionProgress, "sweep_due", due)]
+
+
+def _sweep_at_once() -> list[Change]:
+    return [(PartitionProgress, "sweep_due", lambda *_: True)]
+
+
+def _tombstone_ignored() -> list[Change]:
+    return [(Sqlite, "end_entities", lambda *_: 0)]
+
+
+def _restart_not_noticed() -> list[Change]:
+    return [("instep.alignment.continuity", "classify", lambda *_, **__: Continuity.CONTINUED)]
+
+
+def _another_log_not_noticed() -> list[Change]:
+    return [("instep.alignment.continuity", "_of_new_log", lambda *_: False)]
+
+
+def _attempt_not_counted() -> list[Change]:
+    def same(*args: Any, **named: Any) -> Any:
+        position = new_attempt(*args, **named)
+        return msgspec.structs.replace(position, attempt=max(1, args[1].attempt))
+
+    return [("instep.alignment.machine", "new_attempt", same)]
+
+
+def _pause_taken_for_the_head() -> list[Change]:
+    tick = Alignment.tick
+    return [(Alignment, "tick", lambda self, now_us, _state=None: tick(self, now_us))]
+
+
+def _silence_taken_for_the_head() -> list[Change]:
+    def due(self: PartitionProgress, _position: Any, now_us: int) -> bool:
+        return self.silent_s(now_us) >= 1.0
+
+    return [(PartitionProgress, "sweep_due", due)]
+
+
+def _dead_connection_taken_for_silence() -> list[Change]:
+    return [(PartitionProgress, "listened", lambda *_: None)]
+
+
+def _snapshot_taken_for_the_log() -> list[Change]:
+    return [(PartitionProgress, "_in_snapshot", lambda *_: False)]
+
+
+def _absence_not_measured() -> list[Change]:
+    return [
+        ("instep.alignment.resume", "retention_s", lambda _stream: None),
+        (Alignment, "_lost", lambda *_: False),
+    ]
+
+
+def _hole_ignored() -> list[Change]:
+    return [("instep.alignment.continuity", "is_gap", lambda *_: False)]
+
+
+def _first_of_a_batch_wins() -> list[Change]:
+    def fold(records: Any) -> dict[str, Record]:
+        first: dict[str, Record] = {}
+        for record in records:
+            first.setdefault(record.key, record)
+        return first
+
+    def last_indexes(keys: Any) -> list[int]:
+        return [keys.index(key) for key in dict.fromkeys(keys)]
+
+    return [
+        ("instep_sql.entities.entity_rows", "latest_per_key", fold),
+        ("instep.model.columns", "last_indexes", last_indexes),
+    ]
+
+
+def _sweep_ends_early() -> list[Change]:
+    step = sweep.sweep
+
+    def once(*args: Any, **named: Any) -> Any:
+        return msgspec.structs.replace(step(*args, **named), done=True)
+
+    return [("instep_sql.entities.commit", "sweep", once)]
+
+
+def _resumes_at_the_latest() -> list[Change]:
+    start = Alignment.start
+
+    def late(self: Alignment, now_us: int) -> str | Start:
+        wanted = start(self, now_us)
+        return wanted if isinstance(wanted, Start) else Start.LATEST
+
+    return [(Alignment, "start", late)]
+
+
+def _other_origin_is_the_same_log() -> list[Change]:
+    def same(stream: Any, position: Any, **named: Any) -> Any:
+        named["new_log"] = False
+        return new_attempt(stream, position, **named)
+
+    return [("instep.alignment.machine", "new_attempt", same)]
+
+
+_LINEAGE: Final = "instep_entity.lineage <> excluded.lineage OR "
+_EQUAL: Final = 'instep_entity."offset" <= excluded."offset"'
+
+MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
+    "sweep on rewind": _sweep_on_rewind,
+    "token before data": _token_before_data,
+    "unmarked equal record": _sql("_UNLESS_NEWER", _EQUAL, _EQUAL.replace("<=", "<")),
+    "newer record overwritten": _sql("_UNLESS_NEWER", _EQUAL, "1"),
+    "sweep across lineage": _sql("_UNLESS_NEWER", _LINEAGE, ""),
+    "end across lineage": _sql("_END", "lineage <> ?", "(0 AND lineage <> ?)"),
+    "newer record ended": _sql("_END", '"offset" <= ?', '("offset" <= ? OR 1)'),
+    "mark not written": _sql("_UNLESS_NEWER", "attempt = excluded.attempt, ", ""),
+    "attempt on a resumed stream": _attempt_on_resumed_stream,
+    "guard removed": _guard_removed,
+    "census skipped": _census_skipped,
+    "position kept after a failed commit": _position_kept_after_failed_commit,
+    "realignment forgotten": _realignment_forgotten,
+    "redelivery skipped too far": _redelivery_skipped_too_far,
+    "one partition is enough": _one_partition_is_enough,
+    "sweep at once": _sweep_at_once,
+    "tombstone ignored": _tombstone_ignored,
+    "restart not noticed": _restart_not_noticed,
+    "another log not noticed": _another_log_not_noticed,
+    "attempt not counted": _attempt_not_counted,
+    "pause taken for the head": _pause_taken_for_the_head,
+    "silence taken for the head": _silence_taken_for_the_head,
+    "dead connection taken for silence": _dead_connection_taken_for_silence,
+    "snapshot taken for the log": _snapshot_taken_for_the_log,
+    "absence not measured": _absence_not_measured,
+    "hole ignored": _hole_ignored,
+    "first of a batch wins": _first_of_a_batch_wins,
+    "sweep ends early": _sweep_ends_early,
+    "resumes at the latest": _resumes_at_the_latest,
+    "other origin, same lineage": _other_origin_is_the_same_log,
+}
+"""Name to what it changes: object or module, attribute, new value."""
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    """The SDK with this mistake in it."""
+    with ExitStack() as stack:
+        for target, attribute, value in MUTATIONS[name]():
+            if isinstance(target, str):
+                stack.enter_context(patch(f"{target}.{attribute}", value))
+            else:
+                stack.enter_context(patch.object(target, attribute, value))
+        yield
+
+
+def seeds_until_caught(name: str, most: int) -> int | None:
+    """How many seeds, from 0 on, it takes to find this mistake; None: more than `most`."""
+    with applied(name):
+        for seed in range(most):
+            try:
+                simulate(seed)
+            except SeedFailedError:
+                return seed + 1
+    return None

@@ -1,0 +1,237 @@
+"""The network between provider and consumer: `Source` and `Feed` with everything that fails there.
+
+A connection is the provider's own reader of its log at one end, the SDK's reader of frames at the
+other. What is between them can be late, cut at any byte (the frame that is cut never arrives), half
+open, or delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from instep import Record, RecordType, StreamInfo
+from instep.errors import DiscoveryError, StreamGoneError, TokenRefusedError, UnreachableError
+from instep.model import RecordChunk, Start, StreamState
+from instep_tapi.provider.faults import Faults
+from instep_tapi.provider.log import LogRecord
+from instep_tapi.provider.log import Start as LogStart
+from instep_tapi.provider.log_reader import LogReader
+from instep_tapi.provider.stream import Listener
+from instep_tapi.wire.decoder import FrameDecoder
+from tests.simulation.alignment.provider import STREAM, Instance
+from tests.simulation.alignment.world import World
+
+__all__ = ["SimFeed", "SimSource"]
+
+_clients = itertools.count()
+
+
+class SimSource:
+    """One process's view of the provider. Implements `Source`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = random.Random(world.rng.getrandbits(64))
+
+    async def _request(self, error: type[Exception]) -> None:
+        world = self._world
+        await asyncio.sleep(self._rng.expovariate(1 / world.faults.latency_s))
+        if not world.reachable or self._rng.random() < world.faults.request_fails_p:
+            raise error("no answer")
+
+    async def discover(self) -> Sequence[StreamInfo]:
+        await self._request(UnreachableError)
+        if not self._world.provider.current.up:
+            raise UnreachableError("nobody answers")
+        offset_us = self._world.clock_offset_us
+        return [
+            msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
+        ]
+
+    @asynccontextmanager
+    async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[SimFeed]:
+        world, rng = self._world, self._rng
+        await self._request(UnreachableError)
+        instance = world.provider.current
+        if rng.random() < world.faults.connect_fails_p:
+            raise UnreachableError("the handshake failed")
+        if stream.origin != instance.info().origin:
+            raise StreamGoneError("the stream is served elsewhere")
+        if not instance.up:
+            raise UnreachableError("nobody listens")
+        resumes = not isinstance(start, Start)
+        if resumes and rng.random() < world.faults.refuse_token_p:
+            world.trace("token refused")
+            raise TokenRefusedError("410")
+        feed = SimFeed(world, instance, start, rng)
+        try:
+            yield feed
+        finally:
+            feed.close()
+
+    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+        """Class by class, as it is when each page is read: the network changes meanwhile."""
+        await self._request(UnreachableError)
+        shown: set[str] = set()
+        while True:
+            bodies = self._world.provider.bodies
+            page = [key for key in bodies if key not in shown][:5]
+            if not page:
+                return
+            shown.update(page)
+            records = [
+                Record(
+                    stream.id,
+                    key,
+                    RecordType.CREATE_UPDATE,
+                    "",
+                    opened_at_us,
+                    entity_class="NODE",
+                    body=bodies[key],
+                    uuid=key,
+                )
+                for key in page
+            ]
+            await self._request(UnreachableError)
+            yield records
+
+    async def state(self, stream: StreamInfo) -> StreamState:
+        assert stream.id == STREAM
+        await self._request(DiscoveryError)
+        return self._world.provider.state
+
+    async def close(self) -> None:
+        pass
+
+
+class SimFeed:
+    """One connection. Implements `Feed`."""
+
+    def __init__(
+        self, world: World, instance: Instance, start: str | Start, rng: random.Random
+    ) -> None:
+        self.clock_offset_us = world.clock_offset_us
+        self._world = world
+        self._instance = instance
+        self._rng = rng
+        faults = world.faults
+        resumes = not isinstance(start, Start)
+        restarts = resumes and rng.random() < faults.restart_p
+        rewinds = resumes and rng.random() < faults.rewind_p
+        self._edge = Faults(
+            expire_tokens=restarts,
+            rewind_records=rng.randint(1, faults.rewind_records) if rewinds else 0,
+            shuffle_partitions=faults.shuffle_partitions,
+        )
+        wish = {Start.OLDEST: None, Start.LATEST: "latest"}
+        start_from = wish[start] if isinstance(start, Start) else start
+        self._log = LogReader(instance.stream, start_from, self._edge, world.now())
+        info = instance.info()
+        self._reader = FrameDecoder(STREAM, with_uuid=info.record_retention_s is not None)
+        self._is_cut = False
+        self._half_open = False
+        self._received_s = world.loop.time()
+        self._under_way = False
+        """Whether records have left the provider: no Pong overtakes them."""
+        self._listener = Listener(str(next(_clients)), "", self.cut)
+        instance.stream.listeners.add(self._listener)
+        world.feeds.append(self)
+        world.checks.opened(
+            instance,
+            start if resumes else None,
+            world.provider_us(),
+            restarted=self._log.start is LogStart.RESTARTED,
+        )
+        world.trace(
+            f"open {instance.name} {self._log.start.name} rewind={self._edge.rewind_records}"
+        )
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self._listener.wake.set()
+
+    def half_open(self) -> None:
+        """Nothing comes through any more, and nobody tells us."""
+        self._half_open = True
+        self._listener.wake.set()
+
+    @property
+    def _broken(self) -> bool:
+        return self._is_cut or self._half_open
+
+    @property
+    def unheard_s(self) -> float:
+        return self._world.loop.time() - self._received_s
+
+    async def ping(self) -> None:
+        round_trip_s = 2 * self._world.faults.latency_s * self._rng.uniform(0.5, 1.5)
+        self._world.loop.call_later(round_trip_s, self._pong)
+
+    def _pong(self) -> None:
+        if not self._broken and not self._under_way:
+            self._received_s = self._world.loop.time()
+
+    def close(self) -> None:
+        self._instance.stream.listeners.discard(self._listener)
+        self._world.feeds.remove(self)
+
+    async def receive(self) -> RecordChunk:
+        while True:
+            if self._is_cut:
+                raise UnreachableError("the connection is lost")
+            if self._half_open:
+                await asyncio.sleep(self._world.faults.dead_peer_s)
+                raise UnreachableError("the peer is dead")
+            self._listener.wake.clear()
+            if self._world.provider.state is StreamState.ACTIVE:
+                records = self._read()
+                if records:
+                    self._under_way = True
+                    await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
+                    self._under_way = False
+                    if self._broken:
+                        # What was under way is lost, but for some of it.
+                        records = records[: self._rng.randrange(len(records) + 1)]
+                    delivery = self._delivery(records)
+                    if records:
+                        self._received_s = self._world.loop.time()
+                    if delivery is not None:
+                        return delivery
+                    continue
+            await self._listener.wake.wait()
+
+    def _read(self) -> list[LogRecord]:
+        if self._log.lost():
+            self._world.trace("dropped by the provider: lost")
+            raise UnreachableError("dropped by the provider: too far behind")
+        if self._rng.random() < self._world.faults.redeliver_p:
+            self._log.position = self._log.log.back(self._log.position, self._rng.randint(1, 8))
+        return list(self._log.read(self._rng.randint(1, self._world.log_options.delivery_records)))
+
+    def _delivery(self, records: list[LogRecord]) -> RecordChunk | None:
+        frames: list[bytes] = []
+        faults, chance = self._world.faults, self._rng.random
+        for record in records:
+            if faults.drop_p and chance() < faults.drop_p:
+                self._world.missed(record, "dropped")
+                continue
+            data = record.data
+            if faults.malformed_p and chance() < faults.malformed_p:
+                self._world.missed(record, "malformed")
+                data = data[: len(data) // 2]
+            frames.append(data)
+            if faults.duplicate_p and chance() < faults.duplicate_p:
+                frames.append(data)
+        if not frames:
+            return None
+        delivery = self._reader.read(frames)
+        if self._world.log_options.offsets:
+            return delivery
+        bare = [msgspec.structs.replace(r, partition="", offset=-1) for r in delivery.records]
+        return msgspec.structs.replace(delivery, records=bare)

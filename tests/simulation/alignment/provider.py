@@ -1,0 +1,278 @@
+"""The provider: what is true of its network, and the instances that state it in logs of their own.
+
+Streams, logs, records and tokens are those of `instep_tapi.provider`; time is the simulation's.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from instep import Mode, StreamInfo
+from instep.model.streams import StreamState
+from instep_tapi.provider.faults import Faults
+from instep_tapi.provider.log import Log, LogRecord, LogSettings
+from instep_tapi.provider.records import RecordStyle, Statement
+from instep_tapi.provider.settings import StreamSettings
+from instep_tapi.provider.stream import Stream
+from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
+from instep_tapi.wire.names import StreamState as ProviderState
+from tests.simulation.alignment.options import LogOptions
+
+__all__ = ["STREAM", "Instance", "Provider", "SimLog"]
+
+STREAM: Final = "all"
+CLASS: Final = "NODE"
+_STORAGE: Final = {
+    "compacted": LogStorageStrategy.COMPACTED,
+    "emulated": LogStorageStrategy.TRUNCATED,
+    "truncated": LogStorageStrategy.TRUNCATED,
+    "full-history": LogStorageStrategy.FULL_HISTORY,
+}
+
+
+class SimLog(Log):
+    """A log that also remembers all it ever stated, for the checks.
+
+    Compaction lets an old record go only when the one that supersedes it is itself past the
+    compaction delay: what ST-2.2 step 7 rests on ("compaction will not remove old records due to
+    records that are newer than the compaction delay").
+    """
+
+    def __init__(self, settings: LogSettings, now: Callable[[], float], log_id: int) -> None:
+        super().__init__(settings, now, log_id)
+        self.history: list[list[LogRecord]] = [[] for _ in range(settings.partitions)]
+        """By partition and offset."""
+        self.by_key: dict[str, list[LogRecord]] = {}
+        self.stated_since: dict[str, float] = {}
+        """Since when each entity is stated without interruption."""
+        self._settled: dict[str, LogRecord] = {}
+        self._offsets_by_ordinal: list[int] = []
+
+    def append(
+        self, key: str, kind: LogRecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
+    ) -> LogRecord:
+        record = super().append(key, kind, encode, parent)
+        self.history[record.partition].append(record)
+        self._offsets_by_ordinal.append(record.offset)
+        self.by_key.setdefault(key, []).append(record)
+        if kind is LogRecordType.CREATE_UPDATE:
+            self.stated_since.setdefault(key, record.appended_s)
+        else:
+            self.stated_since.pop(key, None)
+        return record
+
+    def holds(self, record: LogRecord) -> bool:
+        return record.ordinal in self._records
+
+    def offset_of(self, ordinal: int) -> int:
+        return self._offsets_by_ordinal[ordinal]
+
+    def last_before(self, key: str, offset: int) -> LogRecord | None:
+        """The last statement about a key up to an offset of its partition."""
+        stated = self.by_key[key]
+        at = bisect_right(stated, offset, key=lambda record: record.offset)
+        return stated[at - 1] if at else None
+
+    def _supersede(self, record: LogRecord, parent: str) -> None:
+        assert not parent
+        if record.kind is LogRecordType.TOMBSTONE:
+            self._tombstones.append(record)
+        self._latest[record.key] = record
+
+    def _compact(self, now: float) -> None:
+        cleaner_point = now - self.settings.compaction_delay_s
+        while self._young and self._young[0].appended_s <= cleaner_point:
+            record = self._young.popleft()
+            older = self._settled.get(record.key)
+            if older is not None:
+                self._remove(older)
+            self._settled[record.key] = record
+        super()._compact(now)
+
+
+class Instance:
+    """One instance of the provider: its stream, its log, and whether it is up."""
+
+    def __init__(
+        self, name: str, options: LogOptions, now: Callable[[], float], rng: random.Random
+    ) -> None:
+        self.name = name
+        self.up = True
+        self._known: list[str] = []
+        self._rng = rng
+        self._now = now
+        self._options = options
+        settings = StreamSettings(
+            STREAM,
+            storage=_STORAGE[options.storage],
+            emulated=options.storage == "emulated",
+            partitions=options.partitions,
+            style=RecordStyle(),
+        )
+        self._log_settings = LogSettings(
+            strategy=_STORAGE[options.storage],
+            partitions=options.partitions,
+            compaction_delay_s=options.compaction_delay_s,
+            tombstone_retention_s=options.tombstone_retention_s,
+            retention_s=options.retention_s,
+            retention_records=options.retention_records,
+        )
+        self.stream = Stream(settings, self._log_settings, {CLASS}, now)
+        self.stream.state = ProviderState.ACTIVE
+        self.logs: list[SimLog] = []
+        self.new_log()
+
+    @property
+    def log(self) -> SimLog:
+        return self.logs[-1]
+
+    def new_log(self) -> None:
+        """Lose the log; the new one is filled from what is (ST-1.3, case 2)."""
+        log = SimLog(self._log_settings, self._now, self._rng.getrandbits(62))
+        self.logs.append(log)
+        self.stream.log = log
+        self.stream.records_changes = self.up
+        if self.up:
+            self.stream.republish_all()
+
+    def upgrade(self, *, uuid: bool, log: bool) -> None:
+        """Become another stream, have another log with other times, or both (TR-548 ST-1.3)."""
+        if uuid:
+            self.stream.uuid = f"{self.stream.uuid[:36]} {len(self.logs)}.{self._rng.random()}"
+        if log:
+            longer = self._rng.uniform(0.5, 2.0)
+            self._log_settings = replace(
+                self._log_settings,
+                compaction_delay_s=self._log_settings.compaction_delay_s * longer,
+                tombstone_retention_s=self._log_settings.tombstone_retention_s * longer,
+                retention_s=self._log_settings.retention_s * longer,
+            )
+            self.new_log()
+
+    def oldest_offsets(self) -> dict[int, int]:
+        """Where a reader that is started from the oldest record begins, by partition."""
+        stated: Iterable[LogRecord] = self.log
+        if self._options.storage == "emulated":
+            stated = [s.record for s in self.stream.entities.values() if s.record is not None]
+        oldest: dict[int, int] = {}
+        for record in stated:
+            oldest[record.partition] = min(record.offset, oldest.get(record.partition, 1 << 62))
+        return oldest
+
+    def cut(self) -> None:
+        """Cut every connection."""
+        for listener in sorted(self.stream.listeners, key=lambda one: int(one.client_id)):
+            listener.drop()
+
+    def go_down(self) -> None:
+        """It hears nothing of its network, and nobody reaches it."""
+        self.up = self.stream.records_changes = False
+        self._known = list(self.stream.entities)
+        self.cut()
+
+    def come_up(self) -> None:
+        """With its log, which it brings up to date (ST-1.2)."""
+        self.up = True
+        self.stream.audit()
+        for key in self._known:
+            # The log itself cannot show what ended meanwhile when it holds no record of it.
+            if key not in self.stream.entities and self.log.latest(key) is None:
+                self.stream._append(LogRecordType.TOMBSTONE, Statement(key, "", b""))
+
+    def info(self) -> StreamInfo:
+        """As `TapiSource.discover` would describe it."""
+        options = self._options
+        baseline = options.storage == "truncated"
+        emulated = options.storage == "emulated"
+        log = self._log_settings
+        delay_s = log.retention_s if emulated else log.compaction_delay_s
+        keeps_s = log.retention_s if emulated else log.tombstone_retention_s
+        compacted = options.storage in {"compacted", "emulated"}
+        return StreamInfo(
+            id=STREAM,
+            origin=f"{self.name} {self.stream.uuid}",
+            kind="simulated",
+            mode=Mode.BASELINE if baseline else Mode.LOG,
+            classes=(CLASS,),
+            storage_strategy="COMPACTED" if compacted else options.storage.upper(),
+            compaction_delay_s=delay_s if compacted else None,
+            tombstone_retention_s=keeps_s if compacted else None,
+            record_retention_s=log.retention_s if baseline else None,
+            readable=frozenset({CLASS}) if baseline else frozenset(),
+        )
+
+
+class Provider:
+    """One instance or a `pair` over one network. What changes in it, each hears while it is up."""
+
+    def __init__(
+        self, options: LogOptions, now: Callable[[], float], rng: random.Random, *, pair: bool
+    ) -> None:
+        self.options = options
+        self._rng = rng
+        self._changes = 0
+        self._keys = 0
+        self.state = StreamState.ACTIVE
+        self.faults = Faults()
+        self.bodies: dict[str, bytes] = {}
+        """What is true: entity-key to body."""
+        names = ("east", "west") if pair else ("east",)
+        self.instances = [Instance(name, options, now, rng) for name in names]
+        self.current = self.instances[0]
+        for _ in range(options.entities):
+            self.create()
+
+    def create(self) -> None:
+        self._keys += 1
+        self._state(f"k{self._keys}")
+
+    def update(self) -> None:
+        if self.bodies:
+            self._state(self._rng.choice(list(self.bodies)))
+
+    def end(self) -> None:
+        if len(self.bodies) < 2:
+            return
+        key = self._rng.choice(list(self.bodies))
+        del self.bodies[key]
+        way = self._rng.randrange(3)
+        for instance in self.instances:
+            if way:
+                instance.stream.end(key, delete=way == 1)
+            else:
+                instance.stream.publish_last(
+                    self._statement(key, b',"alarm-detector-state":"CLEAR"')
+                )
+
+    def change(self) -> None:
+        """Anything: also an entity that ends and is stated again under its old key."""
+        fate = self._rng.random()
+        wanted = self.options.entities
+        if fate < 0.7:
+            self.update()
+        elif fate < 0.8:
+            gone = [f"k{n}" for n in range(1, self._keys + 1) if f"k{n}" not in self.bodies]
+            self._state(self._rng.choice(gone)) if gone else self.create()
+        elif fate < 0.9 and len(self.bodies) < 2 * wanted:
+            self.create()
+        else:
+            self.end()
+
+    def _state(self, key: str) -> None:
+        statement = self._statement(key, b"")
+        self.bodies[key] = statement.body
+        for instance in self.instances:
+            instance.stream.publish(self._copy(statement))
+
+    def _statement(self, key: str, more: bytes) -> Statement:
+        self._changes += 1
+        body = b'{"uuid":"%s","change":%d%s}' % (key.encode(), self._changes, more)
+        return Statement(key, CLASS if not more else "CONDITION_DETECTOR", body)
+
+    @staticmethod
+    def _copy(statement: Statement) -> Statement:
+        return statement.with_body(statement.body, None)

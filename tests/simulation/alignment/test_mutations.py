@@ -1,0 +1,17 @@
+"""Each deliberate mistake is found, and within how many seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.alignment.mutations import MUTATIONS, seeds_until_caught
+
+_MOST_SEEDS = 500
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_is_found(name: str) -> None:
+    seeds = seeds_until_caught(name, _MOST_SEEDS)
+    assert seeds is not None, f"{name}: not found within {_MOST_SEEDS} seeds"
+    print(f"{name}: found within {seeds} seeds")
