@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from yarl import URL
 
+from instep.config.options import read_table
 from instep.errors import ConfigurationError
 from instep.model.limits import Count, Seconds
 from instep.sequencing.gaps import GapPolicy, LastResort
@@ -102,9 +102,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """TLS on both sides of us."""
 
 
-_T = TypeVar("_T", bound=msgspec.Struct)
-
-
 def read_options(options: Mapping[str, Any], where: str) -> Options:
     """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
     table = {name: value for name, value in options.items() if name != "kind"}
@@ -112,14 +109,14 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
         table["did_documents"] = [table["did_documents"]]
     for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings), ("tls", Tls)):
         if name in table:
-            table[name] = _convert(struct, table[name], f"{where}.{name}")
+            table[name] = read_table(struct, table[name], f"{where}.{name}")
     if "listen" not in table:
         raise ConfigurationError(
             "listen is missing", where=where, hint='listen = "http://127.0.0.1:9555/didcomm"'
         )
     if isinstance(table["listen"], str) and "://" not in table["listen"]:
         table["listen"] = f"http://{table['listen']}"
-    read = _convert(Options, table, where)
+    read = read_table(Options, table, where)
     _check(read, where)
     return read
 
@@ -163,21 +160,6 @@ def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
                 )
             documents.append(document)
     return documents
-
-
-def _convert(struct: type[_T], table: object, where: str) -> _T:
-    known = struct.__struct_encode_fields__
-    for name in table if isinstance(table, Mapping) else ():
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            guess = f"did you mean {close[0]}? " if close else ""
-            raise ConfigurationError(
-                f"unknown key {name!r}", where=where, hint=f"{guess}known keys: {', '.join(known)}"
-            )
-    try:
-        return msgspec.convert(table, struct, builtin_types=())
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(str(error), where=where) from None
 
 
 def _check(options: Options, where: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from yarl import URL
 
+from instep.config.options import read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
@@ -188,7 +188,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Check that each record comes from the provider; without: nothing is checked."""
 
 
-_T = TypeVar("_T", bound=msgspec.Struct)
 _POSITIVE = (
     "max_frame_bytes",
     "max_body_bytes",
@@ -213,12 +212,12 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
         ("fail_over", FailOver),
     ):
         if name in table:
-            table[name] = _convert(struct, table[name], f"{where}.{name}")
+            table[name] = read_table(struct, table[name], f"{where}.{name}")
     if "auth" in table:
         table["auth"] = _read_auth(table["auth"], f"{where}.auth")
     if "authenticity" in table:
         table["authenticity"] = _read_authenticity(table["authenticity"], f"{where}.authenticity")
-    read = _convert(Options, table, where)
+    read = read_table(Options, table, where)
     _check(read, where)
     return read
 
@@ -229,7 +228,7 @@ def _read_auth(table: object, where: str) -> AuthOptions:
         raise ConfigurationError(
             f"kind = {kind!r} is no way to log in", where=where, hint=f"use one of {_list(_AUTH)}"
         )
-    read = _convert(_AUTH[kind], table, where)
+    read = read_table(_AUTH[kind], table, where)
     match read:
         case Bearer():
             given = [name for name in ("token", "token_env", "token_file") if getattr(read, name)]
@@ -254,28 +253,6 @@ def _read_authenticity(table: object, where: str) -> Authenticity:
     options = {name: value for name, value in table.items() if name != "kind"}
     verifier_plugin(table["kind"], f"{where}.kind").check(options, where)
     return Authenticity(table["kind"], options)
-
-
-def _convert(struct: type[_T], table: object, where: str) -> _T:
-    tag = ("kind",) if struct.__struct_config__.tag else ()
-    known = tag + struct.__struct_encode_fields__
-    for name in table if isinstance(table, Mapping) else ():
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            guess = f"did you mean {close[0]}? " if close else ""
-            raise ConfigurationError(
-                f"unknown key {name!r}", where=where, hint=f"{guess}known keys: {_list(known)}"
-            )
-    try:
-        return msgspec.convert(table, struct, dec_hook=_secret, builtin_types=())
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(str(error), where=where) from None
-
-
-def _secret(wanted: type, value: object) -> object:
-    if wanted is Secret and isinstance(value, str):
-        return Secret(value)
-    raise ValueError(f"Expected text, got `{type(value).__name__}`")
 
 
 def _check(options: Options, where: str) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from instep.config.options import read_sink_options
+from instep.config.options import read_table
 from instep.errors import ConfigurationError
 from instep_spark.session import SparkOptions
 
@@ -83,7 +83,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
         what fits.
         """
-        read = read_sink_options(options, cls, where, example="file:///var/lib/lake")
+        read = read_table(cls, options, where, required={"url": "file:///var/lib/lake"})
         _check(read, where)
         return read
 

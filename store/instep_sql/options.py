@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from instep.config.options import read_sink_options
+from instep.config.options import read_table
 from instep.errors import ConfigurationError
 
 __all__ = ["Journal", "SqlOptions"]
@@ -89,7 +89,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
         what fits.
         """
-        read = read_sink_options(options, cls, where, example="sqlite:///network.db")
+        read = read_table(cls, options, where, required={"url": "sqlite:///network.db"})
         check_url(read.url, where)
         place = read.place
         in_memory = place.get_backend_name() == "sqlite" and place.database in {

@@ -50,7 +50,7 @@ def test_the_least_and_the_most(tmp_path: Path) -> None:
         ({"listen": "http://u:p@a/"}, "x.listen", "login"),
         ({"listen": "http://a/?q=1"}, "x.listen", "path ends"),
         ({"listen": "https://a/"}, "x.tls.cert", "certificate"),
-        ({"listn": 1}, "x", "did you mean listen"),
+        ({"listn": 1}, "x", "did you mean 'listen"),
         ({"did": "alice"}, "x.did", "no DID"),
         ({"secrets_file": "a", "secrets_env": "b"}, "x", "two places"),
         ({"peers": [{"did": "a", "endpoint": "http://a"}]}, "x.peers[0].did", "no DID"),

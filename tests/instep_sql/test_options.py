@@ -17,7 +17,7 @@ from instep_sql.plugin import sink
     [
         (
             {"url": "sqlite://", "jurnal": "off"},
-            r"unknown key 'jurnal' — known keys: url, journal, ",
+            r"unknown key 'jurnal' — did you mean 'journal'. known keys: busy_timeout_s, ",
         ),
         ({}, "the key 'url' is missing"),
         ({"url": "network.db"}, "the key 'url' is not a database URL"),

@@ -49,8 +49,8 @@ def test_secrets_are_not_shown() -> None:
         ({"endpoints": ["ftp://a"]}, ".endpoints", "no URL of http:// or https://"),
         ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a password in a URL"),
-        ({**GOOD, "stream": {}}, "", "unknown key 'stream' — did you mean streams?"),
-        ({**GOOD, "streams": {"class": ["NODE"]}}, ".streams", "did you mean classes?"),
+        ({**GOOD, "stream": {}}, "", "unknown key 'stream' — did you mean 'streams'?"),
+        ({**GOOD, "streams": {"class": ["NODE"]}}, ".streams", "did you mean 'classes'?"),
         ({**GOOD, "streams": {"classes": "NODE"}}, ".streams", "Expected `array`"),
         ({**GOOD, "streams": 1}, ".streams", "Expected `object`"),
         ({**GOOD, "auth": {"kind": "basic"}}, ".auth", "'basic' is no way to log in"),
@@ -64,7 +64,7 @@ def test_secrets_are_not_shown() -> None:
         (
             {**GOOD, "auth": {"kind": "bearer", "tokn": "s3cret"}},
             ".auth",
-            "did you mean token?",
+            "did you mean 'token'?",
         ),
         (
             {**GOOD, "auth": {"kind": "oauth2", "token_url": "/t", "client_id": "a"}},

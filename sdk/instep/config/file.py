@@ -4,7 +4,6 @@ named by its place.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeGuard, get_type_hints
 import msgspec
 
 from instep.config.env_vars import expand, redact
+from instep.config.options import unknown_key
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
 
@@ -24,7 +24,6 @@ __all__ = [
     "PluginConfiguration",
     "default_path",
     "load",
-    "unknown_key",
 ]
 
 _MAX_BYTES: Final = 1 << 20
@@ -113,20 +112,6 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
             )
         seen[consumer.name] = index
     return Configuration(path, consumers)
-
-
-def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
-    """The error for a key that means nothing at a place, with the likely one and all that do."""
-    known = sorted(known)
-    close = difflib.get_close_matches(key, known, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return ConfigurationError(
-        f"unknown key {key!r}",
-        where=where,
-        hint=f"{meant}known keys: {', '.join(known)}",
-        key=key,
-        known=known,
-    )
 
 
 def _parsed(path: Path, place: str) -> dict[str, Any]:

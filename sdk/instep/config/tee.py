@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from instep.config.file import PluginConfiguration, unknown_key
+from instep.config.file import PluginConfiguration
+from instep.config.options import unknown_key
 from instep.config.plugins import build_sink, sink_plugin
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader

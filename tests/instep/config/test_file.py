@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from instep.config.file import default_path, load, unknown_key
+from instep.config.file import default_path, load
+from instep.config.options import unknown_key
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
 
