@@ -68,7 +68,12 @@ def http_status(refusal: Refusal) -> int:
     match refusal:
         case Refusal.FULL:
             return 503
-        case Refusal.UNPROCESSABLE | Refusal.OUT_OF_RANGE | Refusal.TOO_MANY_GAPS:
+        case (
+            Refusal.UNPROCESSABLE
+            | Refusal.OUT_OF_RANGE
+            | Refusal.TOO_FAR_AHEAD
+            | Refusal.TOO_MANY_GAPS
+        ):
             return 400
         case _:
             return 410

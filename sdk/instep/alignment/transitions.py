@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from instep.model.position import Phase
+from instep.model.state_machine import next_state
 
-__all__ = ["TRANSITIONS", "AlignmentEvent", "IllegalTransition", "phase_after"]
+__all__ = ["TRANSITIONS", "AlignmentEvent", "phase_after"]
 
 
 class AlignmentEvent(StrEnum):
@@ -52,18 +53,6 @@ TRANSITIONS: dict[Phase, dict[AlignmentEvent, Phase]] = {
 }
 
 
-class IllegalTransition(AssertionError):
-    """A driver called what the phase does not allow: a mistake in the program, not of the peer."""
-
-    def __init__(self, phase: Phase, event: AlignmentEvent) -> None:
-        super().__init__(f"{event!s} is not possible while {phase!s}")
-        self.phase = phase
-        self.event = event
-
-
 def phase_after(phase: Phase, event: AlignmentEvent) -> Phase:
     """The phase that follows. Raises `IllegalTransition`, which leaves everything as it was."""
-    try:
-        return TRANSITIONS[phase][event]
-    except KeyError:
-        raise IllegalTransition(phase, event) from None
+    return next_state(TRANSITIONS, phase, event)

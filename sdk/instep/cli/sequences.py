@@ -64,7 +64,7 @@ def _facts(one: SequenceStatus) -> dict[str, Any]:
         "missing": _text(Ranges.of(*missing)),
         "gaps": len(missing),
         "cancelled": _text(state.cancelled),
-        "faulted": _text(state.faulted),
+        "faulted": _text(state.faulted.ranges()),
         "last_number": state.last_number,
         "held": one.held,
         "waiting": one.waiting,

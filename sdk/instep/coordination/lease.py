@@ -24,6 +24,8 @@ from typing import Final
 
 import msgspec
 
+from instep.model.state_machine import next_state
+
 __all__ = ["PATIENCE", "ROLES", "LeaseContender", "LeaseEvent", "LeaseState", "Role", "role_after"]
 
 PATIENCE: Final = 2 / 3
@@ -62,13 +64,8 @@ ROLES: Final[dict[Role, dict[LeaseEvent, Role]]] = {
 
 
 def role_after(role: Role, event: LeaseEvent) -> Role:
-    """The role that follows. Raises `AssertionError` for what is not listed: a mistake of the
-    driver.
-    """
-    try:
-        return ROLES[role][event]
-    except KeyError:
-        raise AssertionError(f"{event!s} is not possible while {role!s}") from None
+    """The role that follows. Raises `IllegalTransition`, which leaves everything as it was."""
+    return next_state(ROLES, role, event)
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
 
 import msgspec
 
 from instep.errors import InstepError
 
-__all__ = ["Ranges", "RangesError"]
+__all__ = ["RangeMap", "Ranges", "RangesError"]
+
+Value = TypeVar("Value")
 
 _PART = re.compile(r"\s*([0-9]{1,20})\s*(?:-\s*([0-9]{1,20})\s*)?")
 """A number or a range of them; an unsignedLong has 20 digits."""
@@ -221,6 +224,88 @@ class Ranges(msgspec.Struct, array_like=True, gc=False):
         difference = self.copy()
         difference.subtract(other)
         return difference
+
+
+class RangeMap(msgspec.Struct, Generic[Value], array_like=True, gc=False):
+    """A mutable map from integers ≥ 0 to values, kept as ranges of one value each.
+
+    Its own serialised form: three lists. `lows`, `highs` and `values` are for reading: the ranges
+    rise and do not overlap, and none touches one of the same value.
+    """
+
+    lows: list[int] = []
+    highs: list[int] = []
+    values: list[Value] = []
+
+    def __str__(self) -> str:
+        """As in "2-3 (expired),5 (failed)"."""
+        return ",".join(
+            f"{low} ({value!s})" if low == high else f"{low}-{high} ({value!s})"
+            for low, high, value in self.items()
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.lows)
+
+    def __contains__(self, number: int) -> bool:
+        return self.get(number) is not None
+
+    def get(self, number: int) -> Value | None:
+        """The value of a number; None where it has none."""
+        at = bisect_right(self.lows, number) - 1
+        return self.values[at] if at >= 0 and number <= self.highs[at] else None
+
+    def items(self) -> Iterator[tuple[int, int, Value]]:
+        """The ranges `(low, high, value)`, rising, both ends included."""
+        return zip(self.lows, self.highs, self.values, strict=True)
+
+    def ranges(self) -> Ranges:
+        """The numbers that have a value."""
+        ranges = Ranges()
+        for low, high in zip(self.lows, self.highs, strict=True):
+            ranges.add_range(low, high)
+        return ranges
+
+    def copy(self) -> RangeMap[Value]:
+        """An independent copy."""
+        return RangeMap(self.lows.copy(), self.highs.copy(), self.values.copy())
+
+    def set_range(self, low: int, high: int, value: Value) -> None:
+        """Give `low`…`high` a value, whatever they had. Raises `RangesError`."""
+        self.remove(low, high)
+        lows, highs, values = self.lows, self.highs, self.values
+        start = stop = bisect_left(lows, low)
+        if start and highs[start - 1] == low - 1 and values[start - 1] == value:
+            start -= 1
+            low = lows[start]
+        if stop < len(lows) and lows[stop] == high + 1 and values[stop] == value:
+            high = highs[stop]
+            stop += 1
+        lows[start:stop] = (low,)
+        highs[start:stop] = (high,)
+        values[start:stop] = (value,)
+
+    def remove(self, low: int, high: int) -> None:
+        """Take the value of `low`…`high` away, as far as they have one. Raises `RangesError`."""
+        _check(low, high)
+        lows, highs, values = self.lows, self.highs, self.values
+        start = bisect_left(highs, low)
+        stop = bisect_right(lows, high)
+        if start >= stop:
+            return
+        rest = []
+        if lows[start] < low:
+            rest.append((lows[start], low - 1, values[start]))
+        if highs[stop - 1] > high:
+            rest.append((high + 1, highs[stop - 1], values[stop - 1]))
+        lows[start:stop] = [one[0] for one in rest]
+        highs[start:stop] = [one[1] for one in rest]
+        values[start:stop] = [one[2] for one in rest]
+
+    def subtract(self, numbers: Ranges) -> None:
+        """Take the value of these numbers away."""
+        for low, high in numbers.pairs() if self.lows else ():
+            self.remove(low, high)
 
 
 def _check(low: int, high: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from instep.model.messages import MessageHeader
-from instep.sequencing.transitions import Refusal
+from instep.sequencing.transitions import Refusal, SequenceEvent
 
 __all__ = [
     "AskResend",
@@ -14,12 +14,16 @@ __all__ = [
     "ReportFault",
     "ReportLoss",
     "SequenceEffect",
+    "SequenceEnded",
     "SequenceFailed",
 ]
 
 
 Pairs = list[tuple[int, int]]
 """Ranges of numbers `(low, high)`, both ends included."""
+
+REPORTED_RANGES = 256
+"""Most ranges in one request or report; the lowest go first."""
 
 
 class AskResend(msgspec.Struct, frozen=True):
@@ -29,8 +33,9 @@ class AskResend(msgspec.Struct, frozen=True):
 
 
 class RealignSequence(msgspec.Struct, frozen=True):
-    """Obtain by other means the state that the missing numbers stood for, then `reset` or
-    `give_up`; asked again until then.
+    """Obtain by other means the state that these numbers stood for, then apply `Realigned` (or
+    `Reset`). For missing numbers it is asked again until then; a number that is not missing came
+    with other content than before (`ChangedContentPolicy.REALIGN`), and is asked for once.
     """
 
     missing: Pairs
@@ -59,15 +64,25 @@ class SequenceFailed(msgspec.Struct, frozen=True):
     reason: str
 
 
-SequenceEffect = AskResend | RealignSequence | ReportLoss | ReportFault | SequenceFailed
+class SequenceEnded(msgspec.Struct, frozen=True):
+    """Tell the sender that the sequence has ended by itself (SequenceTerminated, group expiry)."""
+
+    reason: SequenceEvent
+    """EXPIRED or IDLE."""
+
+
+SequenceEffect = (
+    AskResend | RealignSequence | ReportLoss | ReportFault | SequenceFailed | SequenceEnded
+)
 
 
 class Decision(msgspec.Struct):
-    """The result of one call.
+    """The result of one call, however many events it was given (S11).
 
     Forget `dropped`, keep `accepted` and release `deliver`, in this order (new content may replace
     what has expired), in the transaction that stores `Sequencer.checkpoint`; answer and carry out
-    `effects` after it (S3).
+    `effects` after it (S3). Numbers are of the sequencer's epoch after the call; only where it
+    began with a `Reset`, `dropped` are of the epoch before.
     """
 
     accepted: list[MessageHeader] = []
@@ -75,10 +90,16 @@ class Decision(msgspec.Struct):
     deliver: list[int] = []
     """Numbers whose turn has come, in order."""
     dropped: list[int] = []
-    """Numbers that were kept and will never be delivered: expired, faulted, discarded."""
+    """Numbers that earlier decisions kept and that will never be delivered: expired, faulted,
+    discarded. A message that came with this very decision is `refused` instead.
+    """
     duplicates: list[MessageHeader] = []
     """Received before: acknowledge again, do not deliver again (S1)."""
     deviations: list[MessageHeader] = []
     """Those of `duplicates` that have other content than before, without a fault (S7)."""
+    uncompared: list[MessageHeader] = []
+    """Those of `duplicates` whose first content is not remembered any more, so that nobody knows
+    whether theirs is the same. Who kept it compares, and applies `Changed` where it differs (S7).
+    """
     refused: list[tuple[MessageHeader, Refusal]] = []
     effects: list[SequenceEffect] = []

@@ -5,11 +5,16 @@ the SequenceNum of WS-Reliability. A `Sequencer` is one scope: a thread and send
 subscription, a group. It knows numbers, sizes, deadlines and digests; bodies are the store's.
 
 Theory of operation. `next_number` is the lowest number that is not accounted for. A message with
-that number is released at once; one ahead of it is buffered. Delivery passes over a number without
-a message only when it is cancelled, filled, faulted (expired, say) or given up (S2). Ranges
-tell what was received, cancelled and faulted, so the state grows with gaps and not with messages.
-`instep.sequencing.transitions` says which phases there are and what moves them; what a peer asks
-for where it is not possible is refused, and changes nothing.
+that number is released at once; one ahead of it is buffered, or, where `ordered` is off, released
+as well. Delivery passes over a number without a message only when it is cancelled, filled, faulted
+(expired, say), realigned or given up (S2). Ranges tell what was received, cancelled and faulted, so
+the state grows with gaps and not with messages. `instep.sequencing.transitions` says which phases
+there are and what moves them; what a peer asks for where it is not possible is refused, and changes
+nothing.
+
+`apply` is the one way in: it takes what one envelope says (`instep.sequencing.events`) and decides
+it as a whole or, with `SequenceRefusedError`, not at all (S11). `receive` is `apply` for nothing
+but messages, as nearly all envelopes are; the other methods are `apply` of one event.
 
 Nothing is true before it is durable (S3). Each call returns a `Decision`; the driver stores
 what it says together with `checkpoint()` in one transaction (one for many decisions, if it likes),
@@ -18,7 +23,8 @@ then calls `committed`, then answers and carries out the effects. What is claime
 failed is undone by `rolled_back`; a process that died goes on from the state it committed, and
 calls `resumed`.
 
-The driver's part beside that: `tick` at `due_us`. `now_us` never goes back within a sequencer.
+The driver's part beside that: `tick` at `due_us`, and forgetting the sequence from
+`reclaimable_at_us` on (S10). `now_us` never goes back within a sequencer.
 """
 
 from __future__ import annotations
@@ -28,17 +34,46 @@ from operator import attrgetter
 from typing import Final
 
 from instep.model.messages import MessageHeader
-from instep.model.ranges import Ranges
+from instep.model.ranges import RangeMap, Ranges
+from instep.sequencing import fast_path
+from instep.sequencing.claims import Claims
 from instep.sequencing.effects import (
     AskResend,
     Decision,
+    Pairs,
     RealignSequence,
     ReportFault,
     ReportLoss,
+    SequenceEnded,
     SequenceFailed,
 )
+from instep.sequencing.events import (
+    Announce,
+    Cancel,
+    Changed,
+    Close,
+    EndRequest,
+    Fault,
+    Fill,
+    GiveUp,
+    Last,
+    NumberRequest,
+    Realigned,
+    Receive,
+    Renew,
+    Reset,
+    SequencerInput,
+    Terminate,
+)
 from instep.sequencing.gaps import GapPolicy, GapTimer
-from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
+from instep.sequencing.lifetime import Lifetime
+from instep.sequencing.settings import (
+    ChangedContentPolicy,
+    FaultPolicy,
+    IncompleteBehavior,
+    SequencerSettings,
+    TimeoutBehavior,
+)
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import (
     FINAL,
@@ -48,6 +83,7 @@ from instep.sequencing.transitions import (
     SequencePhase,
     SequenceRefusedError,
     phase_after,
+    requested,
 )
 from instep.sequencing.window import ReceiveWindow
 
@@ -55,6 +91,7 @@ __all__ = ["Sequencer"]
 
 
 _NONE: Final = Ranges()
+_NO_FAULTS: Final = RangeMap[Refusal]()
 """For a state, which nobody edits."""
 
 
@@ -66,14 +103,44 @@ class Sequencer:
     def __init__(
         self, settings: SequencerSettings | None = None, state: SequencerState | None = None
     ) -> None:
-        self.settings = settings or SequencerSettings()
+        """Go on from a state; the settings it was opened with go before the ones given here."""
+        opened_with = state.settings if state else None
+        self.settings = opened_with or settings or SequencerSettings()
         self.durable = state or SequencerState(next_number=self.settings.first_number)
         """As committed."""
         self._load(self.durable)
 
+    @classmethod
+    def open(
+        cls,
+        settings: SequencerSettings,
+        now_us: int,
+        *,
+        attributes: bytes = b"",
+        expires_at_us: int = 0,
+    ) -> Sequencer:
+        """A sequence that is opened explicitly (CreateSequence, Subscribe), with what came over the
+        wire (S9). Its `checkpoint` is to be committed before message 1 is answered.
+
+        `attributes` are the adapter's own; `expires_at_us` is in microseconds since 1970, 0 for
+        never. Raises `SequenceRefusedError` where that time has passed. That nobody opened a name
+        before, and that a name which nobody opened is refused as UNKNOWN, is the driver's part.
+        """
+        if 0 < expires_at_us <= now_us:
+            raise SequenceRefusedError(Refusal.EXPIRED, "the sequence would have expired already")
+        state = SequencerState(
+            next_number=settings.first_number,
+            settings=settings,
+            attributes=attributes,
+            expires_at_us=expires_at_us,
+            active_at_us=now_us if settings.idle_timeout_s else 0,
+        )
+        return cls(None, state)
+
     def __repr__(self) -> str:
         return (
-            f"<Sequencer {self.phase!s}, turn of {self.next_number}, {self.buffered_messages} held>"
+            f"<Sequencer {self.phase!s}, next number {self.next_number}, "
+            f"{self.buffered_messages} buffered>"
         )
 
     @property
@@ -91,232 +158,115 @@ class Sequencer:
         """How many bytes wait for their turn."""
         return self._window.buffered_bytes
 
-    # -- messages --------------------------------------------------------------------------------
+    @property
+    def reclaimable_at_us(self) -> int | None:
+        """From when on the driver may forget the sequence and its name (S10); None: it lives."""
+        return self._lifetime.forget_at_us()
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def apply(self, events: Sequence[SequencerInput], now_us: int) -> Decision:
+        """Decide what one envelope says, in its order: all of it, as one (S11).
+
+        Raises `SequenceRefusedError` where one of the events is not possible; then nothing has
+        changed. A message that is not accepted is no such case: it is in `Decision.refused`. Once
+        the sequence has failed by one of the events, the requests after it are moot.
+        """
+        before = self.checkpoint()
+        try:
+            return self._apply(events, now_us)
+        except BaseException:
+            self._load(before)
+            raise
 
     def receive(self, messages: Sequence[MessageHeader], now_us: int) -> Decision:
-        """Messages arrived together: each is accepted, a duplicate, or refused (S1).
-
-        Of two copies of a number the first counts.
-        """
+        """`Receive`, for an envelope or a group of them that says nothing else."""
         outcome = self._begin(now_us)
-        numbers = self.take_next(messages)
-        if numbers:
-            outcome.accepted, outcome.deliver = list(messages), numbers
-            return self._end(outcome, now_us)
-        window, stop = self._window, self._stop()
-        numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
-        if (
-            numbers
-            and len(numbers) == len(messages)
-            and not window.skippable.lows
-            and max(numbers) < stop
-        ):
-            outcome.accepted = window.take_new(messages, numbers, outcome.deliver, now_us)
-            if outcome.accepted:
-                return self._end(outcome, now_us)
-        # What arrived together need not wait for each other, so the lowest number goes first.
-        self._one_by_one(sorted(messages, key=_NUMBER), stop, outcome, now_us)
+        self._lifetime.active(now_us)
+        self._receive(messages, outcome, now_us)
         return self._end(outcome, now_us)
 
-    def take_next(self, messages: Sequence[MessageHeader]) -> list[int]:
+    def take_next(self, messages: Sequence[MessageHeader], now_us: int) -> list[int]:
         """Accept and release messages that are the next ones, as nearly all are: their numbers.
 
         It is what `receive` begins with, and all that most messages need. None, and nothing is
         done, where it is not as simple: then `receive` them.
         """
-        window = self._window
-        first = window.next_number
-        after = first + len(messages)
-        if (
-            window.buffered
-            or window.skippable.lows
-            or self._announced is not None
-            or self.phase is not SequencePhase.OPEN
-            or after > self.settings.max_number + 1
-        ):
+        if self._announced is not None or self.phase is not SequencePhase.OPEN:
             return []
-        numbers = [message.number for message in messages if not message.expires_at_us]
-        if not numbers or numbers != list(range(first, after)):
+        lifetime = self._lifetime
+        if lifetime.limited and lifetime.timeout(now_us) is not None:
             return []
-        window.next_number = after
-        window.add_received(messages, numbers)
+        numbers = fast_path.take_next(self._window, messages, self.settings.max_number)
+        if numbers:
+            lifetime.active(now_us)
         return numbers
 
-    def _one_by_one(
-        self, ordered: Sequence[MessageHeader], stop: int, outcome: Decision, now_us: int
-    ) -> None:
-        """The same for messages in the order of their numbers, whatever they are."""
-        window, deliver = self._window, outcome.deliver
-        buffered, skippable, next_number = window.buffered, window.skippable, window.next_number
-        accept, release = outcome.accepted.append, deliver.append
-        not_new: list[MessageHeader] = []
-        for message in ordered:
-            number = message.number
-            if number == next_number < stop and not 0 < message.expires_at_us <= now_us:
-                accept(message)
-                release(number)
-                next_number += 1
-                if next_number in buffered or skippable:
-                    next_number = window.advance(next_number, deliver)
-            elif (
-                number < next_number
-                or number in buffered
-                or 0 < message.expires_at_us <= now_us
-                or (skippable and window.accounted_ahead(number))
-            ):
-                not_new.append(message)
-            elif number >= stop:
-                outcome.refused.append((message, self._refusal_beyond()))
-            elif window.buffer(message, now_us):
-                accept(message)
-            else:
-                outcome.refused.append((message, Refusal.FULL))
-        window.next_number = next_number
-        window.add_received(outcome.accepted, [message.number for message in outcome.accepted])
-        for message in not_new:
-            self._not_new(message, outcome)
-
-    def fault(self, number: int, reason: Refusal, now_us: int) -> Decision:
-        """We answer this number with a fault: it does not count as received, and other content may
-        come under it (S7).
-
-        Raises `SequenceRefusedError` where it was delivered or filled: that cannot be undone.
-        """
-        self._check_range(number, number)
-        window = self._window
-        if self.phase in REFUSALS:
-            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
-        if number in window.received and number not in window.buffered:
-            raise SequenceRefusedError(reason, f"message {number} is settled: too late for a fault")
-        outcome = self._begin(now_us)
-        if number not in window.cancelled:
-            self._fault([number], reason, outcome)
-        return self._end(outcome, now_us)
-
-    def cancel(self, low: int, high: int, now_us: int) -> Decision:
-        """SequenceCancel: what was not received of `low`…`high` never will be (S5).
-
-        What was received is acknowledged as usual. Raises `SequenceRefusedError`.
-        """
-        self._check_range(low, high)
-        if self.phase in (SequencePhase.FAILED, SequencePhase.TERMINATED):
-            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
-        window = self._window
-        numbers = Ranges.of(*window.received.gaps(low, high))
-        self._check_gap_limit(len((window.cancelled | numbers).lows) - len(window.cancelled.lows))
-        window.add_cancelled(numbers)
-        return self._end(self._begin(now_us), now_us)
-
-    def fill(self, low: int, high: int, now_us: int) -> Decision:
-        """SequenceFill: `low`…`high` join the acknowledged ranges and leave the cancelled ones; no
-        message will come for those not received (S5).
-
-        Raises `SequenceRefusedError`; a closed sequence's acknowledgement is final.
-        """
-        self._check_range(low, high)
-        if self.phase in FINAL:
-            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
-        if self.last_number is not None and high > self.last_number:
-            raise SequenceRefusedError(
-                Refusal.BEYOND_LAST, f"{low}-{high} reaches beyond the last, {self.last_number}"
-            )
-        window = self._window
-        filled = window.received.copy()
-        filled.add_range(low, high)
-        left = window.cancelled.copy()
-        left.remove(low, high)
-        before = len(window.received.lows) + len(window.cancelled.lows)
-        self._check_gap_limit(len(filled.lows) + len(left.lows) - before)
-        window.add_filled(low, high)
-        return self._end(self._begin(now_us), now_us)
-
-    # -- time and gaps ---------------------------------------------------------------------------
-
     def tick(self, now_us: int) -> Decision:
-        """Time has passed: messages may have expired (S6), a gap's policy may act (S4)."""
+        """Time has passed: messages may have expired (S6), a gap's policy may act (S4), the
+        sequence may end (S10).
+        """
         return self._end(self._begin(now_us), now_us)
 
     def due_us(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        since_us, due_us = self._gap_since_us(), self._window.next_expiry_us()
-        if since_us is None:
-            return due_us
-        gap_due_us = self._gap_timer.due_us(since_us)
-        return gap_due_us if due_us is None else min(due_us, gap_due_us)
+        times_us = [self._window.next_expiry_us()]
+        since_us = self._gap_since_us()
+        if since_us is not None:
+            times_us.append(self._gap_timer.due_us(since_us))
+        if self.phase not in REFUSALS:
+            times_us.append(self._lifetime.due_us())
+        return min((at_us for at_us in times_us if at_us is not None), default=None)
+
+    # -- one event -------------------------------------------------------------------------------
+
+    def fault(self, number: int, reason: Refusal, now_us: int) -> Decision:
+        """`Fault`, alone."""
+        return self.apply([Fault(number, reason)], now_us)
+
+    def cancel(self, low: int, high: int, now_us: int) -> Decision:
+        """`Cancel` of one range, alone."""
+        return self.apply([Cancel([(low, high)])], now_us)
+
+    def fill(self, low: int, high: int, now_us: int) -> Decision:
+        """`Fill` of one range, alone."""
+        return self.apply([Fill([(low, high)])], now_us)
 
     def announce(self, highest: int, now_us: int) -> Decision:
-        """The sender has used the numbers up to `highest` (WS-RM 1.0 MaxMessageNumberUsed): those
-        that did not come are missing from now on.
-        """
-        self._check_range(highest, highest)
-        if self.last_number is not None and highest > self.last_number:
-            raise SequenceRefusedError(
-                Refusal.BEYOND_LAST, f"{highest} is beyond the last, {self.last_number}"
-            )
-        self._note_announced(highest, now_us)
-        return self._end(self._begin(now_us), now_us)
+        """`Announce`, alone."""
+        return self.apply([Announce(highest)], now_us)
 
     def give_up(self, through: int, now_us: int, reason: str = "given up") -> Decision:
-        """Go on without the numbers up to `through` that did not come (S2); what is held up to
-        there is delivered. They are refused from now on.
-        """
-        self._check_range(through, through)
-        outcome = self._begin(now_us)
-        if self.phase not in REFUSALS:
-            self._skip(min(through, self._stop() - 1), outcome, reason)
-        return self._end(outcome, now_us)
-
-    # -- the end ---------------------------------------------------------------------------------
+        """`GiveUp`, alone."""
+        return self.apply([GiveUp(through, reason)], now_us)
 
     def last(self, number: int, now_us: int) -> Decision:
-        """`number` is the last of the sequence; lower ones are still accepted.
-
-        Raises `SequenceRefusedError` where a higher one was received, or another was the last.
-        """
-        phase = phase_after(self.phase, SequenceEvent.LAST_KNOWN)
-        self._set_last(number, now_us)
-        self.phase = phase
-        return self._end(self._begin(now_us), now_us)
+        """`Last`, alone."""
+        return self.apply([Last(number)], now_us)
 
     def close(self, now_us: int, last_number: int | None = None) -> Decision:
-        """Accept nothing new: the acknowledgement is final once this is committed.
-
-        What is held behind gaps is delivered or discarded as `incomplete` says. Raises
-        `SequenceRefusedError`.
-        """
-        phase = phase_after(self.phase, SequenceEvent.CLOSE)
-        if last_number is not None:
-            self._set_last(last_number, now_us)
-        return self._finish(phase, now_us, "the sequence was closed")
+        """`Close`, alone."""
+        return self.apply([Close(last_number)], now_us)
 
     def terminate(self, now_us: int) -> Decision:
-        """TerminateSequence: as `close`; after its commit the driver may reclaim everything."""
-        phase = phase_after(self.phase, SequenceEvent.TERMINATE)
-        return self._finish(phase, now_us, "the sequence was terminated")
+        """`Terminate`, alone."""
+        return self.apply([Terminate()], now_us)
 
-    def reset(self) -> Decision:
-        """The sender counts anew: nothing said of the old numbers holds. What is held is dropped,
-        and reported as lost.
-        """
-        phase_after(self.phase, SequenceEvent.RESET)
-        outcome = Decision(dropped=self._window.discard_buffered())
-        if outcome.dropped:
-            lost = list(Ranges.of_numbers(outcome.dropped).pairs())
-            outcome.effects.append(ReportLoss(lost, "the sender began to count anew"))
-        self._load(SequencerState(next_number=self.settings.first_number, epoch=self.epoch + 1))
-        return outcome
+    def reset(self, now_us: int) -> Decision:
+        """`Reset`, alone."""
+        return self.apply([Reset()], now_us)
 
     # -- durability and claims -------------------------------------------------------------------
 
     def checkpoint(self) -> SequencerState:
         """The state to store in the transaction that stores all outcomes since the last one."""
-        window, gap_timer = self._window, self._gap_timer
+        window, gap_timer, lifetime = self._window, self._gap_timer, self._lifetime
         return SequencerState(
             next_number=window.next_number,
             phase=self.phase,
             received=window.received.copy(),
             cancelled=window.cancelled.copy() if window.cancelled else _NONE,
-            faulted=window.faulted.copy() if window.faulted else _NONE,
+            faulted=window.faulted.copy() if window.faulted else _NO_FAULTS,
             buffered=list(window.buffered.values()),
             last_number=self.last_number,
             announced=self._announced,
@@ -325,6 +275,13 @@ class Sequencer:
             acted_at_us=gap_timer.acted_at_us,
             recent=window.recent,
             epoch=self.epoch,
+            settings=self.durable.settings,
+            attributes=self.durable.attributes,
+            highest_seen=window.highest_seen,
+            expires_at_us=lifetime.expires_at_us,
+            active_at_us=lifetime.active_at_us,
+            ended_at_us=lifetime.ended_at_us,
+            copies_until_us=lifetime.copies_until_us,
         )
 
     def committed(self, state: SequencerState) -> None:
@@ -338,24 +295,28 @@ class Sequencer:
         self._load(self.durable)
 
     def resumed(self, now_us: int) -> None:
-        """We were away: no gap is held against the sender for that time."""
+        """We were away: neither a gap nor a silence is held against the sender for that time."""
         self._gap_timer.acted_at_us = now_us
+        if self.phase not in REFUSALS:
+            self._lifetime.active(now_us)
+
+    def claims(self, state: SequencerState | None = None) -> Claims:
+        """What may be claimed of a checkpoint once it is committed; of the last one committed, if
+        none is given.
+        """
+        return Claims(state or self.durable, self.settings)
 
     def acknowledged(self) -> Ranges:
-        """The ranges to acknowledge (AcknowledgementRange); none that is cancelled (S5)."""
-        received = self.durable.received.copy()
-        if not self.settings.acknowledge_buffered:
-            for buffered in self.durable.buffered:
-                received.remove(buffered.number, buffered.number)
-        return received
+        """See `Claims.acknowledged`."""
+        return self.claims().acknowledged()
 
     def cancelled(self) -> Ranges:
-        """The ranges promised never to be accepted (SequenceCancelAcknowledgement; S5)."""
-        return self.durable.cancelled.copy()
+        """See `Claims.cancelled`."""
+        return self.claims().cancelled()
 
-    def faulted(self) -> Ranges:
-        """The ranges answered with a fault and not replaced (ReplyRange/@fault; S6)."""
-        return self.durable.faulted.copy()
+    def faulted(self) -> RangeMap[Refusal]:
+        """See `Claims.faulted`."""
+        return self.claims().faulted()
 
     # -- around each event -----------------------------------------------------------------------
 
@@ -368,42 +329,137 @@ class Sequencer:
         self._announced_at_us = state.announced_at_us
         self._gap_timer = GapTimer(self.settings, state.asked_to.copy(), state.acted_at_us)
         self._window = ReceiveWindow(self.settings, state)
+        self._lifetime = Lifetime(self.settings, state)
+
+    def _apply(self, events: Sequence[SequencerInput], now_us: int) -> Decision:
+        if events and isinstance(events[0], Reset):
+            outcome, events = self._reset(), events[1:]
+        else:
+            outcome = self._begin(now_us)
+        if events:
+            self._lifetime.active(now_us)
+        failed_before = self.phase is SequencePhase.FAILED
+        for event in events:
+            if isinstance(event, Receive):
+                self._receive(event.messages, outcome, now_us)
+            elif self.phase is SequencePhase.FAILED and not failed_before:
+                continue
+            elif isinstance(event, (Last, Close, Terminate, Renew, Reset)):
+                self._end_request(event, outcome, now_us)
+            else:
+                self._number_request(event, outcome, now_us)
+            self._settle(outcome)
+        return self._end(outcome, now_us)
+
+    def _number_request(self, event: NumberRequest, outcome: Decision, now_us: int) -> None:
+        match event:
+            case Cancel():
+                self._cancel(event.ranges)
+            case Fill():
+                self._fill(event.ranges)
+            case Fault():
+                self._answer_with_fault(event.number, event.reason, outcome)
+            case Changed():
+                self._content_changed([event.number], outcome)
+            case Announce():
+                self._check_used(event.highest)
+                self._note_announced(event.highest, now_us)
+            case GiveUp():
+                self._check_range(event.through, event.through)
+                if self.phase not in REFUSALS:
+                    self._skip(min(event.through, self._stop() - 1), outcome, event.reason)
+            case Realigned():
+                self._realigned(event, outcome)
+
+    def _end_request(self, event: EndRequest, outcome: Decision, now_us: int) -> None:
+        match event:
+            case Last():
+                phase = requested(self.phase, SequenceEvent.LAST_KNOWN)
+                self._set_last(event.number, now_us)
+                self.phase = phase
+            case Close():
+                phase = requested(self.phase, SequenceEvent.CLOSE)
+                if event.last_number is not None:
+                    self._set_last(event.last_number, now_us)
+                self._finish(phase, outcome, "the sequence was closed")
+            case Terminate():
+                phase = requested(self.phase, SequenceEvent.TERMINATE)
+                self._finish(phase, outcome, "the sequence was terminated")
+            case Renew():
+                self._check_open()
+                self._lifetime.expires_at_us = max(0, event.expires_at_us)
+            case Reset():
+                raise AssertionError("a Reset is the first event of its envelope")
 
     def _begin(self, now_us: int) -> Decision:
-        """Nothing that has expired is delivered by what comes next (S6)."""
+        """Nothing that has expired is delivered by what comes next (S6), and nothing is accepted
+        once the sequence itself has (S10).
+        """
         outcome = Decision()
-        expired = self._window.expired(now_us)
+        window = self._window
+        expired = window.expired(now_us)
         if expired:
             self._fault(expired, Refusal.EXPIRED, outcome)
-            self._window.advance(self.next_number, outcome.deliver)
+            window.advance(window.next_number, outcome.deliver)
+        if self._lifetime.limited and self.phase not in REFUSALS:
+            ended = self._lifetime.timeout(now_us)
+            if ended is not None:
+                self._time_out(ended, outcome)
         return outcome
 
-    def _end(self, outcome: Decision, now_us: int) -> Decision:
-        """Deliver what can be, act on gaps that are due, see whether the sequence is complete."""
+    def _settle(self, outcome: Decision) -> None:
+        """Deliver what can be; see whether the sequence is complete."""
         window = self._window
         if window.skippable.lows or window.next_number in window.buffered:
             window.advance(window.next_number, outcome.deliver)
+        if self.phase is SequencePhase.ENDING and window.next_number >= self._stop():
+            self.phase = phase_after(self.phase, SequenceEvent.COMPLETED)
+
+    def _end(self, outcome: Decision, now_us: int) -> Decision:
+        """Deliver what can be, act on gaps that are due, note what phase this ended in."""
+        window = self._window
+        self._settle(outcome)
         if window.buffered or self._announced is not None:
             while self._act_on_gap(now_us, outcome):
                 pass
-        if self.phase is SequencePhase.ENDING and self.next_number >= self._stop():
-            self.phase = phase_after(self.phase, SequenceEvent.COMPLETED)
+            self._settle(outcome)
+            self._forget_announced()
+        if self.phase is not SequencePhase.OPEN:
+            self._lifetime.note_phase(self.phase, now_us)
         return outcome
 
-    def _finish(self, phase: SequencePhase, now_us: int, reason: str) -> Decision:
+    def _reset(self) -> Decision:
+        phase = requested(self.phase, SequenceEvent.RESET)
+        outcome = Decision(dropped=self._window.discard_buffered())
+        if outcome.dropped:
+            lost = list(Ranges.of_numbers(outcome.dropped).pairs())
+            outcome.effects.append(ReportLoss(lost, "the sender began to count anew"))
+        fresh = SequencerState(
+            next_number=self.settings.first_number, phase=phase, epoch=self.epoch + 1
+        )
+        self._load(fresh)
+        return outcome
+
+    def _time_out(self, event: SequenceEvent, outcome: Decision) -> None:
+        """The sequence ends by itself."""
+        self._finish(phase_after(self.phase, event), outcome, f"the sequence is {event!s}")
+        if self.settings.on_timeout is TimeoutBehavior.TERMINATE:
+            self.phase = phase_after(self.phase, SequenceEvent.TERMINATE)
+        outcome.effects.append(SequenceEnded(event))
+
+    def _finish(self, phase: SequencePhase, outcome: Decision, reason: str) -> None:
         """Nothing more will be accepted: settle what is held (IncompleteSequenceBehavior)."""
-        outcome = self._begin(now_us)
         if self.phase not in REFUSALS:
             discarded = []
             if self.settings.incomplete is IncompleteBehavior.DISCARD:
                 discarded = self._window.discard_buffered()
-                outcome.dropped += discarded
+                fresh = self._drop(discarded, Refusal.CLOSED, outcome)
+                self._window.forget_received(fresh)
             lost = self._window.skip(self._highest(), outcome.deliver)
             if lost or discarded:
                 all_lost = Ranges.of(*lost) | Ranges.of_numbers(discarded)
                 outcome.effects.append(ReportLoss(list(all_lost.pairs()), reason))
         self.phase = phase
-        return outcome
 
     def _stop(self) -> int:
         """The number from which on none is accepted."""
@@ -418,17 +474,143 @@ class Sequencer:
                 Refusal.OUT_OF_RANGE, f"{low}-{high} is not within the numbers {first}-{top}"
             )
 
-    # -- settled numbers and faults --------------------------------------------------------------
+    def _check_open(self) -> None:
+        if self.phase in REFUSALS:
+            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
 
-    def _not_new(self, message: MessageHeader, outcome: Decision) -> None:
-        """A message that is no news: its number is settled or held, or its deadline has passed."""
-        number, window = message.number, self._window
-        if number in window.received:
-            outcome.duplicates.append(message)
-            digest = window.digest(number)
-            if digest and message.digest and digest != message.digest:
-                outcome.deviations.append(message)
+    def _check_used(self, number: int) -> None:
+        """The sender says that it has used this number."""
+        self._check_range(number, number)
+        if self.last_number is not None and number > self.last_number:
+            raise SequenceRefusedError(
+                Refusal.BEYOND_LAST, f"{number} is beyond the last, {self.last_number}"
+            )
+        if number - self._window.next_number >= self._jump():
+            raise SequenceRefusedError(
+                Refusal.TOO_FAR_AHEAD,
+                f"{number} is more than {self.settings.limit_jump:,} numbers ahead",
+            )
+
+    def _jump(self) -> int:
+        """So far ahead of the next number, and further, none is accepted."""
+        settings = self.settings
+        return settings.limit_jump or settings.max_number + 1 - settings.first_number
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _receive(self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int) -> None:
+        """The quickest of the ways that lead to the same decision."""
+        numbers = self.take_next(messages, now_us)
+        if numbers:
+            outcome.accepted = [*outcome.accepted, *messages]
+            outcome.deliver = [*outcome.deliver, *numbers] if outcome.deliver else numbers
             return
+        accepted: list[MessageHeader] = []
+        numbers = [m.number for m in messages if not m.expires_at_us]
+        limited = len(numbers) < len(messages)
+        if limited:
+            numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+        window = self._window
+        if (
+            numbers
+            and len(numbers) == len(messages)
+            and self.settings.ordered
+            and not window.skippable.lows
+            and max(numbers) < min(self._stop(), window.next_number + self._jump())
+        ):
+            accepted = fast_path.take_new(window, messages, numbers, outcome.deliver, now_us)
+            outcome.accepted += accepted
+        if not accepted:
+            accepted = self._one_by_one(messages, outcome, now_us)
+        if limited:
+            self._lifetime.note_deadlines(accepted)
+
+    def _one_by_one(
+        self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int
+    ) -> list[MessageHeader]:
+        """Messages whatever they are, one after the other: those accepted. The reference for
+        `instep.sequencing.fast_path`.
+
+        What arrived together need not wait for each other, so the lowest number goes first.
+        """
+        window, deliver = self._window, outcome.deliver
+        buffered, skippable, next_number = window.buffered, window.skippable, window.next_number
+        stop, ordered = self._stop(), self.settings.ordered
+        accepted: list[MessageHeader] = []
+        accept, release = accepted.append, deliver.append
+        not_new: list[MessageHeader] = []
+        for message in sorted(messages, key=_NUMBER):
+            number = message.number
+            if number == next_number < stop and not 0 < message.expires_at_us <= now_us:
+                accept(message)
+                release(number)
+                next_number += 1
+                if next_number in buffered or skippable:
+                    next_number = window.advance(next_number, deliver)
+            elif (
+                number < next_number
+                or number in buffered
+                or (skippable and window.accounted_ahead(number))
+            ):
+                not_new.append(message)
+            elif (refusal := self._take_ahead(message, number - next_number, now_us)) is None:
+                accept(message)
+                if not ordered:
+                    release(number)
+            elif refusal is Refusal.EXPIRED:
+                not_new.append(message)
+            else:
+                outcome.refused.append((message, refusal))
+        window.next_number = next_number
+        window.add_received(accepted, [message.number for message in accepted])
+        outcome.accepted += accepted
+        changed = [m.number for m in not_new if self._not_new(m, outcome)]
+        if changed:
+            self._content_changed(changed, outcome)
+        if not ordered and accepted:
+            highest = self._highest()
+            if highest >= window.next_number:
+                # Nothing waits behind the gap, and yet it is known from now on (S4).
+                self._note_announced(highest, now_us)
+            self._enforce_gap_limit(outcome)
+        return accepted
+
+    def _take_ahead(self, message: MessageHeader, ahead: int, now_us: int) -> Refusal | None:
+        """Buffer a new message that is so far ahead of the next number, or, where there is no
+        order, note it as released. Why it is refused; None: it is accepted.
+        """
+        number = message.number
+        if number >= self._stop():
+            return self._refusal_beyond()
+        if ahead >= self._jump():
+            return Refusal.TOO_FAR_AHEAD
+        if 0 < message.expires_at_us <= now_us:
+            return Refusal.EXPIRED
+        if not self.settings.ordered:
+            self._window.release_ahead(number)
+        elif not self._window.buffer(message, now_us):
+            return Refusal.FULL
+        return None
+
+    def _not_new(self, message: MessageHeader, outcome: Decision) -> bool:
+        """A message that is no news: its number is settled or held, or its deadline has passed.
+        Whether it is a copy with other content.
+        """
+        number, window = message.number, self._window
+        if number in window.received and self.phase is not SequencePhase.TERMINATED:
+            outcome.duplicates.append(message)
+            if not message.digest:
+                return False
+            digest = window.digest(number)
+            if not digest:
+                outcome.uncompared.append(message)
+            elif digest != message.digest:
+                outcome.deviations.append(message)
+                return True
+            return False
+        if self.phase is SequencePhase.TERMINATED:
+            outcome.refused.append((message, Refusal.TERMINATED))
+            return False
         if not self.settings.first_number <= number <= self.settings.max_number:
             refusal = Refusal.OUT_OF_RANGE
         elif number in window.cancelled:
@@ -441,6 +623,66 @@ class Sequencer:
             refusal = Refusal.EXPIRED
             self._fault([number], refusal, outcome)
         outcome.refused.append((message, refusal))
+        return False
+
+    def _content_changed(self, numbers: list[int], outcome: Decision) -> None:
+        """Copies have other content, and no fault of ours lies between (S7)."""
+        changed = Ranges.of_numbers(numbers)
+        policy = self.settings.on_changed
+        if policy is ChangedContentPolicy.REALIGN and self.phase not in FINAL:
+            outcome.effects.append(RealignSequence(list(changed.pairs())))
+        elif policy is ChangedContentPolicy.FAIL and self.phase not in REFUSALS:
+            self._fail(f"messages {changed} came again with other content", outcome)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _cancel(self, ranges: Pairs) -> None:
+        for low, high in ranges:
+            self._check_range(low, high)
+        if self.phase in (SequencePhase.FAILED, SequencePhase.TERMINATED):
+            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
+        window = self._window
+        numbers = Ranges()
+        for low, high in ranges:
+            for gap in window.received.gaps(low, high):
+                numbers.add_range(*gap)
+        self._check_gap_limit(len((window.cancelled | numbers).lows) - len(window.cancelled.lows))
+        window.add_cancelled(numbers)
+
+    def _fill(self, ranges: Pairs) -> None:
+        for low, high in ranges:
+            self._check_range(low, high)
+            if self.last_number is not None and high > self.last_number:
+                raise SequenceRefusedError(
+                    Refusal.BEYOND_LAST,
+                    f"{low}-{high} reaches beyond the last, {self.last_number}",
+                )
+        if self.phase in FINAL:
+            raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
+        window, numbers = self._window, Ranges.of(*ranges)
+        after = len((window.received | numbers).lows) + len((window.cancelled - numbers).lows)
+        before = len(window.received.lows) + len(window.cancelled.lows)
+        self._check_gap_limit(after - before)
+        window.add_filled(numbers)
+
+    def _answer_with_fault(self, number: int, reason: Refusal, outcome: Decision) -> None:
+        self._check_range(number, number)
+        self._check_open()
+        window = self._window
+        if number in window.received and number not in window.buffered:
+            raise SequenceRefusedError(reason, f"message {number} is settled: too late for a fault")
+        if number not in window.cancelled:
+            self._fault([number], reason, outcome)
+
+    def _realigned(self, event: Realigned, outcome: Decision) -> None:
+        self._check_range(event.through, event.through)
+        if self.phase in REFUSALS:
+            return
+        through = min(event.through, self._stop() - 1)
+        dropped = self._window.settle(through, deliver_buffered=event.deliver_buffered)
+        self._drop(dropped, None, outcome)
+
+    # -- settled numbers and faults --------------------------------------------------------------
 
     def _refusal_beyond(self) -> Refusal:
         """Why a number from `_stop` on, or any after the end, is refused."""
@@ -448,10 +690,10 @@ class Sequencer:
         return REFUSALS.get(self.phase, top)
 
     def _fault(self, numbers: list[int], reason: Refusal, outcome: Decision) -> None:
+        held = [number for number in numbers if self._window.drop(number)]
+        self._drop(held, reason, outcome)
         for number in numbers:
-            if self._window.drop(number):
-                outcome.dropped.append(number)
-            self._window.add_fault(number)
+            self._window.add_fault(number, reason)
         faulted = Ranges.of_numbers(numbers)
         outcome.effects.append(ReportFault(list(faulted.pairs()), reason))
         if self.settings.fault_policy is FaultPolicy.FAIL:
@@ -462,17 +704,29 @@ class Sequencer:
     def _fail(self, reason: str, outcome: Decision) -> None:
         """Nothing more is delivered; what was held is faulted, acknowledged or not."""
         self.phase = phase_after(self.phase, SequenceEvent.FAIL)
-        faulted = self._window.fault_buffered()
+        faulted = self._window.fault_buffered(Refusal.FAILED)
         if faulted:
             pairs = list(Ranges.of_numbers(faulted).pairs())
             outcome.effects.append(ReportFault(pairs, Refusal.FAILED))
-            # What came with this very event is not accepted at all; the rest was kept before.
-            buffered = set(faulted)
-            fresh = [message for message in outcome.accepted if message.number in buffered]
-            outcome.accepted = [m for m in outcome.accepted if m.number not in buffered]
-            outcome.refused += [(message, Refusal.FAILED) for message in fresh]
-            outcome.dropped += sorted(buffered.difference(message.number for message in fresh))
+            self._drop(faulted, Refusal.FAILED, outcome)
         outcome.effects.append(SequenceFailed(reason))
+
+    def _drop(self, numbers: list[int], reason: Refusal | None, outcome: Decision) -> list[int]:
+        """Messages that were held are of no more use. Those kept before are forgotten. Those that
+        came with this very decision are refused, or count as duplicates without a reason: their
+        numbers.
+        """
+        gone = set(numbers)
+        fresh = [message for message in outcome.accepted if message.number in gone]
+        if fresh:
+            outcome.accepted = [m for m in outcome.accepted if m.number not in gone]
+            if reason is None:
+                outcome.duplicates += fresh
+            else:
+                outcome.refused += [(message, reason) for message in fresh]
+            gone.difference_update([message.number for message in fresh])
+        outcome.dropped += sorted(gone)
+        return [message.number for message in fresh]
 
     def _check_gap_limit(self, more_ranges: int) -> None:
         """Refuse a request that would have us remember too many ranges."""
@@ -509,8 +763,17 @@ class Sequencer:
             raise SequenceRefusedError(
                 Refusal.BEYOND_LAST, f"{number} cannot be the last: {self._highest()} was used"
             )
+        self._check_used(number)
         self.last_number = number
         self._note_announced(number, now_us)
+
+    def _forget_announced(self) -> None:
+        """What is settled and was received says nothing more; the quick ways are open again."""
+        announced, last = self._announced, self._window.received.last
+        if announced is None or last is None or self.phase is not SequencePhase.OPEN:
+            return
+        if announced < self.next_number and announced <= last:
+            self._announced, self._announced_at_us = None, 0
 
     def _gap_since_us(self) -> int | None:
         """Since when the number whose turn it is is known to be missing; None when it is not."""

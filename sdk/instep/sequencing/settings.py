@@ -8,10 +8,17 @@ from enum import StrEnum
 
 import msgspec
 
-from instep.model.limits import Seconds
+from instep.model.limits import Count, Seconds
 from instep.sequencing.gaps import GapPolicy, LastResort
 
-__all__ = ["MAX_MESSAGE_NUMBER", "FaultPolicy", "IncompleteBehavior", "SequencerSettings"]
+__all__ = [
+    "MAX_MESSAGE_NUMBER",
+    "ChangedContentPolicy",
+    "FaultPolicy",
+    "IncompleteBehavior",
+    "SequencerSettings",
+    "TimeoutBehavior",
+]
 
 
 MAX_MESSAGE_NUMBER = 2**63 - 1
@@ -40,12 +47,43 @@ class IncompleteBehavior(StrEnum):
     """They are discarded and reported (DiscardFollowingFirstGap)."""
 
 
-class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one scope is sequenced. Adapters set what their protocol fixes."""
+class ChangedContentPolicy(StrEnum):
+    """What is done when a received number comes again with other content, and no fault of ours lay
+    between (S7). A layer before us may have answered with a fault that we never saw. Whatever is
+    chosen, the message is among the decision's `deviations`.
+    """
+
+    IGNORE = "ignore"
+    """The first content counts."""
+    REALIGN = "realign"
+    """The first content counts, and the state that the number stands for is obtained anew."""
+    FAIL = "fail"
+    """The sequence fails."""
+
+
+class TimeoutBehavior(StrEnum):
+    """How a sequence ends that has expired or was idle for too long (S10)."""
+
+    CLOSE = "close"
+    """It is closed: copies are acknowledged again until it is forgotten."""
+    TERMINATE = "terminate"
+    """It is closed and terminated at once: copies are refused."""
+
+
+class SequencerSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """How one scope is sequenced. Adapters set what their protocol fixes, or what came over the
+    wire when the sequence was opened (S9).
+    """
 
     first_number: int = 1
     """WS-Reliability counts from 0, the others from 1."""
     max_number: int = MAX_MESSAGE_NUMBER
+    ordered: bool = True
+    """False: a message is released at once, once, in any order (AtMostOnce and ExactlyOnce without
+    InOrder). Nothing is buffered then; gaps keep their deadline and their policy.
+    """
     gap_policy: GapPolicy = GapPolicy.RESEND
     gap_deadline_s: float = 5.0
     """Longest wait for a missing number before the policy acts; 0: at once."""
@@ -56,6 +94,11 @@ class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     gap_last_resort: LastResort = LastResort.FAIL
     """Losing a message silently is the worst outcome, so it must be chosen."""
     fault_policy: FaultPolicy = FaultPolicy.SKIP
+    on_changed: ChangedContentPolicy = ChangedContentPolicy.IGNORE
+    remembered_contents: Count = 8
+    """Digests of delivered messages that a copy is compared with; more of them make the state that
+    each commit writes larger. What is older is reported as not compared (S7).
+    """
     incomplete: IncompleteBehavior = IncompleteBehavior.DELIVER
     acknowledge_buffered: bool = True
     """Whether a message is acknowledged when it is kept (WS-RM, WS-Reliability Rel16) or only when
@@ -67,3 +110,15 @@ class SequencerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """… and most bytes of them."""
     limit_gaps: int = 10_000
     """Most ranges of numbers remembered for good; a sequence with more holes has failed."""
+    limit_jump: int = 1_000_000
+    """How far ahead of the turn a number may be; a higher one is refused. 0: any distance."""
+    idle_timeout_s: float = 0.0
+    """The sequence ends when nothing came for so long (S10); 0: never."""
+    on_timeout: TimeoutBehavior = TimeoutBehavior.CLOSE
+    keep_ended_s: float = 7 * 86_400.0
+    """How long a sequence that has ended is remembered at least, since copies may come: after it
+    the name is unknown again (S10) …"""
+    keep_copies_s: float = 30 * 86_400.0
+    """… and how long at most where a message's own deadline is later than that: until it, copies
+    may come (WS-Reliability).
+    """

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from instep.model.ranges import Ranges
-from instep.sequencing.transitions import SequencePhase
+from instep.model.ranges import RangeMap, Ranges
+from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.transitions import Refusal, SequencePhase
 
-__all__ = ["REMEMBERED_DIGESTS", "BufferedMessage", "SequencerState"]
-
-REMEMBERED_DIGESTS = 8
-"""Contents that are still compared with a repetition after delivery (SDPi R0802: the last one)."""
+__all__ = ["BufferedMessage", "SequencerState"]
 
 
 class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
@@ -26,7 +24,8 @@ class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
 class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A sequence as committed. Constant in size without gaps, O(g) with g gaps, plus what is held.
 
-    It is replaced whole, never edited.
+    It is replaced whole, never edited. What an older version stored decodes: each field that is
+    new has a default.
     """
 
     next_number: int
@@ -36,8 +35,8 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Received or filled."""
     cancelled: Ranges = msgspec.field(default_factory=Ranges)
     """Never to be accepted (S5)."""
-    faulted: Ranges = msgspec.field(default_factory=Ranges)
-    """Answered with a fault, and not replaced since (S6, S7)."""
+    faulted: RangeMap[Refusal] = msgspec.field(default_factory=RangeMap[Refusal])
+    """Answered with a fault, and not replaced since (S6, S7): why, by number."""
     buffered: list[BufferedMessage] = []
     """In the order of arrival."""
     last_number: int | None = None
@@ -52,3 +51,24 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Digests of what was last accepted, oldest first."""
     epoch: int = 0
     """Counts the resets: numbers compare only within one epoch."""
+    settings: SequencerSettings | None = None
+    """As the sequence was opened with (S9); None: those of its listener hold."""
+    attributes: bytes = b""
+    """What the adapter keeps of the opening (where to acknowledge, …); opaque (S9)."""
+    highest_seen: int = -1
+    """The highest number that came and is not among `received` any more; see `Claims.highest`."""
+    expires_at_us: int = 0
+    """When the sequence ends by itself (S10); 0: never."""
+    active_at_us: int = 0
+    """When the peer last sent something; kept only where the sequence may be idle too long."""
+    ended_at_us: int = 0
+    """When the phase became one that accepts nothing; 0: it accepts."""
+    copies_until_us: int = 0
+    """The latest deadline of a message: until it, copies may come."""
+
+    def __post_init__(self) -> None:
+        faulted = self.faulted
+        if len(faulted.values) < len(faulted.lows):
+            # Older versions kept the numbers and not the reasons.
+            missing = len(faulted.lows) - len(faulted.values)
+            faulted.values.extend([Refusal.UNPROCESSABLE] * missing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from instep.errors import InstepError
+from instep.model.state_machine import IllegalTransition, next_state
 
 __all__ = [
     "FINAL",
@@ -18,6 +19,7 @@ __all__ = [
     "SequencePhase",
     "SequenceRefusedError",
     "phase_after",
+    "requested",
 ]
 
 
@@ -43,7 +45,11 @@ class SequenceEvent(StrEnum):
     """LastMessage (WS-RM 1.0), `last="true"` (WS-Reliability)."""
     COMPLETED = "completed"
     CLOSE = "close"
-    """CloseSequence (WS-RM 1.1), group expiry and idle close (WS-Reliability)."""
+    """CloseSequence (WS-RM 1.1)."""
+    EXPIRED = "expired"
+    """The sequence's own deadline came (WS-RM Expires, WS-Reliability groupExpiryTime; S10)."""
+    IDLE = "idle"
+    """Nothing came for too long (InactivityTimeout, groupMaxIdleDuration; S10)."""
     FAIL = "fail"
     TERMINATE = "terminate"
     RESET = "reset"
@@ -63,6 +69,8 @@ class Refusal(StrEnum):
     """We promised never to accept this number."""
     GIVEN_UP = "given-up"
     """Delivery went on without this number."""
+    TOO_FAR_AHEAD = "too-far-ahead"
+    """Further ahead of the turn than `limit_jump` allows: a mistake, or an attack."""
     OUT_OF_RANGE = "out-of-range"
     """Before the first number, or after the highest (InvalidMessageId, MessageNumberRollover)."""
     BEYOND_LAST = "beyond-last"
@@ -75,6 +83,8 @@ class Refusal(StrEnum):
     """GroupAborted, SequenceTerminated."""
     TERMINATED = "terminated"
     """SequenceTerminated, UnknownSequence."""
+    UNKNOWN = "unknown"
+    """Nobody opened this sequence, or it was reclaimed (UnknownSequence; S9, S10)."""
 
 
 class SequenceRefusedError(InstepError):
@@ -89,7 +99,14 @@ class SequenceRefusedError(InstepError):
 
 _E, _P = SequenceEvent, SequencePhase
 _ENDS = {_E.TERMINATE: _P.TERMINATED, _E.RESET: _P.OPEN}
-_LIVE = {**_ENDS, _E.CLOSE: _P.CLOSED, _E.FAIL: _P.FAILED, _E.LAST_KNOWN: _P.ENDING}
+_LIVE = {
+    **_ENDS,
+    _E.CLOSE: _P.CLOSED,
+    _E.EXPIRED: _P.CLOSED,
+    _E.IDLE: _P.CLOSED,
+    _E.FAIL: _P.FAILED,
+    _E.LAST_KNOWN: _P.ENDING,
+}
 
 SEQUENCE_TRANSITIONS: dict[SequencePhase, dict[SequenceEvent, SequencePhase]] = {
     _P.OPEN: _LIVE,
@@ -113,10 +130,21 @@ FINAL = frozenset({_P.CLOSED, _P.FAILED, _P.TERMINATED})
 
 
 def phase_after(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
-    """The phase that follows. Raises `SequenceRefusedError`, which leaves everything as it was."""
+    """The phase that follows what the machine itself found. Raises `IllegalTransition`."""
+    return next_state(SEQUENCE_TRANSITIONS, phase, event)
+
+
+def requested(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
+    """The phase that follows what a peer asks for: here its mistakes become refusals.
+
+    Raises `SequenceRefusedError` where the phase refuses the event, which leaves everything as it
+    was, and `IllegalTransition` for what no peer can ask for.
+    """
     try:
-        return SEQUENCE_TRANSITIONS[phase][event]
-    except KeyError:
+        return phase_after(phase, event)
+    except IllegalTransition:
+        if phase not in REFUSALS:
+            raise
         raise SequenceRefusedError(
             REFUSALS[phase], f"{event!s} is not possible while the sequence is {phase!s}"
         ) from None

@@ -5,28 +5,26 @@ It keeps count and decides nothing; `instep.sequencing.sequencer` does.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from instep.model.messages import MessageHeader
 from instep.model.ranges import Ranges
+from instep.sequencing.effects import REPORTED_RANGES
 from instep.sequencing.settings import FaultPolicy, SequencerSettings
-from instep.sequencing.state import REMEMBERED_DIGESTS, BufferedMessage, SequencerState
+from instep.sequencing.state import BufferedMessage, SequencerState
+from instep.sequencing.transitions import Refusal
 
 __all__ = ["ReceiveWindow"]
-
-_REPORTED_RANGES = 256
-"""Most ranges in one request or report; the lowest go first."""
 
 
 class ReceiveWindow:
     """The live, changing side of the numbers in a `SequencerState`.
 
     Between two events: `received` includes what is held; `skippable` are the numbers from our turn
-    on that need no message (cancelled, filled, by policy faulted); our turn is neither held nor
-    passed over.
+    on that need no message (cancelled, filled, by policy faulted, or released ahead of their turn
+    where there is no order); our turn is neither held nor passed over.
     """
 
     def __init__(self, settings: SequencerSettings, state: SequencerState) -> None:
@@ -37,7 +35,9 @@ class ReceiveWindow:
         self.faulted = state.faulted.copy()
         self.buffered = {buffered.number: buffered for buffered in state.buffered}
         self.buffered_bytes = sum(buffered.size_bytes for buffered in state.buffered)
+        self.highest_seen = state.highest_seen
         self.recent = state.recent
+        self._remembered = max(1, settings.remembered_contents)
         self.skippable = self._skippable_ahead()
         self._expiries: list[tuple[int, int]] = []
         self._index_expiries()
@@ -51,68 +51,36 @@ class ReceiveWindow:
         """
         number, digest = message.number, message.digest
         size_bytes, expires_at_us = message.size_bytes, message.expires_at_us
-        settings, buffered = self._settings, self.buffered
-        if len(buffered) >= settings.limit_messages:
-            return False
-        if self.buffered_bytes + size_bytes > settings.limit_bytes:
+        buffered = self.buffered
+        if not self.has_room(1, size_bytes):
             return False
         buffered[number] = BufferedMessage(number, digest, size_bytes, expires_at_us, now_us)
         self.buffered_bytes += size_bytes
         if self.skippable:
             self.skippable.remove(number, number)
         if expires_at_us:
-            heappush(self._expiries, (expires_at_us, number))
-            if len(self._expiries) > 2 * len(buffered) + 64:
-                self._index_expiries()
+            self.add_deadlines([(expires_at_us, number)])
         return True
 
-    def take_new(
-        self, messages: Sequence[MessageHeader], numbers: list[int], deliver: list[int], now_us: int
-    ) -> list[MessageHeader]:
-        """Release or hold messages that came in any order, with these `numbers`, and add them to
-        what was received: the messages, by number. None of them, and nothing is done, unless all
-        are new and there is room for all.
+    def has_room(self, messages: int, size_bytes: int) -> bool:
+        """Whether so many messages more, of so many bytes together, may be held (S8)."""
+        settings = self._settings
+        return (
+            len(self.buffered) + messages <= settings.limit_messages
+            and self.buffered_bytes + size_bytes <= settings.limit_bytes
+        )
 
-        For as long as nothing is passed over, and nothing has expired.
-        """
-        buffered, first, settings = self.buffered, self.next_number, self._settings
-        rising, new = sorted(numbers), dict(zip(numbers, messages, strict=True))
-        if (
-            len(new) < len(rising)
-            or rising[0] < first
-            or not buffered.keys().isdisjoint(new.keys())
-            or len(buffered) + len(new) > settings.limit_messages
-            or self.buffered_bytes + sum([m.size_bytes for m in messages]) > settings.limit_bytes
-        ):
-            return []
-        accepted = list(map(new.__getitem__, rising))
-        next_number, size_bytes = first, self.buffered_bytes
-        take = buffered.pop
-        # Our turn is not held, so it is among the new ones, or nothing is released.
-        while next_number in new:
-            while next_number in new:
-                next_number += 1
-            while (one := take(next_number, None)) is not None:
-                size_bytes -= one.size_bytes
-                next_number += 1
-        if next_number > first:
-            self.next_number = next_number
-            self.received.add_range(first, next_number - 1)
-            deliver += range(first, next_number)
-        count = bisect_left(rising, next_number)
-        if count < len(rising):
-            self.received.add_sorted(rising[count:])
-            for m in accepted[count:]:
-                number, size, deadline_us = m.number, m.size_bytes, m.expires_at_us
-                buffered[number] = BufferedMessage(number, m.digest, size, deadline_us, now_us)
-                size_bytes += size
-                if deadline_us:
-                    heappush(self._expiries, (deadline_us, number))
-            if len(self._expiries) > 2 * len(buffered) + 64:
-                self._index_expiries()
-        self.buffered_bytes = size_bytes
-        self._remember_contents(accepted, rising)
-        return accepted
+    def add_deadlines(self, deadlines: list[tuple[int, int]]) -> None:
+        """Note `(expires_at_us, number)` of messages that are held now."""
+        for deadline in deadlines:
+            heappush(self._expiries, deadline)
+        if len(self._expiries) > 2 * len(self.buffered) + 64:
+            self._index_expiries()
+
+    def release_ahead(self, number: int) -> None:
+        """A new message is released before its turn: nothing more is wanted under its number."""
+        self.skippable.add(number)
+        self.received.add(number)
 
     def drop(self, number: int) -> bool:
         """Forget what is held under a number, as if it had never come; whether there was any."""
@@ -132,13 +100,18 @@ class ReceiveWindow:
         self.skippable = self._skippable_ahead()
         return numbers
 
-    def fault_buffered(self) -> list[int]:
+    def fault_buffered(self, reason: Refusal) -> list[int]:
         """The same, and the numbers are faulted instead of received."""
         numbers = self.discard_buffered()
-        faulted = Ranges.of_numbers(numbers)
-        self.received.subtract(faulted)
-        self.faulted.update(faulted)
+        self.forget_received(numbers)
+        for low, high in Ranges.of_numbers(numbers).pairs():
+            self.faulted.set_range(low, high, reason)
         return numbers
+
+    def forget_received(self, numbers: list[int]) -> None:
+        """These were seen and do not count as received."""
+        self.received.subtract(Ranges.of_numbers(numbers))
+        self.highest_seen = max([self.highest_seen, *numbers])
 
     def buffered_since_us(self) -> int | None:
         """When the oldest of what is held came: since then our turn is known to be missing."""
@@ -169,15 +142,17 @@ class ReceiveWindow:
     def add_received(self, accepted: Sequence[MessageHeader], numbers: list[int]) -> None:
         """Add what was accepted, with rising numbers, and remember the last contents."""
         self.received.add_sorted(numbers)
-        self._remember_contents(accepted, numbers)
+        self.remember_contents(accepted, numbers)
 
-    def _remember_contents(self, accepted: Sequence[MessageHeader], numbers: list[int]) -> None:
+    def remember_contents(self, accepted: Sequence[MessageHeader], numbers: list[int]) -> None:
+        """Remember the last contents, to compare copies with them (S7)."""
         if self.faulted.lows:
             # New content after a fault is the content that counts (S7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
-        contents = [(message.number, message.digest) for message in accepted[-REMEMBERED_DIGESTS:]]
-        if len(contents) < REMEMBERED_DIGESTS:
-            contents = (self.recent + contents)[-REMEMBERED_DIGESTS:]
+        most = self._remembered
+        contents = [(message.number, message.digest) for message in accepted[-most:]]
+        if len(contents) < most:
+            contents = (self.recent + contents)[-most:]
         self.recent = contents
 
     def accounted_ahead(self, number: int) -> bool:
@@ -191,10 +166,11 @@ class ReceiveWindow:
             return buffered.digest
         return next((digest for recent, digest in self.recent if recent == number), b"")
 
-    def add_fault(self, number: int) -> None:
+    def add_fault(self, number: int, reason: Refusal) -> None:
         """The number was answered with a fault; other content may come under it."""
         self.recent = [content for content in self.recent if content[0] != number]
-        self.faulted.add(number)
+        self.highest_seen = max(self.highest_seen, number)
+        self.faulted.set_range(number, number, reason)
         if self._settings.fault_policy is FaultPolicy.SKIP and number >= self.next_number:
             self.skippable.add(number)
 
@@ -204,12 +180,27 @@ class ReceiveWindow:
         self.faulted.subtract(numbers)
         self.skippable = self._skippable_ahead()
 
-    def add_filled(self, low: int, high: int) -> None:
+    def add_filled(self, numbers: Ranges) -> None:
         """The numbers count as received; no message will come for those that did not."""
-        self.received.add_range(low, high)
-        self.cancelled.remove(low, high)
-        self.faulted.remove(low, high)
+        self.received.update(numbers)
+        self.cancelled.subtract(numbers)
+        self.faulted.subtract(numbers)
         self.skippable = self._skippable_ahead()
+
+    def settle(self, through: int, *, deliver_buffered: bool) -> list[int]:
+        """All up to `through` that is not cancelled counts as received; what is held up to there is
+        released in its turn, or forgotten: its numbers, rising.
+        """
+        for low, high in (self.received | self.cancelled).gaps(self.next_number, through):
+            self.received.add_range(low, high)
+            self.faulted.remove(low, high)
+        forgotten = []
+        if not deliver_buffered:
+            forgotten = sorted(number for number in self.buffered if number <= through)
+            for number in forgotten:
+                self.buffered_bytes -= self.buffered.pop(number).size_bytes
+        self.skippable = self._skippable_ahead()
+        return forgotten
 
     def lasting_ranges(self) -> int:
         """How many ranges are remembered for good, at least; held messages make others, bounded
@@ -221,7 +212,7 @@ class ReceiveWindow:
     def _skippable_ahead(self) -> Ranges:
         skippable = self.received | self.cancelled
         if self._settings.fault_policy is FaultPolicy.SKIP:
-            skippable.update(self.faulted)
+            skippable.update(self.faulted.ranges())
         skippable.subtract(Ranges.of_numbers(self.buffered))
         if self.next_number > 0:
             skippable.remove(0, self.next_number - 1)
@@ -270,4 +261,4 @@ class ReceiveWindow:
     def missing(self, highest: int) -> list[tuple[int, int]]:
         """What has not come of the numbers from our turn to `highest`, the first ranges of it."""
         there = self.received | self.skippable
-        return list(islice(there.gaps(self.next_number, highest), _REPORTED_RANGES))
+        return list(islice(there.gaps(self.next_number, highest), REPORTED_RANGES))

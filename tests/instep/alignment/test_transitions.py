@@ -9,9 +9,10 @@ import pytest
 
 from instep import Phase, Position
 from instep.alignment.machine import Alignment
-from instep.alignment.transitions import TRANSITIONS, AlignmentEvent, IllegalTransition, phase_after
+from instep.alignment.transitions import TRANSITIONS, AlignmentEvent, phase_after
 from instep.model import CommitResult
 from instep.model.batches import Batch
+from instep.model.state_machine import IllegalTransition
 from instep.model.streams import SweepEstimate
 from tests.instep.alignment.driver_kit import SETTINGS
 from tests.instep.alignment.model_log_kit import T0_US, ModelLog
@@ -27,7 +28,7 @@ def test_what_is_not_listed_raises(phase: Phase, event: AlignmentEvent) -> None:
         return
     with pytest.raises(IllegalTransition) as raised:
         phase_after(phase, event)
-    assert (raised.value.phase, raised.value.event) == (phase, event)
+    assert (raised.value.state, raised.value.event) == (phase, event)
 
 
 def test_every_phase_is_listed_and_can_be_reached() -> None:

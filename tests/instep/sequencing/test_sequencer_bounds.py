@@ -146,7 +146,7 @@ def test_a_request_over_the_bound_is_refused_and_changes_nothing(event: str) -> 
 def test_a_number_far_ahead_costs_nothing() -> None:
     sequencer = Sequencer(
         SequencerSettings(
-            gap_policy=GapPolicy.WAIT, gap_attempts=0, gap_last_resort=LastResort.SKIP
+            limit_jump=0, gap_policy=GapPolicy.WAIT, gap_attempts=0, gap_last_resort=LastResort.SKIP
         )
     )
     top = sequencer.settings.max_number

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from instep.model.state_machine import IllegalTransition
 from instep.sequencing.effects import ReportLoss
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
@@ -19,6 +20,7 @@ from instep.sequencing.transitions import (
     SequencePhase,
     SequenceRefusedError,
     phase_after,
+    requested,
 )
 from tests.instep.sequencing.sequencer_kit import T0_US, committed, numbered, received, refusals
 
@@ -47,7 +49,7 @@ EVENTS: dict[SequenceEvent, Callable[[Sequencer], object]] = {
     SequenceEvent.LAST_KNOWN: lambda sequencer: sequencer.last(3, T0_US),
     SequenceEvent.CLOSE: lambda sequencer: sequencer.close(T0_US),
     SequenceEvent.TERMINATE: lambda sequencer: sequencer.terminate(T0_US),
-    SequenceEvent.RESET: lambda sequencer: sequencer.reset(),
+    SequenceEvent.RESET: lambda sequencer: sequencer.reset(T0_US),
 }
 
 
@@ -75,8 +77,13 @@ def test_a_phase_that_has_ended_accepts_nothing_new_and_repeats_its_acknowledgem
     sequencer = in_phase(phase)
     before = sequencer.checkpoint()
     outcome = sequencer.receive(numbered(1, 4), T0_US)
-    assert refusals(outcome) == [(4, REFUSALS[phase])]
-    assert [message.number for message in outcome.duplicates] == [1]
+    copies = [message.number for message in outcome.duplicates]
+    if phase is SequencePhase.TERMINATED:
+        assert refusals(outcome) == [(4, Refusal.TERMINATED), (1, Refusal.TERMINATED)]
+        assert copies == []
+    else:
+        assert refusals(outcome) == [(4, REFUSALS[phase])]
+        assert copies == [1]
     assert (outcome.accepted, outcome.deliver) == ([], [])
     assert not sequencer.give_up(9, T0_US).effects
     with pytest.raises(SequenceRefusedError):
@@ -171,7 +178,7 @@ def test_closing_may_discard_what_follows_the_first_gap() -> None:
 
 def test_a_reset_forgets_the_old_numbers_and_tells_what_it_drops() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
-    outcome = sequencer.reset()
+    outcome = sequencer.reset(T0_US)
     assert outcome.dropped == [3]
     assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
     assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
@@ -186,7 +193,10 @@ def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
     assert refusals(outcome) == [(4, Refusal.FAILED), (5, Refusal.EXPIRED)]
     assert (outcome.accepted, outcome.dropped) == ([], [3])
     committed(sequencer)
-    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1", "3-5")
+    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == (
+        "1",
+        "3-4 (failed),5 (expired)",
+    )
 
 
 def test_new_content_may_come_with_the_event_that_drops_the_old() -> None:
@@ -210,5 +220,23 @@ def test_what_was_delivered_or_filled_cannot_be_faulted() -> None:
 
 def test_the_table_names_every_phase() -> None:
     assert set(SEQUENCE_TRANSITIONS) == set(SequencePhase)
-    with pytest.raises(SequenceRefusedError, match="close is not possible while the sequence is"):
-        phase_after(SequencePhase.TERMINATED, SequenceEvent.CLOSE)
+
+
+@pytest.mark.parametrize("phase", SequencePhase)
+@pytest.mark.parametrize("event", SequenceEvent)
+def test_what_is_not_listed_is_a_refusal_of_the_peer_and_a_mistake_of_the_driver(
+    phase: SequencePhase, event: SequenceEvent
+) -> None:
+    """No pair raises anything else: COMPLETED while open, say, which no peer can ask for."""
+    if event in SEQUENCE_TRANSITIONS[phase]:
+        assert phase_after(phase, event) is requested(phase, event)
+        return
+    with pytest.raises(IllegalTransition, match=f"{event} is not possible while {phase}"):
+        phase_after(phase, event)
+    if phase in REFUSALS:
+        with pytest.raises(SequenceRefusedError, match=f"{event} is not possible while") as caught:
+            requested(phase, event)
+        assert caught.value.refusal is REFUSALS[phase]
+    else:
+        with pytest.raises(IllegalTransition):
+            requested(phase, event)

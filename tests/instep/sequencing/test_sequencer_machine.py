@@ -187,7 +187,7 @@ class SequencerMachine(RuleBasedStateMachine):
         received = self.durable.numbers(Fate.HELD, Fate.DELIVERED, Fate.FILLED)
         assert list(acknowledged) == received
         assert list(cancelled) == self.durable.numbers(Fate.CANCELLED)
-        assert list(self.sequencer.faulted()) == self.durable.numbers(Fate.FAULTED)
+        assert list(self.sequencer.faulted().ranges()) == self.durable.numbers(Fate.FAULTED)
         assert acknowledged - cancelled == acknowledged, "acknowledged and cancelled overlap"
 
     @invariant()

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 from instep import ConsumerSettings, Phase
-from instep.alignment.transitions import IllegalTransition
 from instep.model import StreamState
+from instep.model.state_machine import IllegalTransition
 from tests.simulation.alignment.options import FaultOptions
 from tests.simulation.alignment.process import Process
 from tests.simulation.alignment.provider import STREAM, Instance

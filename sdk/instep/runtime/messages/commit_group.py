@@ -71,7 +71,7 @@ class CommitGroup:
         """Messages of one scope that came without a request between them."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         room = scope.waiting < sequencer.settings.limit_messages
-        if room and sequencer.take_next(entries):
+        if room and sequencer.take_next(entries, self._now_us):
             scope_changes.release(entries)
             return
         sequenced = entries

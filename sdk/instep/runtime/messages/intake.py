@@ -143,7 +143,7 @@ class MessageIntake:
         await self._request(scope, lambda s, now_us: s.terminate(now_us))
 
     async def reset(self, scope: str) -> None:
-        await self._request(scope, lambda s, _now_us: s.reset())
+        await self._request(scope, lambda s, now_us: s.reset(now_us))
 
     async def state(self, scope: str) -> SequencerState:
         return (await self._committed_sequencer(scope)).durable
@@ -155,7 +155,7 @@ class MessageIntake:
         return (await self._committed_sequencer(scope)).cancelled()
 
     async def faulted(self, scope: str) -> Ranges:
-        return (await self._committed_sequencer(scope)).faulted()
+        return (await self._committed_sequencer(scope)).faulted().ranges()
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1

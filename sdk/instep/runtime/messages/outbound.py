@@ -15,6 +15,7 @@ from instep.sequencing.effects import (
     ReportFault,
     ReportLoss,
     SequenceEffect,
+    SequenceEnded,
     SequenceFailed,
 )
 
@@ -85,6 +86,8 @@ def describe(effect: SequenceEffect) -> tuple[str, str]:
             return "fault", f"{_text(effect.faulted)} will not be delivered: {effect.reason}"
         case SequenceFailed():
             return "sequence-failed", effect.reason
+        case SequenceEnded():
+            return "sequence-ended", f"the sequence is {effect.reason}"
 
 
 def _text(pairs: list[tuple[int, int]]) -> str:

@@ -1,0 +1,69 @@
+"""How long a sequence lives, and how long it is remembered after its end (S10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.model.messages import MessageHeader
+from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.state import SequencerState
+from instep.sequencing.transitions import REFUSALS, SequenceEvent, SequencePhase
+
+__all__ = ["Lifetime"]
+
+_US = 1_000_000
+
+
+class Lifetime:
+    """Deadlines of one sequence as a whole. All times are microseconds since 1970."""
+
+    def __init__(self, settings: SequencerSettings, state: SequencerState) -> None:
+        self._idle_us = int(settings.idle_timeout_s * _US)
+        self._keep_us = int(settings.keep_ended_s * _US)
+        self._keep_copies_us = int(settings.keep_copies_s * _US)
+        self.expires_at_us = state.expires_at_us
+        self.active_at_us = state.active_at_us
+        self.ended_at_us = state.ended_at_us
+        self.copies_until_us = state.copies_until_us
+        self._ended_in = state.phase if state.ended_at_us else None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the sequence may end by itself."""
+        return bool(self.expires_at_us or self._idle_us)
+
+    def due_us(self) -> int | None:
+        """When the sequence ends by itself, if nothing comes; None: never."""
+        idle_at_us = self.active_at_us + self._idle_us if self._idle_us and self.active_at_us else 0
+        if self.expires_at_us and idle_at_us:
+            return min(self.expires_at_us, idle_at_us)
+        return self.expires_at_us or idle_at_us or None
+
+    def timeout(self, now_us: int) -> SequenceEvent | None:
+        """Why the sequence ends now; None: it lives."""
+        due_us = self.due_us()
+        if due_us is None or now_us < due_us:
+            return None
+        return SequenceEvent.EXPIRED if due_us == self.expires_at_us else SequenceEvent.IDLE
+
+    def active(self, now_us: int) -> None:
+        """The peer sent something, or could not because we were away."""
+        if self._idle_us:
+            self.active_at_us = now_us
+
+    def note_deadlines(self, messages: Iterable[MessageHeader]) -> None:
+        """Copies of these may come until their deadlines."""
+        latest_us = max((message.expires_at_us for message in messages), default=0)
+        self.copies_until_us = max(self.copies_until_us, latest_us)
+
+    def note_phase(self, phase: SequencePhase, now_us: int) -> None:
+        """The time begins when a phase is reached that accepts nothing, and again with the next."""
+        if phase in REFUSALS and phase is not self._ended_in:
+            self.ended_at_us, self._ended_in = now_us, phase
+
+    def forget_at_us(self) -> int | None:
+        """When nothing needs to be remembered any more; None while the sequence accepts."""
+        if not self.ended_at_us:
+            return None
+        copies_until_us = min(self.copies_until_us, self.ended_at_us + self._keep_copies_us)
+        return max(self.ended_at_us + self._keep_us, copies_until_us)
