@@ -181,6 +181,10 @@ class Sequencer:
 
     def receive(self, messages: Sequence[MessageHeader], now_us: int) -> Decision:
         """`Receive`, for an envelope or a group of them that says nothing else."""
+        numbers = self.take_next(messages, now_us)
+        if numbers:
+            # Nothing was buffered, passed over or announced: nothing else can be due.
+            return Decision(accepted=list(messages), deliver=numbers)
         outcome = self._begin(now_us)
         self._lifetime.active(now_us)
         self._receive(messages, outcome, now_us)
@@ -210,13 +214,12 @@ class Sequencer:
 
     def due_us(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        times_us = [self._window.next_expiry_us()]
-        since_us = self._gap_since_us()
+        due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
         if since_us is not None:
-            times_us.append(self._gap_timer.due_us(since_us))
-        if self.phase not in REFUSALS:
-            times_us.append(self._lifetime.due_us())
-        return min((at_us for at_us in times_us if at_us is not None), default=None)
+            due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
+        if self._lifetime.limited and self.phase not in REFUSALS:
+            due_us = _earlier(due_us, self._lifetime.due_us())
+        return due_us
 
     # -- one event -------------------------------------------------------------------------------
 
@@ -811,6 +814,12 @@ class Sequencer:
         if lost:
             outcome.effects.append(ReportLoss(lost, reason))
         self._enforce_gap_limit(outcome)
+
+
+def _earlier(left_us: int | None, right_us: int | None) -> int | None:
+    if left_us is None or right_us is None:
+        return right_us if left_us is None else left_us
+    return min(left_us, right_us)
 
 
 _NUMBER = attrgetter("number")
