@@ -2,6 +2,7 @@
 randomness. The rules S1 to S12 are in the documentation (topics: sequences).
 """
 
+from instep.sequencing.claims import Claims
 from instep.sequencing.effects import (
     AskResend,
     Decision,
@@ -9,34 +10,75 @@ from instep.sequencing.effects import (
     ReportFault,
     ReportLoss,
     SequenceEffect,
+    SequenceEnded,
     SequenceFailed,
+)
+from instep.sequencing.events import (
+    Announce,
+    Cancel,
+    Changed,
+    Close,
+    Fault,
+    Fill,
+    GiveUp,
+    Last,
+    Realigned,
+    Receive,
+    Renew,
+    Reset,
+    SequencerInput,
+    Terminate,
 )
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.outbox import Outbox, OutboxSettings, OutboxState
 from instep.sequencing.sequencer import Sequencer
-from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
+from instep.sequencing.settings import (
+    ChangedContentPolicy,
+    FaultPolicy,
+    IncompleteBehavior,
+    SequencerSettings,
+    TimeoutBehavior,
+)
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 
 __all__ = [
+    "Announce",
     "AskResend",
+    "Cancel",
+    "Changed",
+    "ChangedContentPolicy",
+    "Claims",
+    "Close",
     "Decision",
+    "Fault",
     "FaultPolicy",
+    "Fill",
     "GapPolicy",
+    "GiveUp",
     "IncompleteBehavior",
+    "Last",
     "LastResort",
     "Outbox",
     "OutboxSettings",
     "OutboxState",
     "RealignSequence",
+    "Realigned",
+    "Receive",
     "Refusal",
+    "Renew",
     "ReportFault",
     "ReportLoss",
+    "Reset",
     "SequenceEffect",
+    "SequenceEnded",
     "SequenceFailed",
     "SequencePhase",
     "SequenceRefusedError",
     "Sequencer",
+    "SequencerInput",
     "SequencerSettings",
     "SequencerState",
+    "Terminate",
+    "TimeoutBehavior",
 ]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from instep.model.ranges import Ranges, RangesError
+from instep.model.ranges import RangeMap, Ranges, RangesError
 
 TOP = 40
 NUMBERS = st.integers(0, TOP)
@@ -165,3 +165,32 @@ def test_size_follows_the_gaps_and_not_the_numbers() -> None:
 
 def test_a_number_that_comes_twice_does_not_fill_the_gap_behind_it() -> None:
     assert Ranges.of_numbers([3, 1, 1]) == Ranges.of((1, 1), (3, 3))
+
+
+@given(st.lists(st.tuples(PAIRS, st.sampled_from(["a", "b", None]))), SETS)
+def test_a_map_of_ranges_is_that_of_a_dict(
+    changes: list[tuple[tuple[int, int], str | None]], removed: set[int]
+) -> None:
+    ranges, model = RangeMap[str](), dict[int, str]()
+    for (low, high), value in changes:
+        for number in range(low, high + 1):
+            model.pop(number, None)
+            if value is not None:
+                model[number] = value
+        if value is None:
+            ranges.remove(low, high)
+        else:
+            ranges.set_range(low, high, value)
+    ranges.subtract(Ranges.of_numbers(removed))
+    model = {number: value for number, value in model.items() if number not in removed}
+    assert {n: ranges.get(n) for n in range(TOP + 2)} == {n: model.get(n) for n in range(TOP + 2)}
+    assert ranges.ranges() == Ranges.of_numbers(model)
+    assert all((number in ranges) is (number in model) for number in range(TOP + 2))
+    parts = list(ranges.items())
+    for (_, high, value), (low, _, following) in itertools.pairwise(parts):
+        assert high < low
+        assert high + 1 < low or value != following, "two ranges could be one"
+    assert msgspec.json.decode(msgspec.json.encode(ranges), type=RangeMap[str]) == ranges
+    copied = ranges.copy()
+    copied.set_range(0, TOP, "c")
+    assert list(ranges.items()) == parts
