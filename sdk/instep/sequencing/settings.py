@@ -5,6 +5,7 @@ is bounded here.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +21,8 @@ __all__ = [
     "TimeoutBehavior",
 ]
 
+
+_Duration = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 
 MAX_MESSAGE_NUMBER = 2**63 - 1
 """The highest MessageNumber of WS-ReliableMessaging 1.1; a database's big integer too."""
@@ -110,15 +113,15 @@ class SequencerSettings(
     """… and most bytes of them."""
     limit_gaps: int = 10_000
     """Most ranges of numbers remembered for good; a sequence with more holes has failed."""
-    limit_jump: int = 1_000_000
+    limit_jump: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
     """How far ahead of the turn a number may be; a higher one is refused. 0: any distance."""
-    idle_timeout_s: float = 0.0
+    idle_timeout_s: _Duration = 0.0
     """The sequence ends when nothing came for so long (S10); 0: never."""
     on_timeout: TimeoutBehavior = TimeoutBehavior.CLOSE
-    keep_ended_s: float = 7 * 86_400.0
+    keep_ended_s: _Duration = 7 * 86_400.0
     """How long a sequence that has ended is remembered at least, since copies may come: after it
     the name is unknown again (S10) …"""
-    keep_copies_s: float = 30 * 86_400.0
+    keep_copies_s: _Duration = 30 * 86_400.0
     """… and how long at most where a message's own deadline is later than that: until it, copies
     may come (WS-Reliability).
     """
