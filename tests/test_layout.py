@@ -1,14 +1,25 @@
 """The rules of the tree: imports point down, packages are typed."""
 
-import ast
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import pytest
+
+from docs.import_graph import Tree, parse, read
+from tests.layout_kit import (
+    decisions_are_pure,
+    entries,
+    every_room_has_a_floor,
+    modules_form_no_circle,
+    packages_import_the_core_only,
+    rooms_form_no_circle,
+    rooms_import_downwards,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -16,7 +27,7 @@ PACKAGES = {
     for folder in ("sdk", "adapters", "store", "spark_sink")
     for init in sorted((REPOSITORY / folder).glob("*/__init__.py"))
 }
-SOAP_PROTOCOLS = {"instep_wsrm", "instep_wsr", "instep_sdpi"}
+ADAPTERS = {name for name, path in PACKAGES.items() if path.parent.name == "adapters"}
 REFUSED = re.compile(
     r"pypi[.]org|pythonhosted[.]org|npmjs[.]org|deb[.]debian[.]org"  # a registry's host
     r"|/wor[k]/(?:main|shared)|/tmp/pla[n]|/opt/pyp[i]"  # a path of one machine
@@ -33,31 +44,160 @@ def tracked() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The top-level names of the packages that a module imports, at any depth of its code."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+TREE = read(REPOSITORY)
+LAWS: dict[str, Callable[[Tree], list[str]]] = {
+    "rooms_import_downwards": rooms_import_downwards,
+    "every_room_has_a_floor": every_room_has_a_floor,
+    "decisions_are_pure": decisions_are_pure,
+    "packages_import_the_core_only": partial(packages_import_the_core_only, adapters=ADAPTERS),
+    "modules_form_no_circle": modules_form_no_circle,
+    "rooms_form_no_circle": rooms_form_no_circle,
+}
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_imports_point_down(name: str) -> None:
-    allowed = {"instep", name} | ({"instep_soap"} if name in SOAP_PROTOCOLS else set())
-    upward = {
-        f"{path.relative_to(REPOSITORY)} imports {other}"
-        for path in PACKAGES[name].rglob("*.py")
-        for other in imported(path)
-        if other in PACKAGES and other not in allowed
+@pytest.mark.parametrize("law", LAWS)
+def test_the_tree_keeps_the_law(law: str) -> None:
+    assert LAWS[law](TREE) == []
+
+
+def core(**rooms: str) -> dict[str, str]:
+    """Sources of a small core: a package and one module `x` for each room."""
+    return {"instep/__init__.py": ""} | {
+        path: text
+        for room, code in rooms.items()
+        for path, text in ((f"instep/{room}/__init__.py", ""), (f"instep/{room}/x.py", code))
     }
-    assert not upward
 
 
-def test_imports_are_found_at_any_depth(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text("import a.b as c\ndef f():\n    from d.e import g\n    from .h import i\n")
-    assert set(imported(module)) == {"a", "d"}
+ROOMS = ("alignment", "sequencing", "ports", "runtime", "cli", "testing")
+
+
+@pytest.mark.parametrize(
+    ("room", "code"),
+    [
+        ("alignment", "from instep.sequencing.x import a"),
+        ("alignment", "import instep.ports"),
+        ("sequencing", "from instep.alignment import x"),
+        ("sequencing", "from ..alignment import x"),
+        (
+            "ports",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import instep.runtime.x",
+        ),
+        ("runtime", "def f():\n    from instep.cli.x import a"),
+        ("runtime", "from instep.testing.x import a"),
+        ("cli", "from instep.testing import x"),
+        ("runtime", "from instep import Consumer"),
+        ("runtime", "import instep"),
+    ],
+)
+def test_an_import_upwards_or_sideways_is_found(room: str, code: str) -> None:
+    sources = core(**dict.fromkeys(ROOMS, "")) | {f"instep/{room}/x.py": code}
+    (broken,) = rooms_import_downwards(parse(sources))
+    assert broken.startswith(f"instep.{room}.x:")
+
+
+def test_a_facade_and_lower_floors_may_be_imported() -> None:
+    rooms = {
+        "model": "",
+        "alignment": "from instep.model import x\nfrom instep.alignment.y import a",
+        "cli": "from instep.runtime.x import a",
+        "runtime": "from instep.alignment import x",
+        "testing": "from instep.ports import x",
+        "ports": "",
+    }
+    facade = {"instep/__init__.py": "from instep.runtime.x import a", "instep/alignment/y.py": ""}
+    assert rooms_import_downwards(parse(core(**rooms) | facade)) == []
+
+
+def test_a_room_without_a_floor_is_found() -> None:
+    assert every_room_has_a_floor(parse(core(attic=""))) == ["instep.attic is on no floor"]
+
+
+@pytest.mark.parametrize("room", ["model", "alignment", "sequencing", "coordination"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import asyncio",
+        "from time import monotonic",
+        "import random as r",
+        "def f():\n    import socket",
+        "import sqlalchemy.ext.asyncio",
+        "import typing\nif typing.TYPE_CHECKING:\n    from aiohttp import web",
+        "try:\n    import sqlite3\nexcept ImportError:\n    sqlite3 = None",
+        "class A:\n    from datetime import datetime",
+    ],
+)
+def test_io_and_clocks_below_the_ports_are_found(room: str, code: str) -> None:
+    (broken,) = decisions_are_pure(parse(core(**{room: code})))
+    assert broken.startswith(f"instep.{room}.x:")
+
+
+def test_io_and_clocks_from_the_ports_up_are_allowed() -> None:
+    code = "import asyncio, time, aiohttp"
+    assert decisions_are_pure(parse(core(ports=code, runtime=code, alignment="import re"))) == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "target"),
+    [
+        ("instep/x.py", "instep_sql"),
+        ("instep_tapi/x.py", "instep_sql.x"),
+        ("instep_tapi/x.py", "instep_didcomm"),
+        ("instep_sql/x.py", "instep_http"),
+        ("instep_http/x.py", "instep_soap"),
+        ("instep_http/x.py", "instep_tapi"),
+    ],
+)
+def test_an_import_across_packages_is_found(importer: str, target: str) -> None:
+    names = ("instep", "instep_http", "instep_soap", "instep_tapi", "instep_didcomm", "instep_sql")
+    sources = {f"{name}/{file}.py": "" for name in names for file in ("__init__", "x")}
+    adapters = set(names) - {"instep", "instep_sql"}
+    allowed = {"instep_tapi/x.py": "import instep_http, instep_soap.x, instep.x, re"}
+    assert packages_import_the_core_only(parse(sources | allowed), adapters) == []
+    bad = sources | {importer: f"def f():\n    import {target}"}
+    (broken,) = packages_import_the_core_only(parse(bad), adapters)
+    assert broken.endswith(f"imports {target}")
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"a.py": "import b", "b.py": "import c", "c.py": "import a"},
+        {"a.py": "import b", "b.py": "def f():\n    import a"},
+        {"a.py": "import b", "b.py": "from typing import TYPE_CHECKING as T\nif T:\n    import a"},
+        # b.y runs b/__init__ first, which needs a.
+        {"a.py": "import b.y", "b/__init__.py": "import a", "b/y.py": ""},
+        {"p/__init__.py": "from p.a import x", "p/a.py": "from p import y"},
+        {"p/__init__.py": "", "p/a.py": "from . import b", "p/b.py": "from .a import x"},
+    ],
+)
+def test_a_circle_of_modules_is_found(sources: dict[str, str]) -> None:
+    (circle,) = modules_form_no_circle(parse(sources))
+    assert circle.count(" <- ") >= 2
+
+
+def test_a_facade_of_its_own_modules_is_no_circle() -> None:
+    sources = {"p/__init__.py": "from p.a import x", "p/a.py": "from p.b import y", "p/b.py": ""}
+    assert modules_form_no_circle(parse(sources)) == []
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    rooms = {"p/__init__.py": "", "p/a/__init__.py": "", "p/b/__init__.py": ""}
+    files = {"p/a/x.py": "import p.b.y", "p/b/y.py": "", "p/b/z.py": "import p.a.w", "p/a/w.py": ""}
+    tree = parse(rooms | files)
+    assert modules_form_no_circle(tree) == []
+    assert rooms_form_no_circle(tree) == ["p.a <- p.b <- p.a"]
+
+
+def test_the_core_shows_at_most_twelve_names() -> None:
+    assert len(list(entries(path.name for path in PACKAGES["instep"].iterdir()))) <= 12
+
+
+def test_only_what_a_tool_left_is_no_entry() -> None:
+    assert list(entries(["model", "__pycache__", ".DS_Store", "__init__.py"])) == [
+        "model",
+        "__init__.py",
+    ]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

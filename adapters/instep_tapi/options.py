@@ -13,12 +13,12 @@ from instep.config.options import read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
-from instep_tapi.endpoints.failover import FailOver
 
 __all__ = [
     "AuthOptions",
     "Authenticity",
     "Bearer",
+    "FailOver",
     "Login",
     "NoAuth",
     "OAuth2",
@@ -143,6 +143,31 @@ class Authenticity(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Authenticity(kind={self.kind!r}, options=***)"
+
+
+class FailOver(msgspec.Struct, frozen=True):
+    """When one of several endpoints is left for another (TR-548 ST-4.2)."""
+
+    policy: Literal["priority", "round-robin"] = "priority"
+    """Which comes next: the first of the list that works, which is also gone back to, or the one
+    after the one that is left."""
+    leave_after_s: float = 5.0
+    """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
+    fail_back_after_s: float = 300.0
+    """With ``priority``: an endpoint earlier in the list is gone back to when it was healthy for so
+    long; if it had to be left again soon, for a multiple."""
+    probe_every_s: float = 10.0
+    """How often such an endpoint is asked whether it is healthy."""
+    refused_retry_s: float = 300.0
+    """An endpoint that refused our login is not tried again for so long, while there are others."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigurationError` for values that cannot work."""
+        for name in ("leave_after_s", "fail_back_after_s", "refused_retry_s"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError("must not be below 0", where=f"{where}.{name}")
+        if self.probe_every_s <= 0:
+            raise ConfigurationError("must be above 0", where=f"{where}.probe_every_s")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

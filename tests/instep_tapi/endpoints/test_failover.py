@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.endpoints.failover import EndpointFailover, FailOver
+from instep_tapi.endpoints.failover import EndpointFailover
+from instep_tapi.options import FailOver
 
 ABC = ("a", "b", "c")
 

@@ -24,24 +24,57 @@ answered by 400 and {"error": text}.
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
 from instep.errors import ConfigurationError
 from instep_tapi.provider.clock import rfc3339
-
-if TYPE_CHECKING:
-    from instep_tapi.provider.provider import Provider
+from instep_tapi.provider.faults import Faults
+from instep_tapi.provider.stream import Stream
 
 Body = dict[str, Any]
 _CHUNK_RECORDS = 1000
 
 
-def control_routes(provider: "Provider") -> list[web.RouteDef]:
+class Controlled(Protocol):
+    """What the endpoint shows and does: the part of `Provider` that it needs.
+
+    Methods that name a stream or a key raise ConfigurationError for one that does not exist.
+    """
+
+    @property
+    def streams(self) -> Sequence[Stream]: ...
+    @property
+    def faults(self) -> Faults: ...
+    def set_faults(self, **values: Any) -> None: ...
+    async def start_storm(self, changes_per_s: float, keys: int | None = None) -> None: ...
+    async def stop_storm(self) -> None: ...
+    def drop_clients(self, stream: str | None = None) -> int: ...
+    def forget_log(self, stream: str | None = None) -> None: ...
+    def pause(self, stream: str) -> None: ...
+    def activate(self, stream: str) -> None: ...
+    def lose_changes(self, stream: str) -> None: ...
+    def recover(self, stream: str) -> int: ...
+    def create(self, parent_key: str | None, path: str, value: dict[str, Any]) -> list[str]: ...
+    def update(self, key: str, changes: Mapping[str, Any]) -> None: ...
+    def delete(self, key: str) -> list[str]: ...
+    def raise_alarm(
+        self,
+        measured_key: str,
+        condition: str | None = None,
+        *,
+        severity: str = "",
+        detector: int = 0,
+    ) -> str: ...
+    def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None: ...
+    def revoke_tokens(self) -> None: ...
+
+
+def control_routes(provider: Controlled) -> list[web.RouteDef]:
     """The routes of the control endpoint of one provider."""
     commands = Commands(provider)
 
@@ -86,7 +119,7 @@ async def _answer(run: Callable[[Body], Any], request: web.Request) -> web.Respo
 class Commands:
     """One method for each POST; what it returns is the answer."""
 
-    def __init__(self, provider: "Provider") -> None:
+    def __init__(self, provider: Controlled) -> None:
         self._provider = provider
 
     async def do_storm(self, body: Body) -> None:
@@ -138,7 +171,7 @@ class Commands:
         self._provider.revoke_tokens()
 
 
-async def _entities(provider: "Provider", request: web.Request) -> web.StreamResponse:
+async def _entities(provider: Controlled, request: web.Request) -> web.StreamResponse:
     """The truth, one entity a line, in the order of the last change."""
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
     await response.prepare(request)

@@ -1,0 +1,138 @@
+"""The laws of the tree, each a function over the parsed imports that returns what breaks it.
+
+A law of layers counts every import, wherever it stands: in a function or under TYPE_CHECKING it is
+a dependency all the same. A circle is looked for twice: among the imports that run when a module
+is loaded, where the packages that a module lies in are loaded before it, and among all imports.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from docs.import_graph import Import, Tree, ancestors, graph
+
+CORE = "instep"
+# From the ground up. A room imports itself and the floors below it, never its own floor.
+FLOORS = (
+    ("errors",),
+    ("model",),
+    ("settings",),
+    ("alignment", "sequencing", "coordination"),
+    ("ports",),
+    ("runtime",),
+    ("config",),
+    ("cli", "testing"),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# What decisions may use of the standard library and of others: no I/O, no clock, no randomness.
+# fmt: off
+PURE = frozenset({
+    "__future__", "abc", "base64", "binascii", "bisect", "collections", "copy", "dataclasses",
+    "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools", "json", "math",
+    "msgspec", "operator", "re", "string", "struct", "textwrap", "types", "typing",
+    "unicodedata", "warnings", "weakref",
+})
+# fmt: on
+HELPERS = {"instep_http", "instep_soap"}  # of the adapters, each below the next
+
+
+def rooms_import_downwards(tree: Tree) -> list[str]:
+    """Inside the core a room imports lower floors only, and nothing imports the facade."""
+    return [
+        f"{_where(found)}: {_room(found.importer)} is not above {_room(found.target) or CORE}"
+        for found in tree.within()
+        if found.importer.startswith(f"{CORE}.") and _package(found.target) == CORE
+        if not _below(_room(found.target), _room(found.importer))
+    ]
+
+
+def every_room_has_a_floor(tree: Tree) -> list[str]:
+    """A new room of the core is put on a floor before anything else."""
+    rooms = {_room(module) for module in tree.modules if module.startswith(f"{CORE}.")}
+    return [f"{CORE}.{room} is on no floor" for room in sorted(rooms - FLOOR.keys())]
+
+
+def decisions_are_pure(tree: Tree) -> list[str]:
+    """Below the ports nothing is imported that does I/O, reads a clock or draws at random."""
+    return [
+        _where(found)
+        for found in tree.imports
+        if found.importer.startswith(f"{CORE}.")
+        if FLOOR.get(_room(found.importer), 0) < FLOOR["ports"]
+        if _package(found.target) not in {*PURE, CORE}
+    ]
+
+
+def packages_import_the_core_only(tree: Tree, adapters: Iterable[str]) -> list[str]:
+    """The core imports no other package; others import the core, adapters their helpers too."""
+    packages = {_package(module) for module in tree.modules}
+    broken = []
+    for found in tree.within():
+        package = _package(found.importer)
+        allowed = {package} if package == CORE else {package, CORE}
+        if package in adapters:
+            allowed |= HELPERS if package not in HELPERS else set()
+            allowed |= {"instep_http"} if package == "instep_soap" else set()
+        if _package(found.target) in packages - allowed:
+            broken.append(_where(found))
+    return broken
+
+
+def modules_form_no_circle(tree: Tree) -> list[str]:
+    """No module needs itself: neither while it is loaded, nor through a lazy import."""
+    loaded = [found for found in tree.within() if not found.lazy]
+    packages = [
+        Import(found.importer, package, found.line)
+        for found in loaded
+        for package in ancestors(found.target)
+        if package in tree.modules
+        if package not in {found.importer, *ancestors(found.importer)}
+    ]
+    return _circle(graph([*loaded, *packages])) or _circle(graph(tree.within()))
+
+
+def rooms_form_no_circle(tree: Tree) -> list[str]:
+    """Two rooms of one package do not import each other; the package's facade is no room."""
+    inside = (f for f in tree.within() if _package(f.importer) == _package(f.target))
+    between = [
+        Import(_two(found.importer), _two(found.target), found.line)
+        for found in inside
+        if "." in found.importer and "." in found.target
+        if _two(found.importer) != _two(found.target)
+    ]
+    return _circle(graph(between))
+
+
+def _circle(edges: Mapping[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return [" <- ".join(error.args[1])]
+    return []
+
+
+def _below(target: str, importer: str) -> bool:
+    if target == importer:
+        return True
+    return FLOOR.get(target, len(FLOORS)) < FLOOR.get(importer, -1)
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _room(module: str) -> str:
+    """The room of a module of the core; the facade itself has none."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def _two(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def _where(found: Import) -> str:
+    return f"{found.importer}:{found.line} imports {found.target}"
+
+
+def entries(names: Iterable[str]) -> Iterator[str]:
+    """What a reader sees of a folder: not what Python or a tool left there."""
+    return (name for name in names if not name.startswith((".", "__pycache__")))
