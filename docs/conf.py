@@ -1,4 +1,4 @@
-"""How the documentation is built: Markdown, a reference from the code, drawn state machines.
+"""How the documentation is built: Markdown, a reference from the code, drawn pictures.
 
 Nothing is fetched while building, and nothing by the pages when they are read.
 """
@@ -13,7 +13,9 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
+from docs import rooms  # noqa: E402
 from docs.diagram import draw  # noqa: E402
+from docs.import_graph import read  # noqa: E402
 from docs.tables import PAGES  # noqa: E402
 from instep.alignment.transitions import TRANSITIONS  # noqa: E402
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS  # noqa: E402
@@ -49,6 +51,13 @@ def draw_machines(_app: Sphinx) -> None:
     (folder / "sequence.svg").write_text(svg, encoding="utf-8")
 
 
+def draw_rooms(_app: Sphinx) -> None:
+    """Draw the rooms of the packages from their imports, beside the state machines."""
+    folder = DOCS / "_build" / "diagrams"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rooms.svg").write_text(rooms.draw(read(DOCS.parent)), encoding="utf-8")
+
+
 def write_tables(_app: Sphinx) -> None:
     """Write the tables of the reference into `_build/tables`, where the pages take them from."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -59,6 +68,7 @@ def write_tables(_app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Let machines be drawn and tables be written before the pages are read."""
+    """Let pictures be drawn and tables be written before the pages are read."""
     app.connect("builder-inited", draw_machines)
+    app.connect("builder-inited", draw_rooms)
     app.connect("builder-inited", write_tables)

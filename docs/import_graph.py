@@ -9,6 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDERS = ("sdk", "adapters", "store", "spark_sink")
+# The floors of the core from the ground up. A room imports itself and the floors below it, and
+# never another room of its own floor.
+FLOORS = (
+    ("errors",),
+    ("model",),
+    ("settings",),
+    ("alignment", "sequencing", "coordination"),
+    ("ports",),
+    ("runtime",),
+    ("config",),
+    ("cli", "testing"),
+)
 
 
 @dataclass(frozen=True, slots=True)
