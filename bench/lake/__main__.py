@@ -1,5 +1,5 @@
 """`python -m bench.lake`: the chain from `changes` to `entities` beside a bare MERGE of Spark, and
-the cost of a micro-batch against the size of the table for each layout, as a plot.
+the cost of a micro-batch against the size of the table for each layout, as a plot (L4).
 
 The floor merges the same rows into a table of the same columns by the same join, with no
 comparison, no mark, no progress: what a user would write by hand. Both run in one session, in turn.

@@ -97,12 +97,12 @@ class SqlStore:
 
     @property
     def latest_only(self) -> bool:
-        """See `instep.ports.source.LatestOnly`: only the journal tells of every statement."""
+        """See `instep.ports.sink.LatestOnly`: only the journal tells of every statement."""
         return self.options.journal is Journal.OFF
 
     @property
     def lease(self) -> SqlLease | None:
-        """See `instep.ports.source.SupportsLease`: with `lease_s`, whoever does not hold it writes
+        """See `instep.ports.sink.SupportsLease`: with `lease_s`, whoever does not hold it writes
         nothing.
         """
         return self._lease
@@ -223,7 +223,7 @@ class SqlStore:
 
     @asynccontextmanager
     async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
-        """See `instep.alignment.audit.SupportsAudit`."""
+        """See `instep.ports.audit.SupportsAudit`."""
         marks = SqlAuditMarks(
             self._database, self._dialect, self.options, self._name, stream, self._clock_us
         )

@@ -142,7 +142,7 @@ def _carries_everything(type_: StreamType) -> bool:
 
 
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
-    """Whether the log alone gives state (TR-548 3.8.1).
+    """Whether the log alone gives state (TR-548 3.8.1; A15).
 
     COMPACTED without compacted-log-details is not taken at its word unless told to: a log that
     forgets would be swept for complete. Nor is a full history that states for how long it is kept.

@@ -1,6 +1,7 @@
 """Reads current state by GET, class by class, for logs that cannot give it alone.
 
 A baseline is whole or it is an error: what cannot be read must never look like what is not there.
+Its rows have the time at which the stream was opened, so what the stream states later wins (A14).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Walks a TAPI context as a tree and gives its entities, as a stream would state them. Pure.
 
 An entity is an object with a uuid; it is stated without the entities below it, which are stated by
-themselves with their place as parent-address (TR-548 3.10, 3.10.1).
+themselves with their place as parent-address (TR-548 3.10, 3.10.1; A13).
 """
 
 from __future__ import annotations

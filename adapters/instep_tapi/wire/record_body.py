@@ -179,7 +179,7 @@ _could_say = re.compile(b"CLEAR").search
 
 
 def states_clear(content: bytes | bytearray) -> bool:
-    """Whether this content of a condition-detector says CLEAR, in any of the field's spellings.
+    """Whether this content of a condition-detector is CLEAR, in any spelling of the field (A4).
 
     Nothing is parsed unless the bytes could say so: most do not. Raises `msgspec.MsgspecError`.
     """

@@ -148,7 +148,8 @@ class PartitionProgress:
         """Note where the partitions stand now (`offsets` is brought up to date).
 
         Returns the records without those that were just delivered before (at-least-once). What
-        goes backwards otherwise is counted as a deviation and kept: the store decides by rule A3.
+        goes backwards otherwise is a deviation: it is counted and kept, and the store decides by
+        rule A3 (A9).
         """
         if not records:
             return records

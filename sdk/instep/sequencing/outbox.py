@@ -1,5 +1,5 @@
 """Our own messages of one thread: numbered, kept until every recipient has them, sent again when
-one reports a gap (DIDComm sender_order, sent_count). Decisions only, without I/O.
+one reports a gap (DIDComm sender_order, sent_count; S12). Decisions only, without I/O.
 
 As with the sequencer, nothing is done before it is durable: store what a call returns together with
 `checkpoint()` in one transaction, call `committed`, then send. So a number is never used twice for

@@ -3,7 +3,8 @@
 A micro-batch of Structured Streaming is a hint: it says up to which ordinal `changes` may be read.
 Where its own rows are all that a table lacks, they are used; where it comes late, again, out of
 order or with a gap (a new checkpoint over a compacted table gives files in any order), the rows are
-read from `changes` itself. So what a table holds depends on `changes` alone.
+read from `changes` itself. So what a table holds depends on `changes` alone (L1), and the cost
+follows the rows that it lacks (L4).
 """
 
 from __future__ import annotations

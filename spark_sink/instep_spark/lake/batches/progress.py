@@ -1,4 +1,4 @@
-"""How far a table has come, in the commit that brought it there.
+"""How far a table has come, in the commit that brought it there (L2).
 
 Each commit of the pipeline carries its `TableProgress` as the commit's user metadata: the table's
 content and the ordinal up to which it follows `changes` move together, whatever checkpoint a stream

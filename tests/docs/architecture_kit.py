@@ -1,0 +1,134 @@
+"""What the documentation says of the code, as data: rules, citations, and dotted names."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from docs.import_graph import Tree
+
+TAG = re.compile(r"\b[ASL]\d{1,2}\b")
+ANCHOR = re.compile(r"\]\{#([asl]\d{1,2})\}")
+TEST_NAME = re.compile(r"\bdef test_([asl]\d{1,2})_")
+ROW = re.compile(
+    r"^\| \[([ASL]\d{1,2})\]\(([\w.]+)#(\w+)\)( in part)? \| (.+) \| (.+) \|$", re.MULTILINE
+)
+QUOTED = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(r"(?<![\w./@-])(instep(?:_[a-z]+)?(?:\.\w+)+)(?![\w/])")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table of rules."""
+
+    tag: str
+    page: str
+    anchor: str
+    in_part: bool
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    built: bool
+
+
+def table(markdown: str) -> list[Row]:
+    """The rows of the table of rules. A row without a file says "not yet"."""
+    return [
+        Row(
+            tag,
+            page,
+            anchor,
+            bool(in_part),
+            tuple(QUOTED.findall(files)),
+            tuple(QUOTED.findall(tests)),
+            files != "not yet",
+        )
+        for tag, page, anchor, in_part, files, tests in ROW.findall(markdown)
+    ]
+
+
+def items(markdown: str) -> dict[str, str]:
+    """The rules of a page: tag → the text of its list item."""
+    found = {}
+    for item in re.split(r"\n(?=- |\n)", markdown):
+        if anchor := ANCHOR.search(item):
+            found[anchor.group(1).upper()] = item
+    return found
+
+
+@cache
+def prose(source: str) -> tuple[tuple[int, str], ...]:
+    """The comments and the bare strings (docstrings) of a module, each with its first line."""
+    return tuple(_prose(source))
+
+
+def _prose(source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@cache
+def cited(source: str) -> tuple[tuple[int, str], ...]:
+    """The tags in the prose and in the names of tests of a module, each with a line."""
+    return tuple(_cited(source))
+
+
+def _cited(source: str) -> Iterator[tuple[int, str]]:
+    for line, text in prose(source):
+        yield from ((line, tag) for tag in TAG.findall(text))
+    for number, text in enumerate(source.splitlines(), 1):
+        yield from ((number, tag.upper()) for tag in TEST_NAME.findall(text))
+
+
+def dotted_names(text: str) -> Iterator[str]:
+    """`instep….x` in backticks, without a call's parentheses."""
+    for quoted in QUOTED.findall(text):
+        yield from DOTTED.findall(quoted)
+
+
+def names_of(source: str) -> set[str]:
+    """The names that a module defines or imports at its top level; of a class also its members."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        found |= set(_bound(node))
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for part in node.body for name in _bound(part)}
+    return found
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield node.name
+        case ast.Import() | ast.ImportFrom():
+            yield from (alias.asname or alias.name for alias in node.names)
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def exists(name: str, tree: Tree, names: Mapping[str, set[str]]) -> bool:
+    """Whether a dotted name is a module, a name of one, or a member of a class of one.
+
+    `names` has `names_of` each module. What a facade imports may have any member: those are the
+    names of another module.
+    """
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        module, rest = ".".join(parts[:cut]), parts[cut:]
+        if module not in tree.modules:
+            continue
+        known = names[module]
+        if not rest or ".".join(rest) in known:
+            return True
+        is_class_of_it = any(other.startswith(f"{rest[0]}.") for other in known)
+        return len(rest) == 2 and rest[0] in known and not is_class_of_it
+    return False

@@ -1,0 +1,206 @@
+"""The documentation of the structure is true: rules, files, tests and names that it cites exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.import_graph import FOLDERS, parse, read
+from tests.docs.architecture_kit import (
+    QUOTED,
+    Row,
+    cited,
+    dotted_names,
+    exists,
+    items,
+    names_of,
+    prose,
+    table,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOPICS = REPOSITORY / "docs" / "topics"
+ARCHITECTURE = (TOPICS / "architecture.md").read_text(encoding="utf-8")
+ROWS = table(ARCHITECTURE)
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(TOPICS.glob("*.md"))}
+RULES = {tag: text for page in PAGES.values() for tag, text in items(page).items()}
+ALL_RULES = [
+    *(f"A{n}" for n in range(1, 17)),
+    *(f"S{n}" for n in range(1, 13)),
+    "L1",
+    "L2",
+    "L3",
+    "L4",
+]
+SOURCES = {
+    path: path.read_text(encoding="utf-8")
+    for folder in (*FOLDERS, "tests", "examples", "docs", "bench")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    if "_build" not in path.parts
+}
+MARKDOWN = {
+    path: path.read_text(encoding="utf-8")
+    for path in (*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md")))
+    if "_build" not in path.parts
+}
+# Dotted names that are no module: files, groups of entry points, loggers, properties and
+# columns of tables.
+OTHER_NAMES = {
+    *("instep.toml", "instep.service"),
+    *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands"),
+    *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
+    "instep_entity.proven",
+}
+OUTSIDE = re.compile(
+    r"\bDESIGN(?:\.md|\s+\d|,)|\banchors\.md|\bfield[- ]notes\b|\breview/\w|\bspec/\w"
+    r"|\.\./shared/(?!data)"
+)
+
+
+def where(path: Path, line: int = 0) -> str:
+    return f"{path.relative_to(REPOSITORY)}:{line}" if line else str(path.relative_to(REPOSITORY))
+
+
+def test_every_rule_has_one_text_and_one_row() -> None:
+    assert sorted(RULES) == sorted(ALL_RULES)
+    assert [row.tag for row in ROWS] == ALL_RULES
+    assert sum(len(items(page)) for page in PAGES.values()) == len(ALL_RULES)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.tag)
+def test_a_row_names_what_is_there(row: Row) -> None:
+    assert row.anchor == row.tag.lower()
+    assert row.tag in items(PAGES[row.page])
+    for name in row.files:
+        source = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert row.tag in {tag for _, tag in cited(source)}, f"{name} does not cite {row.tag}"
+    for name in row.tests:
+        path, _, test = name.partition("::")
+        source = (REPOSITORY / path).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:async )?def {test}\(", source, re.MULTILINE), f"no test {name}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.tag)
+def test_a_row_says_what_is_not_built_as_the_rule_does(row: Row) -> None:
+    assert ("Not yet built:" in RULES[row.tag]) == (row.in_part or not row.built)
+    assert bool(row.files) == row.built
+    assert not (row.in_part and not row.built)
+
+
+def test_every_path_of_the_page_exists() -> None:
+    paths = {quoted.partition("::")[0] for quoted in QUOTED.findall(ARCHITECTURE) if "/" in quoted}
+    assert len(paths) > 60
+    assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
+
+
+def test_every_cited_rule_has_an_anchor() -> None:
+    broken = [
+        f"{where(path, line)} cites {tag}"
+        for path, source in SOURCES.items()
+        for line, tag in cited(source)
+        if tag not in RULES
+    ]
+    broken += [
+        f"{where(path)} cites {tag}"
+        for path, text in MARKDOWN.items()
+        for tag in re.findall(r"\b[Rr]ules? ([ASL]\d+)|\(([ASL]\d+)\)", text)
+        if set(tag) - {""} - RULES.keys()
+    ]
+    assert broken == []
+
+
+def test_every_dotted_name_in_prose_exists() -> None:
+    tree = read(REPOSITORY)
+    names = {
+        name: names_of((REPOSITORY / path).read_text(encoding="utf-8"))
+        for path, name in _modules().items()
+    }
+    texts = [(where(path), text) for path, text in MARKDOWN.items()]
+    texts += [
+        (where(path, line), text)
+        for path, source in SOURCES.items()
+        for line, text in prose(source)
+    ]
+    broken = {
+        f"{place}: {name}"
+        for place, text in texts
+        for name in dotted_names(text)
+        if name not in OTHER_NAMES and not exists(name, tree, names)
+    }
+    assert broken == set()
+
+
+def test_nothing_cites_a_document_outside_the_repository() -> None:
+    texts = {**SOURCES, **MARKDOWN}
+    del texts[Path(__file__).resolve()]
+    broken = [
+        f"{where(path)}: {match.group()}"
+        for path, text in texts.items()
+        for match in OUTSIDE.finditer(text)
+    ]
+    assert broken == []
+
+
+def _modules() -> dict[str, str]:
+    """Path of each module of the packages → its dotted name."""
+    return {
+        path.relative_to(REPOSITORY).as_posix(): path.relative_to(REPOSITORY / folder)
+        .as_posix()
+        .removesuffix(".py")
+        .removesuffix("/__init__")
+        .replace("/", ".")
+        for folder in FOLDERS
+        for path in (REPOSITORY / folder).rglob("*.py")
+    }
+
+
+# The laws above are seen to fail.
+
+
+def test_a_citation_is_found_in_a_docstring_a_comment_and_a_name() -> None:
+    source = '"""By A3 (S2)."""\nX = "A4"  # L1\ndef test_a17_x(): ...\n'
+    assert sorted(cited(source)) == [(1, "A3"), (1, "S2"), (2, "L1"), (3, "A17")]
+
+
+def test_a_rule_is_an_item_with_an_anchor() -> None:
+    page = "# A\n\n- [**A1. One**]{#a1} and\n  more.\n- [**A2.**]{#a2} x\n\nNot A3.\n"
+    assert items(page) == {
+        "A1": "- [**A1. One**]{#a1} and\n  more.",
+        "A2": "- [**A2.**]{#a2} x",
+    }
+
+
+def test_a_row_is_read() -> None:
+    text = "| [A2](x.md#a2) in part | `a/b.py`<br>`c.py` | `t.py::test_x` |\n"
+    (row,) = table(text + "| [A16](x.md#a16) | not yet | not yet |\n")[:1]
+    assert (row.in_part, row.files, row.tests) == (True, ("a/b.py", "c.py"), ("t.py::test_x",))
+    assert not table("| [A16](x.md#a16) | not yet | not yet |\n")[0].built
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("instep.a", True),
+        ("instep.a.B", True),
+        ("instep.a.B.c", True),
+        ("instep.B", True),
+        ("instep.B.c", True),
+        ("instep.gone", False),
+        ("instep.a.gone", False),
+        ("instep.a.B.gone", False),
+    ],
+)
+def test_a_name_that_is_not_there_is_found(name: str, there: bool) -> None:
+    sources = {"instep/__init__.py": "from instep.a import B", "instep/a.py": "class B:\n    c = 1"}
+    names = {
+        "instep": names_of(sources["instep/__init__.py"]),
+        "instep.a": names_of(sources["instep/a.py"]),
+    }
+    assert exists(name, parse(sources), names) is there
+
+
+@pytest.mark.parametrize(
+    "parts", [("see DESIGN", ".md"), ("(DESIGN", " 4)"), ("tapi-field", "-notes")]
+)
+def test_an_outside_document_is_found(parts: tuple[str, str]) -> None:
+    assert OUTSIDE.search("".join(parts))
