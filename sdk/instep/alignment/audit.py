@@ -9,12 +9,12 @@ compared there. An entity is
 - stale: stored otherwise than marked;
 - bogus: stored, and never marked, or marked as ended.
 
-A difference alone proves nothing, for the two readers are at different places. So it is judged in
-two steps. At a moment *s*, in one transaction, the store's position M is read, and what differs
+A difference alone proves nothing, because the two readers are at different places. So it is judged
+in two steps. At a moment *s*, in one transaction, the store's position M is read, and what differs
 becomes suspect, together with the version (token) of the stored row; a mark beyond M is left for
-later, for the main stream has not come to it. Then the audit reads on until it has *arrived*: until
-it has passed M, and the moment *s*, in each partition (or the partition is silent). Now a suspect
-is proven wrong when its mark was not renewed and its row is as it was:
+later, because the main stream has not read so far. Then the audit reads on until it has *arrived*:
+until it has passed M, and the moment *s*, in each partition (or the partition is silent). Now a
+suspect is proven wrong when its mark was not renewed and its row is as it was:
 
 - The audit has read every record up to M, so the mark is the last statement up to M. The main
   stream had committed all of them. So at *s* the row should have been as marked, and it was not.
@@ -23,14 +23,14 @@ is proven wrong when its mark was not renewed and its row is as it was:
 - The row has not changed since, so it is still wrong. In a repair that is asked again, in the
   transaction that repairs.
 
-Where the log cannot give current state (`Mode.BASELINE`), a GET does, and the log tells what that
-may have missed: the second connection begins after the store's position M0, then current state is
-read and marked, and every record that comes overrules it. So a mark of the GET is of an entity of
-which no record came between M0 and the arrival: as it was at M0, where the main stream had
-committed all of it, it was when it was shown, and is. A change that the GET shows before the log
-states it must not be judged too early, so the moment to be passed lies a silence later than *s*.
-What ended by a name that nothing knows might be any entity: then none is called missing. Of a class
-that no GET shows, what no record came of is not judged.
+Where the log cannot give current state (`Mode.BASELINE`), a GET does, and the log states what the
+GET may have missed: the second connection begins after the store's position M0, then current state
+is read and marked, and every record that comes overrules it. So where a mark of the GET is left, no
+record about the entity came between M0 and the arrival: the entity did not change after M0, and the
+main stream had committed everything up to M0. A change that the GET shows before the log states it
+must not be judged too early, so the moment to be passed lies a silence later than *s*. An end under
+a key that neither the store nor the marks know may be about any entity: then no entity is called
+missing. An entity of a class that no GET shows is judged only if a record about it came.
 
 Where the log states changes, they are composed to whole entities as the store composes its own, and
 the mark has the place of the change that came last.
@@ -83,12 +83,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     entity_class: str
     verdict: Verdict
     token: str
-    """Of the record that says how it should be; of the stored one where none does."""
+    """Token of the record that states how it should be; of the stored row where no record does."""
     repaired: bool = False
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Entities by what the audit found of them."""
+    """How many entities the audit found right, wrong, repaired or undecided."""
 
     right: int = 0
     stale: int = 0
@@ -96,7 +96,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0
     repaired: int = 0
     undecided: int = 0
-    """They changed whenever they were looked at, or the main stream has not come to them."""
+    """They changed in every round, or the main stream has not read so far."""
     unproven: int = 0
     """No GET shows their class, and the log has not stated them since."""
 
@@ -107,9 +107,9 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     counts: Counts
     records: int
-    """What the second connection read."""
+    """How many records the second connection read."""
     unreadable: int
-    """What of it could not be read, or told apart; above 0, nothing was called bogus."""
+    """How many of them could not be read or assigned; above 0, nothing was called bogus."""
     rounds: int
 
     @property
@@ -120,7 +120,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUpDetector:
-    """Tells when the second connection has arrived: beyond a position, and beyond a moment.
+    """Decides when the second connection has arrived: beyond a position, and beyond a moment.
 
     Times are the provider's, in microseconds.
     """
@@ -138,12 +138,12 @@ class CatchUpDetector:
         self.aim(Position(), now_us)
 
     def aim(self, position: Position, moment_us: int) -> None:
-        """From now on it is asked for having passed this position, and this moment."""
+        """Set what must be passed from now on: this position, and this moment."""
         self._position = position
         self._moment_us = self._silent_from_us = moment_us
 
     def heard(self, records: Sequence[Record], now_us: int) -> None:
-        """These records came."""
+        """Note records that the second connection delivered at `now_us`."""
         for record in records:
             partition = record.partition
             self._offsets[partition] = max(record.offset, self._offsets.get(partition, -1))
@@ -151,12 +151,13 @@ class CatchUpDetector:
             self._heard_us[partition] = now_us
 
     def silence_from(self, now_us: int) -> None:
-        """The provider says why it is silent: the silence until now says nothing."""
+        """The provider has explained its silence: count silence from now on only."""
         self._silent_from_us = max(now_us, self._silent_from_us)
 
     def arrived(self, now_us: int) -> bool:
-        """Whether nothing can come any more that the position or the moment covers, the feed having
-        been heard of until now.
+        """Whether nothing can come any more that the position or the moment covers.
+
+        `now_us`: the last sign of life of the feed.
         """
         partitions = self._position.offsets.keys() | self._appended_us.keys()
         if not partitions:
@@ -167,7 +168,7 @@ class CatchUpDetector:
         silent_us = now_us - max(self._silent_from_us, self._heard_us.get(partition, 0))
         reached = self._offsets.get(partition, -1) >= self._position.offsets.get(partition, -1)
         if not reached:
-            # What stood there may be compacted away, or the provider is merely slow.
+            # The record of that place may be compacted away, or the provider is merely slow.
             return silent_us >= self._unreached_quiet_us
         later = self._appended_us.get(partition, 0) > self._moment_us
         return later or silent_us >= self._quiet_us

@@ -1,12 +1,10 @@
-"""Partial updates of CHANGE_ONLY streams (TR-548 3.8.2.2): which entity each change belongs to,
-and the
-whole records that the changes amount to. Pure: a store loads what is known, and keeps what is
-touched.
+"""Partial updates of CHANGE_ONLY streams (TR-548 3.8.2.2): which entity each change belongs to, and
+the whole records that the changes compose. Pure: a store loads the entities, and keeps those that
+were touched.
 
 The specification has not developed CHANGE_ONLY fully. What is assumed here:
 
-- the first statement of a key in an alignment attempt is whole for that key, later ones are
-  merged;
+- the first statement of a key in an alignment attempt is whole for that key, later ones are merged;
 - a part's key begins with the entity's key, or its body names the entity's uuid;
 - the composed body is the base with all parts merged into it in log order;
 - the end of a part's key takes the part and all under it.
@@ -39,11 +37,11 @@ __all__ = [
 
 
 class UnresolvedError(Exception):
-    """A change that names nothing in the entity, or is no JSON object."""
+    """A change names nothing in the entity, or is no JSON object."""
 
 
 class EntityPart(msgspec.Struct, frozen=True):
-    """What one log key states of an entity; `record.body` is all it has stated so far."""
+    """The changes of one log key to an entity; `record.body` has all of them merged."""
 
     record: Record
     lineage: int
@@ -58,7 +56,7 @@ class PartialEntity:
         self.parts = {part.record.key: part for part in parts}
 
     def state(self, record: Record, position: Position) -> Record | None:
-        """Apply a statement; returns the whole record it amounts to.
+        """Apply a statement and return the whole record of the entity.
 
         None where a newer one is known (A3). Raises `UnresolvedError`; `RecursionError` for a
         body too deep to merge; the entity is then as before.
@@ -71,7 +69,7 @@ class PartialEntity:
         decode_object(record.body)
         before = dict(self.parts)
         if record.whole:
-            # It states everything: changes before it are in it already.
+            # It states the whole entity, so it contains the changes before it.
             self.parts = {
                 key: part for key, part in self.parts.items() if _is_newer(part, record, position)
             }
@@ -195,7 +193,7 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartialUpdates:
-    """The entities that some records touch; empty until what is known of them is put in."""
+    """The entities that some records touch. The caller fills in what the store knows of them."""
 
     def __init__(self) -> None:
         self.entities: set[str] = set()
@@ -208,12 +206,12 @@ class PartialUpdates:
         """Key of an entity → its class."""
         self.ended: dict[str, Tombstone] = {}
         self.new_ends: dict[str, Tombstone] = {}
-        """What ended since; to be remembered."""
+        """Keys that ended since; the store must keep them."""
         self.touched: dict[str, PartialEntity] = {}
-        """The entities with their parts, by key: all that a record's `target` may be."""
+        """The entities with their parts, by key: every possible `target` of a record."""
 
     def target(self, record: Record) -> str | None:
-        """The key of the entity a record speaks of; None for one that is not known yet."""
+        """The key of the entity that a record is about; None for one that is not known yet."""
         key = record.key
         if key in self.entities:
             return key
@@ -226,8 +224,8 @@ class PartialUpdates:
         return next((prefix for prefix in prefixes(key) if prefix in self.entities), None)
 
     def apply(self, record: Record, position: Position) -> Record | None:
-        """The whole record that a statement amounts to, under the position's lineage and attempt;
-        None where it changes nothing (A3).
+        """The whole record after a statement, under the position's lineage and attempt; None where
+        the statement changes nothing (A3).
 
         Raises `UnresolvedError` for a change that cannot be joined to anything, and
         `RecursionError` for a body too deep to merge; what is known is then as before.
@@ -250,7 +248,7 @@ class PartialUpdates:
         whole = entity.state(record, position)
         self.entities.add(target)
         self.owner[record.key] = target
-        # What only a body says is not kept: it must not matter where a batch ends.
+        # A uuid that only a body states is not kept: it must not matter where a batch ends.
         if record.uuid and self.key_of.get(record.uuid) not in self.entities:
             self.key_of[record.uuid] = target
         return whole
@@ -284,14 +282,14 @@ def _still(before: Tombstone | None, entity: PartialEntity, position: Position) 
 
 
 def names_of(records: Collection[Record]) -> set[str]:
-    """The keys and uuids of whatever entities and parts these records may speak of."""
+    """The keys and uuids of all entities and parts that these records may be about."""
     names = {record.key for record in records}
     uuids = {uuid for record in records if (uuid := stated_uuid(record))}
     return names.union(uuids, *map(prefixes, names))
 
 
 def stated_uuid(record: Record) -> str:
-    """The uuid a statement names its entity by, from the body where the record was not given it."""
+    """The uuid of the entity: of the record, else of its body; empty where neither states one."""
     if record.uuid or not record.body:
         return record.uuid
     try:

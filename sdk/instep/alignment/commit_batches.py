@@ -29,9 +29,9 @@ def advanced_position(
     watermark_us: int,
     now_us: int = 0,
 ) -> Position:
-    """The position after these records, by what `progress` has followed of them."""
-    # What an attempt has marked may end, and its tombstone expire, before the attempt has come to
-    # it: until it has seen enough, nothing is known but what was known at its opening (A8).
+    """The position after these records, as `progress` has followed them."""
+    # An entity that an attempt has marked may end, and its tombstone expire, before the attempt
+    # reads it. Until the attempt has seen enough, the watermark of its opening holds (A8).
     settled = position.phase is not Phase.ALIGNING
     watermark_us = max(watermark_us, position.watermark_us) if settled else position.watermark_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "watermark_us": watermark_us}
@@ -67,9 +67,9 @@ def opened(
 ) -> DecodedRecords:
     """What a commit needs of these records of the delivery, with all that cannot be read.
 
-    `latest_only`: the statement that counts for each key is enough, and the others are not looked
-    into, nor quarantined where they cannot be read: they have no effect, and to open them is what
-    the fold saves. Where the one that counts cannot be read, all are opened.
+    `latest_only`: only the statement that counts for each key is decoded. The others have no
+    effect, so they are neither decoded nor quarantined. Where a statement that counts cannot be
+    read, all are decoded.
     """
     found = None
     if latest_only and chunk.whole and not is_incremental(stream):

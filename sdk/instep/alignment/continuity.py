@@ -1,31 +1,28 @@
-"""What the first record after a reconnect tells (A2): a pure decision over what is
-durable.
+"""What the first record after a reconnect shows (A2): a pure decision over the durable position.
 
 Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves
 it to the client to see it "in the first record received", ST-2.2 step 4):
 
 - **continued**: the record lies after the last committed one of its partition;
-- **rewound**: it is one of those committed a moment ago (at-least-once redelivery), and it cannot
-  be the
+- **redelivered**: the record was committed a moment ago (at-least-once), and it cannot be the
   oldest record of the log, because an entity is stored whose record lies before it;
 - **restarted**: anything else that is not after the last committed one.
 
-In a log that is cut off at its old end, and never compacted between, an offset that is left out is
-one that we missed (**hole**): each partition is looked at by itself, whenever its first record
-comes. Where none of its records is known, only offset 0 shows that none is left out: no other
-partition can tell it, nor that this one has ended entities whose records are gone.
+A TRUNCATED log is cut off at its old end and never compacted between. There, an offset that is left
+out is a record that we missed (**gap**). Each partition is checked by itself when its first record
+comes. Where none of its records is known, only offset 0 shows that nothing is missing.
 
-Another is seen on the way: **another log**, where a record lies at or before the last committed
-offset of its partition and yet was appended after everything committed. No log can state that of
-itself: it was lost and rebuilt, and its append times say nothing about ours (A3). This is
-looked for on a stream opened from its start too: whatever called for that attempt, the log may have
-been lost meanwhile. A rebuilt log that has passed our last offset is not seen, and need not be: all
-of it is newer than what is stored, by offset as by time.
+A fourth case is found as well: a **new log**. A record lies at or before the last committed offset
+of its partition, yet was appended after everything committed. No log can hold such a record: it was
+lost and rebuilt, and its append times cannot be compared with ours (A3). This is checked on a
+stream opened from its start too, because the log may have been lost whatever called for the
+attempt. A rebuilt log that has passed our last offset is not found, and need not be: all of it is
+newer than what is stored, by offset as by time.
 
-Being wrong is not symmetric. "Restarted" costs a reading of the log; "rewound" taken for a restart
-that was none would sweep live entities away. So a restart is only a reason to open the stream
-*from the oldest record*: an attempt is never based on this guess, only on a stream opened without
-a token.
+The two mistakes do not cost the same. A needless "restarted" costs a reading of the log; a
+redelivery taken for an attempt would sweep live entities away. So a restart is only a reason to
+open the stream *from the oldest record*: an attempt is never based on this guess, only on a stream
+opened without a token.
 """
 
 from __future__ import annotations
@@ -40,16 +37,17 @@ __all__ = ["Continuity", "ContinuityCheck", "classify", "is_gap", "partition_of"
 
 
 class Continuity(StrEnum):
-    """What the first record of a partition tells."""
+    """What the first record of a partition shows. The module explains each."""
 
     CONTINUED = "continued"
     REDELIVERED = "rewound"
     RESTARTED = "restarted"
     NEW_LOG = "another log"
     GAP = "records have left the log"
-    """It goes on behind records that a gapless log may have lost before we came to them."""
+    """The partition goes on behind records that a gapless log may have lost before we read them."""
     UNDECIDED = "undecided"
-    """Rewound or restarted: it depends on whether an entity is stored from before this record."""
+    """Redelivered or restarted: it depends on whether an entity is stored from before this record.
+    """
 
 
 def classify(
@@ -58,7 +56,7 @@ def classify(
     """Classify the first record of a partition after the stream was opened with a token.
 
     `has_older_entity` answers whether an entity of this lineage is stored whose record lies before
-    `first` in its partition; it is only needed (and worth a look into the store) when the answer
+    `first` in its partition; it is only needed (and worth a query of the store) when the answer
     without it is `UNDECIDED`.
     """
     if first.token == position.token:
@@ -71,7 +69,8 @@ def classify(
         if first.offset >= committed:
             return Continuity.CONTINUED
     elif committed is None and position.offsets and first.offset >= 0:
-        # A partition that had nothing yet: had the stream restarted, another partition will tell.
+        # A partition that had nothing yet: had the stream restarted, another partition will show
+        # it.
         return Continuity.CONTINUED
     elif first.appended_at_us >= position.appended_at_us and not position.recently(first.token):
         return Continuity.CONTINUED
@@ -86,10 +85,10 @@ def _of_new_log(first: RecordHeader, position: Position) -> bool:
     partition = first.partition
     before: Position | SweepBarrier = position
     if partition not in position.offsets and position.barrier.token is not None:
-        # Not yet heard in this attempt: it is compared with what was committed before it.
+        # No record of it came in this attempt: compare with what was committed before the attempt.
         before = position.barrier
     committed = before.offsets.get(partition)
-    # Other partitions say nothing: one of the new log may have been committed already.
+    # Other partitions prove nothing: one of the new log may have been committed already.
     newest_us = before.appended_us.get(partition, before.appended_at_us)
     if committed is None or first.offset < 0 or first.appended_at_us <= newest_us:
         return False
@@ -98,12 +97,12 @@ def _of_new_log(first: RecordHeader, position: Position) -> bool:
 
 
 def partition_of(record: RecordHeader) -> str:
-    """The partition that a record tells of: where there are no offsets, all are one."""
+    """The partition of a record; a log without offsets counts as one nameless partition."""
     return record.partition if record.offset >= 0 else ""
 
 
 def is_gap(first: RecordHeader, position: Position) -> bool:
-    """Whether a gapless log may have lost something between what we know and this record."""
+    """Whether a gapless log may have lost a record between the last known one and this one."""
     known = position.offsets.get(first.partition)
     if known is None and position.barrier.token is not None:
         known = position.barrier.offsets.get(first.partition)
@@ -111,8 +110,8 @@ def is_gap(first: RecordHeader, position: Position) -> bool:
 
 
 class ContinuityCheck:
-    """Watches for the first record of each partition after an opening, and drops what is delivered
-    again.
+    """Classifies the first record of each partition after an opening, and drops redelivered
+    records.
     """
 
     def __init__(self) -> None:
@@ -123,8 +122,8 @@ class ContinuityCheck:
         self._gapless = False
 
     def opened(self, position: Position, *, resumed: bool, gapless: bool) -> None:
-        """The stream is open: after our token (`resumed`), or from its start, where only another
-        log is to be told.
+        """The stream is open: after our token (`resumed`), or from its start, where only a new log
+        is looked for. `gapless`: the log is never compacted between its ends.
         """
         self._gapless = gapless and resumed
         self._probe_answers.clear()
@@ -142,14 +141,14 @@ class ContinuityCheck:
 
     @property
     def settled(self) -> bool:
-        """Whether every partition was heard and nothing is being delivered again."""
+        """Whether a record of every partition came and nothing is being delivered again."""
         return not self._unseen and not self._redelivering
 
     def has_gap(
         self, records: Sequence[RecordHeader], position: Position, offsets: dict[str, int]
     ) -> bool:
-        """Whether a hole may lie before the first of these in a partition that was not heard in
-        this attempt. `offsets`: where the partitions stand after these records.
+        """Whether a gap may lie before the first of these records in a partition that had none in
+        this attempt. `offsets`: the last offset of each partition after these records.
         """
         if not self._gapless or len(offsets) == len(position.offsets):
             return False
@@ -166,8 +165,8 @@ class ContinuityCheck:
     ) -> tuple[list[RecordHeader], tuple[Continuity, RecordHeader] | None]:
         """Split off what was committed before.
 
-        Returns the records to go on with, and what was found at the first record of a partition
-        when it is anything but `CONTINUED`. Only with `REDELIVERED` are there records to be used.
+        Returns the records to go on with, and the finding at the first record of a partition when
+        it is anything but `CONTINUED`. Only with `REDELIVERED` are there records to be used.
         """
         kept: list[RecordHeader] = []
         found: tuple[Continuity, RecordHeader] | None = None

@@ -26,7 +26,7 @@ class Reopen(msgspec.Struct, frozen=True):
 
 
 class ProbeOlderEntity(msgspec.Struct, frozen=True):
-    """Ask the sink whether it holds an entity from before this record;
+    """Ask the sink whether it stores an entity from before this record, then call
     `Alignment.probe_answered`.
     """
 
@@ -35,13 +35,15 @@ class ProbeOlderEntity(msgspec.Struct, frozen=True):
 
 
 class EstimateSweep(msgspec.Struct, frozen=True):
-    """Count what the sweep would remove, then `Alignment.sweep_estimated`."""
+    """Count what the sweep would remove, then call `Alignment.sweep_estimated`."""
 
     attempt: int
 
 
 class ReadBaseline(msgspec.Struct, frozen=True):
-    """Hold the stream; read current state, committing `baseline_page`s; then `baseline_read`."""
+    """Hold the stream, read current state and commit it as `baseline_page`s, then call
+    `baseline_read`.
+    """
 
 
 class NoticeKind(StrEnum):
@@ -56,7 +58,7 @@ class NoticeKind(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something worth telling; nothing to do."""
+    """Something to report; there is nothing to do."""
 
     kind: NoticeKind
     text: str

@@ -1,10 +1,9 @@
 """Consumer lag: how late a stream is read, up to which time nothing is missing (the watermark),
 and what the lag costs (A8).
 
-TR-548 3.17.3: behind by less than the compaction delay loses nothing; between it and the
-tombstone
-retention some changes were compacted away; beyond the tombstone retention deletes may be
-missing.
+TR-548 3.17.3: a consumer that is behind by less than the compaction delay loses nothing. Between
+the compaction delay and the tombstone retention it misses changes that were compacted away. Beyond
+the tombstone retention it may miss deletes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def fidelity(
     if tombstone_retention_s is not None:
         if read_delay_s > tombstone_retention_s:
             return Fidelity.LOST
-        # Under emulated compaction both points are one (TR-548 3.19.3): only the share tells.
+        # Under emulated compaction both points are one (TR-548 3.19.3): only the share differs.
         if read_delay_s > tombstone_retention_s * AT_RISK_SHARE:
             return Fidelity.AT_RISK
     if compaction_delay_s is not None and read_delay_s > compaction_delay_s:
@@ -54,7 +53,10 @@ _US = 1_000_000
 
 
 class LagMonitor:
-    """Follows one stream through all its connections."""
+    """The read delay and the watermark of one stream, through all its connections.
+
+    Times are the provider's, in microseconds.
+    """
 
     def __init__(self, stream: StreamInfo, watermark_us: int, settings: AlignmentSettings) -> None:
         self.read_delay_s = 0.0
@@ -73,7 +75,7 @@ class LagMonitor:
         return fidelity(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
 
     def heartbeat_due(self, position: Position) -> bool:
-        """Whether `watermark_us` is so old in the store that it is worth a commit of its own."""
+        """Whether the stored watermark is so old that it is worth a commit of its own."""
         keeps_s = retention_s(self._stream)
         longest_s = min(
             self._settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4
@@ -81,7 +83,7 @@ class LagMonitor:
         return self.watermark_us - position.watermark_us > longest_s * _US
 
     def opened(self, now_us: int) -> None:
-        """The stream is open: from now on it is attended to."""
+        """The stream is open: from now on it is followed."""
         self._last_followed_us = now_us
 
     def raise_watermark(self, to_us: int) -> None:
@@ -89,21 +91,22 @@ class LagMonitor:
         self.watermark_us = max(self.watermark_us, to_us)
 
     def read(self, appended_at_us: int, now_us: int) -> None:
-        """A record appended then was the last to be read."""
+        """The record read last was appended at `appended_at_us`."""
         self.read_delay_s = max(0.0, (now_us - appended_at_us) / _US)
         if self.fidelity is not Fidelity.LOST:
             self._realigns = 0
 
     def silent(self, quiet_s: float, until_us: int) -> None:
-        """The stream has been silent at its head for that long, until then."""
+        """The stream has been silent at its head for `quiet_s` until `until_us`."""
         self.raise_watermark(until_us - int(quiet_s * _US))
         self.read_delay_s = 0.0
 
     def lost(self, position: Position, oldest_us: int, now_us: int) -> str:
         """Why eventual consistency is lost, empty when it is not (TR-548 3.17.3).
 
-        What came is too old, or nobody looked for too long: then what went meanwhile left no trace.
-        Given only so often in a row: more would be a wrong clock, not a lag.
+        The oldest record read is too old, or the stream was not followed for too long: then ends
+        may have left the log unread. Returned at most `lost_realigns` times in a row: more would be
+        a wrong clock, not a lag.
         """
         oldest_us = min(oldest_us, self._last_followed_us)
         self._last_followed_us = now_us
@@ -112,7 +115,7 @@ class LagMonitor:
             return ""
         delay_s = (now_us - oldest_us) / _US
         attempt_s = (now_us - position.attempt_started_at_us) / _US
-        # An attempt reads old records by right, while it is itself younger than the retention.
+        # An attempt has to read old records, while it is itself younger than the retention.
         replaying = position.phase is Phase.ALIGNING and attempt_s <= keeps_s
         if delay_s <= keeps_s or replaying or self._realigns >= self._settings.lost_realigns:
             return ""

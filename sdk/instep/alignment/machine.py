@@ -2,29 +2,31 @@
 
 Two rules hold this file together:
 
-1. What decides about attempts, marks and sweeps is here and in the pure functions that it calls
-   (`resume_point`, `continuity`, `sweep_due`, `transitions`); whoever drives it
+1. What decides about attempts, marks and sweeps is here and in the pure modules that it calls
+   (`resume`, `continuity`, `sweep_trigger`, `transitions`); the driver
    (`instep.runtime.streams.worker`, a simulation, a test) only carries out what it returns.
 2. It does not know what a provider, a socket or a database is.
 
 Theory of operation. A stream has a `Phase`, kept in its `Position` and so durable.
-`transitions.TRANSITIONS` is the whole of it: what is not listed there raises, and changes nothing.
+`transitions.TRANSITIONS` lists all transitions: what is not listed there raises, and changes
+nothing.
 
 An *attempt* is one reading of everything that exists: the log from its oldest record (`Mode.LOG`),
 or current state by GET with the stream held meanwhile (`Mode.BASELINE`). While it is open, the
-commit itself marks what is stated with the attempt's number. When it has seen enough, what carries
-a lower number is swept, in steps that travel with ordinary batches. Marks are numbers and only
-grow: nothing is ever unmarked, and an attempt that was interrupted goes on after its own last
-token (A7).
+commit itself marks each stated entity with the attempt's number. When the attempt has seen enough,
+entities with a lower number are swept, in steps that travel with ordinary batches. Marks are
+numbers and only grow: nothing is ever unmarked, and an attempt that was interrupted goes on after
+its own last token (A7).
 
 An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
 calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
 operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion
 costs a reading of the log, and can never sweep what exists.
 
-The driver's part: ask `start` and open there; `opened`; for each delivery `receive`, commit the
-batch that it returns, `committed`; `tick` from time to time; before both say when you `listened`,
-if not always; after each call carry out `effects`; `closed`. `now_us` is the provider's clock.
+The driver's part: call `start` and open the stream there; call `opened`; for each delivery call
+`receive`, commit the batch that it returns, call `committed`; call `tick` from time to time; before
+`receive` and `tick` call `listened` where silence does not always count; after each call carry out
+`effects`; at the end call `closed`. `now_us` is the provider's clock.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ __all__ = ["Alignment"]
 
 
 class Alignment:
-    """The alignment of one stream. The module says what it promises and how it is driven."""
+    """The alignment of one stream. The module docstring states what it promises and how it is
+    driven.
+    """
 
     def __init__(
         self,
@@ -72,13 +76,13 @@ class Alignment:
         """`latest_only`: see `LatestOnly`."""
         self.stream = stream
         self.position = position
-        """As committed, but for a phase or attempt that the next batch will carry."""
+        """The committed position, with a phase or attempt that the next batch will carry."""
         self.durable = position
-        """As committed."""
+        """The committed position."""
         self.settings = settings or AlignmentSettings()
         self._latest_only = latest_only
         self.caught_up = False
-        """Whether all that the log held when the stream was opened has come by."""
+        """Whether all that the log held when the stream was opened has been read."""
         self._effects: list[Effect] = []
         self._progress = PartitionProgress(stream, self.settings)
         self._continuity = ContinuityCheck()
@@ -89,9 +93,9 @@ class Alignment:
         self.lag = LagMonitor(stream, position.watermark_us, self.settings)
         self._estimate_requested = False
         self._held = ""
-        """What a held sweep would remove."""
+        """The text of what a held sweep would remove."""
         self._pending_commit = False
-        """The phase moved since the last commit, and no batch has carried it yet."""
+        """Whether the phase moved since the last commit, and no batch has carried it yet."""
 
     @property
     def has_pending_commit(self) -> bool:
@@ -99,7 +103,7 @@ class Alignment:
         return self._pending_commit or self.position.phase is Phase.SWEEPING
 
     def effects(self) -> list[Effect]:
-        """What the driver must do now; taking empties the list."""
+        """Take the effects that the driver must carry out now, in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -118,7 +122,7 @@ class Alignment:
         return self._resume_point.start
 
     def opened(self, now_us: int) -> None:
-        """The stream is open where `start` said. From its start: a new attempt begins."""
+        """The stream is open where `start` returned. If that is its start, a new attempt begins."""
         self._connected = True
         resumed = not isinstance(self._resume_point.start, Start)
         if not resumed:
@@ -150,14 +154,14 @@ class Alignment:
     def closed(self) -> None:
         """The connection is gone. An open attempt goes on after the next opening (A7).
 
-        What no commit has carried yet is forgotten: it is decided again.
+        A phase that no commit has carried yet is forgotten, and is decided again.
         """
         self._connected = self.caught_up = False
         self._estimate_requested = False
-        # What was asked of this connection must not be done with the next.
+        # An effect of this connection must not be carried out on the next one.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
         if self.position.attempt_started_at_us != self.durable.attempt_started_at_us:
-            # The attempt was never made durable: what called for it calls again.
+            # The attempt was never made durable: its reason is kept for the next opening.
             self.realign_reason = self.realign_reason or self._resume_point.reason
             self._new_log = self._new_log or self._resume_point.new_log
         self.position = self.durable
@@ -174,7 +178,9 @@ class Alignment:
             self._effects.append(Reopen(reason))
 
     def listened(self, since_us: int, until_us: int) -> None:
-        """Silence says something of the log since we do not hold it back, until a sign of life."""
+        """Silence counts from `since_us`, when we stopped holding the stream back, until
+        `until_us`, the last sign of life of the provider.
+        """
         self._progress.listened(since_us, until_us)
 
     # -- records ---------------------------------------------------------------------------------
@@ -249,7 +255,8 @@ class Alignment:
             self._emit_phase(batch.position)
         position = batch.position
         if result.unresolved_keys:
-            # Tombstones of what only a GET has shown, by names unknown to us. The sink wrote it so.
+            # Tombstones under unknown keys may be of entities that only a GET has shown. The sink
+            # has stored the flag with the batch.
             position = msgspec.structs.replace(position, baseline_pending=True)
         self.position = self.durable = position
         self._pending_commit = False
@@ -267,7 +274,7 @@ class Alignment:
             return None
         self._progress.attested = state is StreamState.ACTIVE
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
-            # A silence that the provider announces says nothing about the head of the log.
+            # A silence that the provider announces proves nothing about the head of the log.
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
@@ -282,7 +289,7 @@ class Alignment:
         return None
 
     def _on_continuity(self, continuity: Continuity, record: RecordHeader) -> bool:
-        """What a first record told (A2). False: the delivery cannot be used now."""
+        """React to the finding at a first record (A2). False: the delivery cannot be used now."""
         if continuity is Continuity.REDELIVERED:
             self._notice(NoticeKind.REDELIVERED, "the provider delivers recent records again")
             return True
@@ -316,7 +323,7 @@ class Alignment:
             self._effects.append(EstimateSweep(position.attempt))
 
     def _emit_phase(self, position: Position) -> None:
-        """Tell of a phase when it is durable, so that whoever hears it finds it."""
+        """Emit a phase once it is durable, so that a reader of the store finds it."""
         if position.phase is Phase.ALIGNED:
             self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
         elif position.phase is Phase.SWEEP_HELD:

@@ -1,6 +1,4 @@
-"""How a stream is opened, and what an opening from its start makes of the position. Pure
-functions.
-"""
+"""Where a stream is opened, and the position of a new attempt (A5, A7, A8). Pure functions."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _US = 1_000_000
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Where to open a stream, and why not after the token where it is not."""
+    """Where to open a stream, and the reason where it is not opened after the token."""
 
     start: str | Start
     reason: str = ""
@@ -32,8 +30,8 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
 
 def retention_s(stream: StreamInfo) -> float | None:
-    """How long a consumer may be away before the log no longer tells it everything; None: not
-    known.
+    """How long a consumer may be away before records that it needs leave the log, in seconds; None:
+    not known.
     """
     if stream.mode is Mode.BASELINE:
         return stream.record_retention_s
@@ -59,8 +57,8 @@ def resume_point(
 ) -> ResumePoint:
     """Decide where to open: after our token, or from the start, for one of five reasons.
 
-    `realign_reason` is a reason that is known already (a restart seen, a token refused, an
-    operator's wish). `watermark_us` is the provider's time up to which nothing can be missing.
+    `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
+    operator). `watermark_us` is the provider's time up to which nothing can be missing.
     """
     keeps_s = retention_s(stream)
     away_s = (now_us - watermark_us) / _US
@@ -82,14 +80,16 @@ def resume_point(
 
 
 def from_the_start(stream: StreamInfo) -> Start:
-    """Where an attempt opens: a baseline that shows every class needs nothing of the log's past."""
+    """Where an attempt opens: at the newest record where the baseline shows every class of the
+    stream, else at the oldest.
+    """
     readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
     latest = stream.mode is Mode.BASELINE and readable
     return Start.LATEST if latest else Start.OLDEST
 
 
 def baseline_due(position: Position, least_s: float, now_us: int) -> bool:
-    """Whether an owed baseline is read now: not sooner than so long after the one before."""
+    """Whether a pending baseline is read now: at least `least_s` after the one before began."""
     since_s = (now_us - position.attempt_started_at_us) / _US
     return position.baseline_pending and position.phase is Phase.ALIGNED and since_s >= least_s
 
@@ -114,8 +114,8 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
     # One that had marked nothing when it was interrupted is the same attempt still.
     untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
     if new_log:
-        # Times and offsets of another log say nothing; that the partitions existed is worth
-        # knowing.
+        # Times and offsets of another log cannot be compared. Only the names of its partitions
+        # stay.
         barrier = SweepBarrier(None, 0, dict.fromkeys(barrier.offsets, UNREACHABLE_OFFSET))
     return msgspec.structs.replace(
         position,
@@ -132,9 +132,9 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         barrier=barrier,
         lineage=position.lineage + new_log,
         origin=stream.origin,
-        # What the log has let go before now is missed by nobody who reads it from its start. But a
-        # record read early may have been superseded up to a compaction delay before, whatever was
-        # known by then; and what was known of another log was told by another clock.
+        # A reading from the start misses nothing of what left the log before now. But a record read
+        # early may have been superseded up to a compaction delay before; and the watermark of
+        # another log is of another clock.
         watermark_us=now_us - int((stream.compaction_delay_s or 0) * _US),
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",

@@ -17,7 +17,7 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     quiet_s: Seconds = 5.0
     """A stream that is ACTIVE and silent this long has delivered what its log holds."""
     unreached_quiet_s: Seconds = 60.0
-    """The same, where the last record committed before the attempt has not come by: it may be
+    """The same, where the last record committed before the attempt has not been read: it may be
     compacted away, or the provider is merely slow, so the silence must be longer.
     """
     assumed_compaction_delay_s: Seconds = 600.0

@@ -1,4 +1,4 @@
-"""Tells which offered stream is which known one, when a provider is met again (TR-548 ST-4.2).
+"""Matches offered streams with known ones, when a provider is met again (TR-548 ST-4.2).
 Pure.
 
 Another instance may give its streams other uuids, even other stream-ids. A stream that is not

@@ -1,18 +1,14 @@
 """When a sweep is due (A5): where the partitions of a stream stand, and whether an attempt has
 seen enough. Pure.
 
-A log that emulates compaction begins with a snapshot of current state (TR-548 3.19.2), read
-page by
-page while it changes: what has changed comes with its new time before older entities that have
-not,
-and looks like the head of the log. Nothing marks the end of it. Three things show that the end
-has
-passed:
+A log that emulates compaction begins with a snapshot of current state (TR-548 3.19.2), read page by
+page while it changes: an entity that has changed comes with its new time before older entities that
+have not, and looks like the head of the log. Nothing marks the end of the snapshot. Three things
+show that the end has passed:
 
 - an end that was appended since the opening: current state holds none;
-- the first record that was appended since the opening comes again: the log states what the
-  snapshot
-  has shown already, and a snapshot shows an entity once;
+- the first record that was appended since the opening comes again: the log repeats what the
+  snapshot has shown, and a snapshot shows an entity once;
 - for long, nothing came that was appended before the opening.
 
 A silence shows it too, as it does in every log.
@@ -36,20 +32,23 @@ _Identity = tuple[str, str, int, int]
 
 
 class SnapshotEndDetector:
-    """What a stream begins with that was opened from its start. Times in microseconds."""
+    """Decides when the snapshot at the beginning of an emulated log has ended (TR-548 3.19.2).
+
+    Times are in microseconds.
+    """
 
     def __init__(self, opened_us: int) -> None:
         self._opened_us = opened_us
         self.old_us = opened_us
-        """When what was appended before the opening last came."""
+        """When a record that was appended before the opening last came."""
         self.ended = False
-        """Whether it is shown to be over."""
+        """Whether a record has shown that the snapshot is over."""
         self._first: _Identity | None = None
-        """The first record appended since."""
+        """The first record appended since the opening."""
         self._last: _Identity | None = None
 
     def follow(self, records: Sequence[RecordHeader], now_us: int) -> None:
-        """These came."""
+        """Note records that came at `now_us`."""
         if self.ended:
             return
         for record in records:
@@ -72,10 +71,10 @@ _FOR_EVER_US = 1 << 62
 
 
 class PartitionProgress:
-    """What has come by since the stream was opened, partition by partition.
+    """How far the stream was read since its opening, partition by partition.
 
-    Partitions are fed in no particular order (TR-548 6.1.4): one that is at its head says nothing
-    of another that is still replaying, so each must have passed the reference by itself.
+    Partitions are fed in no particular order (TR-548 6.1.4): one that is at its head proves nothing
+    about another that is still replaying, so each must have passed the barrier by itself.
     """
 
     def __init__(self, stream: StreamInfo, settings: AlignmentSettings) -> None:
@@ -94,9 +93,9 @@ class PartitionProgress:
         self._opened_us = 0
         self._emulated = may_be_emulated(stream)
         self._snapshot: SnapshotEndDetector | None = None
-        """What the log begins with in this attempt, if anything."""
+        """The snapshot that the log may begin with in this attempt."""
         self._listened_us = (0, _FOR_EVER_US)
-        # Its baseline has shown all there is, before the first record of the stream is looked at.
+        # The baseline has shown every entity before the first record of the stream is read.
         self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
         """Whether a record came since the opening."""
@@ -119,19 +118,19 @@ class PartitionProgress:
         self.silence_from(now_us)
 
     def listened(self, since_us: int, until_us: int) -> None:
-        """Only in this time does a silence count."""
+        """A silence counts only between these times."""
         self._listened_us = (since_us, until_us)
 
     def heard_until(self, now_us: int) -> int:
-        """Until when a silence is the provider's."""
+        """The time until which a silence counts: the provider was known to be there."""
         return min(now_us, self._listened_us[1])
 
     def silent_s(self, now_us: int) -> float:
-        """How long nothing at all came."""
+        """For how long no record came, in seconds."""
         return self._silence_s(self._last_heard_us, now_us)
 
     def quiet(self, now_us: int) -> bool:
-        """Whether that is long enough to stand for the head of the log."""
+        """Whether the silence is long enough to mean that the head of the log is reached."""
         return self.silent_s(now_us) >= self._settings.quiet_s
 
     def _silence_s(self, heard_us: int, now_us: int) -> float:
@@ -145,11 +144,11 @@ class PartitionProgress:
         deviations: dict[str, int],
         now_us: int,
     ) -> Sequence[RecordHeader]:
-        """Note where the partitions stand now (`offsets` is brought up to date).
+        """Note the records as read; updates `offsets` and counts into `deviations`.
 
-        Returns the records without those that were just delivered before (at-least-once). What
-        goes backwards otherwise is a deviation: it is counted and kept, and the store decides by
-        rule A3 (A9).
+        Returns the records without those that were committed a moment ago (at-least-once). Any
+        other record that goes backwards is a deviation: it is counted and kept, and the store
+        decides by rule A3 (A9).
         """
         if not records:
             return records
@@ -173,7 +172,7 @@ class PartitionProgress:
             partition = record.partition
             offset = record.offset
             at_us = record.appended_at_us
-            # What comes once more breaks a silence as well: the stream is on its way back to here.
+            # A redelivered record breaks a silence as well: the stream is replaying up to here.
             heard.add(partition)
             if offset >= 0:
                 last = offsets.get(partition, -1)
@@ -200,8 +199,8 @@ class PartitionProgress:
         return records
 
     def _in_order(self, records: Sequence[RecordHeader], offsets: dict[str, int]) -> bool:
-        """Whether these are of one partition and nothing in them goes backwards or repeats: the
-        usual case under load, told without a look at one record after another.
+        """Whether these records are of one partition and none goes backwards or repeats. This is
+        the usual case under load, and is decided without a loop over the records.
         """
         first = records[0]
         partition = first.partition
@@ -215,16 +214,16 @@ class PartitionProgress:
         ) and first.appended_at_us >= self.appended_us.get(partition, 0)
 
     def _followed(self, heard: set[str], now_us: int) -> None:
-        """Records of these partitions came."""
+        """Note that records of these partitions came at `now_us`."""
         appended_us = self.appended_us
         self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
         self._heard_us |= dict.fromkeys(heard, now_us)
         if any(appended_us.get(partition, 0) <= self._opened_us for partition in heard):
-            # One partition still replays: that the others are silent meanwhile says nothing.
+            # One partition still replays: the silence of the others proves nothing meanwhile.
             self.silence_from(now_us)
 
     def caught_up(self, now_us: int) -> bool:
-        """Whether all that was in the log when the stream was opened has come by."""
+        """Whether all that was in the log when the stream was opened has been read."""
         quiet_s = self._settings.quiet_s
         if not self._heard_us:
             return self.quiet(now_us)
@@ -258,9 +257,9 @@ class PartitionProgress:
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
         barrier = position.barrier
         at_us = self.appended_us.get(partition, 0)
-        # Newer than the reference is what a safe sweep needs. Newer than the attempt itself is what
+        # Newer than the barrier is what a safe sweep needs. Newer than the attempt itself is what
         # makes "aligned" true: all of a young log is younger than its compaction delay. Newer than
-        # this opening, because a provider may have begun anew with it and nothing shows it: a
+        # this opening, because a provider may have begun anew with it without showing it: a
         # snapshot (TR-548 3.19.2) leaves out what it states again further on.
         goal_us = max(barrier.appended_at_us, self._opened_us)
         if at_us > goal_us and now_us - at_us < self._compaction_delay_us:

@@ -46,7 +46,7 @@ class Role(StrEnum):
 
 
 class LeaseEvent(StrEnum):
-    """What moves a role."""
+    """An event that changes the role."""
 
     TAKEN = "taken"
     LOST = "lost"
@@ -84,9 +84,7 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseContender:
-    """One process of a pair. Its driver (`instep.runtime.active_standby`) carries out what it
-    decides.
-    """
+    """The decisions of one process of a pair. Its driver is `instep.runtime.active_standby`."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
         self.holder = holder
