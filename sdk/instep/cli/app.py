@@ -1,4 +1,4 @@
-"""Puts the commands together, those of plug-ins too, and gives each the same ending."""
+"""Puts the commands together, those of plug-ins too, and ends each by the same exit codes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _options(
 
 
 def _failing(error: ConfigurationError) -> Any:
-    """A command in place of one that cannot be loaded: it says why."""
+    """A command in place of one that cannot be loaded; running it prints the reason."""
 
     def fail(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise error

@@ -73,7 +73,7 @@ async def _audit_consumer(
         )
     try:
         await sink.open(consumer.name)
-        # As the consumer last found them: what it reads is what is audited.
+        # The streams as the consumer last found them, because those are the ones that it reads.
         known = await sink.known_streams() if isinstance(sink, SupportsStreamCatalog) else ()
         for stream in known:
             if wanted in (None, stream.id):
@@ -94,7 +94,7 @@ async def _audit_consumer(
 
 
 class _Lines:
-    """One JSON object a line: what is wrong, and for each stream a report."""
+    """Print one JSON object a line: each finding, and a report for each stream."""
 
     def found(self, finding: Finding) -> None:
         json_line(
@@ -113,7 +113,7 @@ class _Lines:
 
 
 class _Table:
-    """For people."""
+    """Print findings and reports as text for people."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)

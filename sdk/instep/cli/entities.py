@@ -26,7 +26,7 @@ from instep.model.entities import StoredEntity
 __all__ = ["entities"]
 
 _BODY_SHOWN_BYTES: Final = 400
-"""Of a body in a table, which shows no more in any case."""
+"""Bytes of a body that are read for the table, whose column shows fewer."""
 
 
 class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):

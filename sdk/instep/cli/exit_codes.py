@@ -1,5 +1,5 @@
-"""How every command ends: 0 done, 1 failed, 2 wrong configuration; errors say what, where, and what
-to do.
+"""How every command ends: 0 done, 1 failed, 2 wrong configuration. An error says what is wrong,
+where, and what to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEBUG: Final[ContextVar[bool]] = ContextVar("DEBUG", default=False)
 
 
 def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with its errors told on stderr; a traceback only with `instep --debug`."""
+    """Wrap a command: print its errors to stderr, with a traceback only after `instep --debug`."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -34,7 +34,7 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except BrokenPipeError:
-            # Whoever read the output has seen enough. What is still buffered goes nowhere, for
+            # The reader of the output has closed it. What is still buffered is dropped, because
             # Python would flush it at its end and complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None

@@ -15,7 +15,7 @@ from instep.ports.reader import SupportsLeaseHandover
 __all__ = ["handover"]
 
 _LEASES = 3.0
-"""Within so many the holder has seen that it was asked, and another or itself has taken it."""
+"""Within so many `lease_s` the holder has seen the request, and a process has taken the lease."""
 _POLL_S = 0.1
 
 

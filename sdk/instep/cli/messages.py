@@ -28,7 +28,7 @@ from instep.ports.reader import SupportsMessageReading
 __all__ = ["messages"]
 
 _BODY_SHOWN_BYTES: Final = 400
-"""Of a body in a table, which shows no more in any case."""
+"""Bytes of a body that are read for the table, whose column shows fewer."""
 
 
 def messages(

@@ -1,4 +1,4 @@
-"""What every command prints with: JSON lines for machines, tables that can stream for people."""
+"""Output of all commands: JSON lines for machines, tables for people that print as they grow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK_ROWS: Final = 200
 MOMENT_WIDTH: Final = 19
-"""What `moment` fills."""
+"""Width in characters of a column of times (`moment`)."""
 
 
 class Format(StrEnum):
@@ -68,12 +68,12 @@ def stamp(at_us: int) -> str:
 
 
 def moment(at_us: int) -> str:
-    """The same for people: to the second, 19 characters."""
+    """Microseconds since 1970 as text for people: UTC, to the second, 19 characters."""
     return stamp(at_us)[:19].replace("T", " ")
 
 
 def duration(seconds: float | None) -> str:
-    """A period for people: 3 ms, 12 s, 10 min, 4 h, 3 d; — where there is none."""
+    """A duration for people: 3 ms, 12 s, 10 min, 4 h, 3 d; — for None."""
     if seconds is None:
         return "—"
     if seconds == float("inf"):
@@ -87,18 +87,18 @@ def duration(seconds: float | None) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from elsewhere, unable to steer the terminal."""
+    """Text from a peer, without control characters that could steer the terminal."""
     return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
 
 
 class Listing:
     """A table that is printed while it grows: memory does not grow with it.
 
-    No column is as wide as its content, so that every part of the table lines up.
+    The widths of the columns are fixed, so that all parts of the table line up.
     """
 
     def __init__(self, console: Console, columns: Sequence[Column]) -> None:
-        """`columns`: each has a `width`, or by `ratio` a share of what is left."""
+        """`columns`: each has a `width` in characters, or a `ratio` of the width that is left."""
         self._console = console
         self._columns = columns
         self._rows: list[tuple[Text, ...]] = []
@@ -112,7 +112,7 @@ class Listing:
             self.flush()
 
     def flush(self) -> None:
-        """Print what was added since the last time."""
+        """Print the rows added since the last call."""
         first = self.rows == len(self._rows)
         if not self._rows and not first:
             return

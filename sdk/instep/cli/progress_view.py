@@ -1,4 +1,4 @@
-"""How `instep run` shows what happens: a live table for people, JSON lines for machines."""
+"""What `instep run` prints: a live table for people, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -61,14 +61,16 @@ class View(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The consumers have stopped, so their events come to an end by themselves.
+        # The consumers have stopped, so their iterators of events end by themselves.
         await asyncio.wait(self._followers, timeout=_LAST_EVENTS_S)
         for follower in self._followers:
             follower.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
 
     async def watch(self) -> None:
-        """Show until cancelled. Raises when it cannot: nobody reads the output any more."""
+        """Show until cancelled. Raises when the output cannot be written, as when its reader is
+        gone.
+        """
         while True:
             done, following = await asyncio.wait(
                 self._followers, timeout=self._period_s, return_when=asyncio.FIRST_EXCEPTION
@@ -77,7 +79,7 @@ class View(ABC):
                 follower.result()
             self.health(self._group.health())
             if not following:
-                # All have failed: whoever waits for the group is about to be told why.
+                # All have failed: waiting for the group raises the reason.
                 await asyncio.sleep(self._period_s)
 
     async def _follow(self, consumer: Service) -> None:
@@ -85,7 +87,7 @@ class View(ABC):
             self.event(event)
 
     def records_per_s(self, consumer: str, stream: StreamHealth) -> float:
-        """Records committed per second, since this was last asked."""
+        """Records committed per second since the last call."""
         now_s, key = time.monotonic(), (consumer, stream.stream)
         before_s, records = self._last.get(key, (now_s, stream.records))
         self._last[key] = (now_s, stream.records)
@@ -93,15 +95,15 @@ class View(ABC):
 
     @abstractmethod
     def event(self, event: ConsumerEvent) -> None:
-        """Show something that happened."""
+        """Show one event."""
 
     @abstractmethod
     def health(self, healths: tuple[Health, ...]) -> None:
-        """Show how all consumers are."""
+        """Show the health of all consumers."""
 
 
 class LinesView(View):
-    """One JSON object a line: `event` is the kind of what happened, or `health`."""
+    """Prints one JSON object a line: `event` is the kind of an event, or `health`."""
 
     def event(self, event: ConsumerEvent) -> None:
         line = {
@@ -138,7 +140,7 @@ class LinesView(View):
 
 
 class LiveView(View):
-    """A table that stays in its place, with the last events below it."""
+    """Prints a table that is updated in place, with the last events below it."""
 
     def __init__(self, group: Group, console: Console | None = None) -> None:
         super().__init__(group, _REFRESH_S)
@@ -197,7 +199,7 @@ class LiveView(View):
             over = health.state in (ConsumerState.STOPPED, ConsumerState.FAILED)
             aligned.append(f"\n{health.state if over else 'no connection'}", style="yellow")
         rate = self.records_per_s(health.consumer, stream)
-        # Against the two points where the lag begins to cost something.
+        # The compaction delay and the tombstone retention: beyond them a lag loses something.
         limits = f"{duration(stream.compaction_delay_s)} / {duration(stream.tombstone_retention_s)}"
         delay = f"{duration(stream.read_delay_s)}\nof {limits}\n{stream.fidelity}"
         remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
@@ -223,7 +225,7 @@ class LiveView(View):
 
 
 def _remarks(health: Health) -> list[str]:
-    """What there is to say of a consumer that follows no streams, now or ever."""
+    """Remarks about a consumer without streams: its pair, its intake, its error."""
     lines, intake = _pair_remarks(health), health.intake
     if intake is not None:
         lines += [f"listens at {intake.address}"] if intake.address else []
@@ -235,7 +237,7 @@ def _remarks(health: Health) -> list[str]:
 
 
 def _pair_remarks(health: Health) -> list[str]:
-    """Who consumes, of a pair."""
+    """Which process of a pair consumes, as text."""
     if health.pair is None:
         return []
     holder = health.pair.holder or "nobody"
@@ -243,5 +245,5 @@ def _pair_remarks(health: Health) -> list[str]:
 
 
 def plain_text(text: str) -> Text:
-    """Text of others, without markup and unable to steer the terminal."""
+    """Text from a peer as rich text: no markup, no control characters."""
     return Text(plain(text))

@@ -57,7 +57,7 @@ def replay(
     ] = False,
     stream: StreamOption = None,
 ) -> None:
-    """Read records again and commit what they say, unless something newer is stored.
+    """Read records again and commit what they state, unless something newer is stored.
 
     Ends with 1 when one of them still cannot be read; it stays in quarantine.
     """

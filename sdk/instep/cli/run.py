@@ -1,4 +1,4 @@
-"""`instep run`: runs the consumers of a configuration until it is told to stop."""
+"""`instep run`: runs the consumers of a configuration until a signal stops it."""
 
 from __future__ import annotations
 

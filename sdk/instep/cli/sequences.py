@@ -1,4 +1,4 @@
-"""The part of `instep status` about numbered sequences: their ranges, gaps, and what waits."""
+"""The part of `instep status` about numbered sequences: their ranges, gaps and waiting messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_RANGES = 10
 
 
 async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
-    """Show the sequences of a store, page by page; how many there are."""
+    """Show the sequences of a store page by page; returns how many there are."""
     if not isinstance(reader, SupportsMessageReading):
         return 0
     columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]

@@ -1,4 +1,4 @@
-"""Runs a command that goes on until it is told to stop: by SIGTERM or SIGINT, and in time."""
+"""Runs a command until SIGTERM or SIGINT stops it, and bounds the time that stopping takes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final
 __all__ = ["STOP_WITHIN_S", "until_signalled"]
 
 STOP_WITHIN_S: Final = 4.0
-"""A supervisor that was promised five seconds must not come to its SIGKILL."""
+"""Seconds for stopping: less than the five that are promised before a supervisor sends SIGKILL."""
 
 
 def until_signalled(work: Coroutine[Any, Any, None]) -> None:
     """Run until it is done or a signal comes; then it is cancelled and this returns normally.
 
-    What has not stopped after `STOP_WITHIN_S` is left where it is: a transaction that was not
-    committed is not there, and its records are read again.
+    What has not stopped after `STOP_WITHIN_S` is abandoned: a transaction that was not committed is
+    rolled back, and its records are read again.
     """
 
     async def main() -> None:
@@ -36,7 +36,7 @@ def until_signalled(work: Coroutine[Any, Any, None]) -> None:
                 last.start()
                 loop.call_soon_threadsafe(task.cancel)
 
-        # Not through the loop: it may be stuck where nobody reads what it prints.
+        # Not through the loop: it may be blocked on output that nobody reads.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
         try:

@@ -1,6 +1,4 @@
-"""`instep status`: where each stream of a store stands, and what its provider does otherwise than
-specified.
-"""
+"""`instep status`: the position of each stream of a store, and the deviations of its provider."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def status(
     if not asyncio.run(
         _stored(store, output) if store is not None else _configured(config, output)
     ):
-        # JSON lines of nothing are no lines.
+        # Without streams, JSON output is empty.
         Console(quiet=output is Format.JSONL).print("no stream was stored yet")
 
 
@@ -57,7 +55,7 @@ async def _stored(url: str, output: Format) -> int:
 
 
 async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
-    """Show the streams and the sequences of a store, or of one consumer; how many there are."""
+    """Show the streams and sequences of a store, or of one consumer; returns how many there are."""
     leases = await reader.leases() if isinstance(reader, SupportsLeaseHandover) else {}
     found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
     streams = [(one, leases.get(one.consumer)) for one in found]
@@ -84,7 +82,7 @@ async def _configured(config: Any, output: Format) -> int:
 
 
 def _behind_s(one: StreamStatus, now_us: int) -> float | None:
-    """Up to how long ago a change may have been that the store does not have; None: not known."""
+    """The greatest age in seconds of a change that the store may lack; None: not known."""
     known_us = one.position.watermark_us
     return max(0.0, (now_us - known_us) / 1e6) if known_us else None
 

@@ -1,4 +1,4 @@
-"""How commands that read come to a store: `--store URL`, opened through the sink that knows it."""
+"""Opens the store of a command that reads: `--store URL`, through the sink that reads such URLs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ StoreOption = Annotated[
     typer.Option("--store", metavar="URL", help="The store, for example sqlite:///network.db."),
 ]
 _NAMED = 20
-"""Streams that an error names, beside those that are aligned."""
+"""Most streams that an error names."""
 
 StreamOption = Annotated[
     str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")

@@ -1,4 +1,4 @@
-"""`instep sweep`: what the guard holds, and its release (A6)."""
+"""`instep sweep`: the sweeps that the guard holds, and their release (A6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Fills in `${VAR}`, `${VAR:-default}` and `$$` in a table of plain data, and hides again what came
-in.
+"""Fills in `${VAR}`, `${VAR:-default}` and `$$` in a table of plain data, and hides the values
+again in errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 def expand(value: Any, where: str, environ: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
-    """The value with the variables in its texts filled in, and what they gave: value → variable.
+    """The value with the variables in its texts filled in, and a map from each value to its
+    variable.
 
     As in a shell, a default also stands in for a variable that is empty. Raises
     `ConfigurationError` naming the variable and the key's path for one that is not set.
@@ -39,7 +40,7 @@ def expand(value: Any, where: str, environ: Mapping[str, str]) -> tuple[Any, dic
 def redact(text: str, values: Mapping[str, str]) -> str:
     """The text with each value that came from a variable shown as the variable."""
     for value in sorted(values, key=len, reverse=True):
-        # Whole words only: a value such as "1" must not tear an unrelated text apart.
+        # Whole words only: a value such as "1" must not be replaced inside an unrelated text.
         parts = re.split(rf"(?<!\w){re.escape(value)}(?!\w)", text)
         text = values[value].join(parts)
     return text

@@ -1,5 +1,5 @@
-"""Reads `instep.toml`: consumers with their sources, sinks and settings, every mistake
-named by its place.
+"""Reads `instep.toml`: consumers with their sources, sinks and settings. Every error names its
+place in the file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MAX_BYTES: Final = 1 << 20
 class PluginConfiguration:
     """A source or a sink as configured.
 
-    `options` has the variables filled in and is for the plug-in alone; `as_written` is the same
-    table as it stands in the file, which is what may be shown.
+    `options` has the variables filled in and goes to the plug-in only; `as_written` is the same
+    table as it stands in the file, and may be shown.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class PluginConfiguration:
     options: dict[str, Any] = field(repr=False)
     as_written: dict[str, Any] = field(repr=False)
     values: dict[str, str] = field(repr=False)
-    """What came from variables: value → the variable as it is written."""
+    """Value that came from a variable → the variable as it is written."""
 
     def redact(self, error: ConfigurationError) -> ConfigurationError:
         """The same error, with each value that came from a variable shown as the variable."""

@@ -52,7 +52,7 @@ def read_table(
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
-    """The error for a key that means nothing at a place, with the likely one and all that do."""
+    """The error for an unknown key, with the likely key and all known ones."""
     known = sorted(known)
     close = difflib.get_close_matches(key, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""

@@ -1,4 +1,4 @@
-"""Finds sources, sinks, verifiers and commands by entry points, as anybody may install them."""
+"""Finds sources, sinks, verifiers and commands by entry points, ours and those of others."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ _EXTRAS: Final = {
     "didcomm": "didcomm",
     "delta": "spark",
 }
-"""Which extra of the distribution brings what a kind needs."""
+"""Kind → the extra of the distribution that installs it."""
 _CORE_DEVIATIONS: Final = {
     "content-changed": "other content came under a number that was received, without a fault",
     "offset-backwards": "an offset went backwards within its partition (TR-548 3.10)",
     "append-time-backwards": "the append time went backwards within a partition (TR-548 3.10)",
 }
-"""Departures that the core itself counts, whatever the source."""
+"""Deviations that the core itself counts, whatever the source."""
 
 
 def source_plugin(kind: str, where: str = "") -> SourcePlugin:
-    """The source of this kind. Raises `ConfigurationError` saying what is installed."""
+    """The source of this kind. Raises `ConfigurationError` that lists the installed kinds."""
     found: SourcePlugin = _loaded(_SOURCES, kind, where)
     return found
 
 
 def sink_plugin(kind: str, where: str = "") -> SinkPlugin:
-    """The sink of this kind. Raises `ConfigurationError` saying what is installed."""
+    """The sink of this kind. Raises `ConfigurationError` that lists the installed kinds."""
     found: SinkPlugin = _loaded(_SINKS, kind, where)
     return found
 
 
 def verifier_plugin(kind: str, where: str = "") -> VerifierPlugin:
-    """The verifier of this kind. Raises `ConfigurationError` saying what is installed."""
+    """The verifier of this kind. Raises `ConfigurationError` that lists the installed kinds."""
     found: VerifierPlugin = _loaded(_VERIFIERS, kind, where)
     return found
 
@@ -79,7 +79,7 @@ def store_plugin(url: str) -> SinkPlugin:
             return plugin
     if broken is not None:
         raise broken
-    # The URL itself may hold a password: only its scheme is told.
+    # The URL may hold a password: the error shows its scheme only.
     scheme = url.partition(":")[0] if ":" in url else ""
     raise ConfigurationError(
         f"no installed sink reads a URL that begins with {scheme!r}"
@@ -121,12 +121,12 @@ def check(consumer: ConsumerConfiguration) -> None:
 
 
 def deviations_of(kind: str) -> dict[str, str]:
-    """What each kind of deviation means, where the source that counts it says so.
+    """What each kind of deviation means, as far as the source documents it.
 
-    A source plug-in may tell by an attribute `deviations`: kind → one line with its clause.
+    A source plug-in may have an attribute `deviations`: kind → one line with its clause.
     """
     explained: dict[str, str] = {}
-    # A store can be read where its source is not installed: then the counts stand alone.
+    # A store can be read where its source is not installed: then counts have no explanation.
     with contextlib.suppress(ConfigurationError):
         explained = dict(getattr(source_plugin(kind), "deviations", {}))
     return {**_CORE_DEVIATIONS, **explained}
@@ -156,7 +156,7 @@ def _loaded(group: str, kind: str, where: str) -> Any:
         )
     try:
         return points[kind].load()
-    except Exception as error:  # a plug-in may fail in any way; the reason is told
+    except Exception as error:  # a plug-in may fail in any way; the reason is shown
         raise _broken(points[kind], what, where, error) from error
 
 

@@ -16,7 +16,7 @@ __all__ = ["TeePlugin", "sink"]
 
 
 class TeePlugin:
-    """The plug-in: its `build` gives a `TeeSink`, which `instep run` takes apart."""
+    """The plug-in. Its `build` returns a `TeeSink`; `instep run` uses the sinks in it."""
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong in any of the sinks."""
@@ -28,11 +28,11 @@ class TeePlugin:
         return TeeSink([build_sink(part) for part in _parts(options, where)])
 
     def reads(self, url: str) -> bool:  # noqa: ARG002 — the port's word
-        """No URL names a tee."""
+        """False: no URL names a tee."""
         return False
 
     def reader(self, url: str) -> StoreReader:  # noqa: ARG002 — the port's word
-        """Raises `ConfigurationError`: each store of a tee is read by itself."""
+        """Raise `ConfigurationError`: each store of a tee is read by itself."""
         raise ConfigurationError(
             "a tee has several stores", where="tee", hint="name one of them with --store URL"
         )
