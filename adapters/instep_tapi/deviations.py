@@ -1,4 +1,4 @@
-"""Names the departures from TR-548 that are understood all the same, for the conformance report."""
+"""The deviations from TR-548 that the reader understands and counts."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class OAuth2(msgspec.Struct, frozen=True, tag_field="kind", tag="oauth2"):
     """RFC 6749: client credentials (4.4) or the owner's password (4.3)."""
 
     token_url: str
-    """Where tokens are given out: a whole URL, or a path below the endpoint."""
+    """Where tokens are issued: a whole URL, or a path below the endpoint."""
     grant: Literal["client_credentials", "password"] = "client_credentials"
     """Which grant is asked for."""
     client_id: str | None = None
@@ -66,7 +66,7 @@ class OAuth2(msgspec.Struct, frozen=True, tag_field="kind", tag="oauth2"):
     password: Secret | None = None
     """Needed for the password grant."""
     scope: str | None = None
-    """What is asked for, where the server wants it said."""
+    """The scope to ask for, where the server requires one."""
 
 
 class Login(msgspec.Struct, frozen=True, tag_field="kind", tag="login"):
@@ -75,13 +75,13 @@ class Login(msgspec.Struct, frozen=True, tag_field="kind", tag="login"):
     path: str
     """Below the endpoint, or a whole URL."""
     body: dict[str, Any]
-    """What is posted, with user and password in it; never shown."""
+    """The body of the POST, with user and password in it; never shown."""
     encoding: Literal["json", "form"] = "json"
     """How the body is written."""
     token_field: str = "access_token"  # noqa: S105 - the name of a member, no secret
     """Where the token is in the answer; dots lead into objects: ``result.token``."""
     expires_field: str | None = None
-    """Where its life in seconds is, if it is told."""
+    """Where its life in seconds is in the answer, if it is there."""
     header: str = "Authorization"
     """The header that carries the token from then on."""
     scheme: str = "Bearer"
@@ -149,15 +149,17 @@ class FailOver(msgspec.Struct, frozen=True):
     """When one of several endpoints is left for another (TR-548 ST-4.2)."""
 
     policy: Literal["priority", "round-robin"] = "priority"
-    """Which comes next: the first of the list that works, which is also gone back to, or the one
-    after the one that is left."""
+    """Which comes next. ``priority``: the first of the list that works, and a preferred one is used
+    again once it is healthy. ``round-robin``: the one after the one that is left.
+    """
     leave_after_s: float = 5.0
     """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
     fail_back_after_s: float = 300.0
-    """With ``priority``: an endpoint earlier in the list is gone back to when it was healthy for so
-    long; if it had to be left again soon, for a multiple."""
+    """With ``priority``: an endpoint earlier in the list is used again when it was healthy for so
+    long; after it had to be left again soon, for a multiple.
+    """
     probe_every_s: float = 10.0
-    """How often such an endpoint is asked whether it is healthy."""
+    """Time between two probes of such an endpoint."""
     refused_retry_s: float = 300.0
     """An endpoint that refused our login is not tried again for so long, while there are others."""
 
@@ -171,7 +173,7 @@ class FailOver(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a `tapi` source can be told. Times in seconds, sizes in bytes."""
+    """The options of a `tapi` source. Times are in seconds, sizes in bytes."""
 
     endpoints: tuple[str, ...]
     """Where the provider's instances are, ``https://host:port``; the first that answers is used."""
@@ -208,9 +210,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_records: int = 5_000
     """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut)."""
     trust_compacted: bool = False
-    """Take COMPACTED at its word where compacted-log-details are missing (TR-548 3.7.1)."""
+    """Trust a COMPACTED log whose compacted-log-details are missing (TR-548 3.7.1)."""
     authenticity: Authenticity | None = None
-    """Check that each record comes from the provider; without: nothing is checked."""
+    """How the authenticity of each record is checked; without it nothing is checked."""
 
 
 _POSITIVE = (

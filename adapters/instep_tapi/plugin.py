@@ -1,4 +1,4 @@
-"""What the entry point `instep.sources: tapi` names."""
+"""The plug-in object of the entry point `instep.sources: tapi`."""
 
 from __future__ import annotations
 

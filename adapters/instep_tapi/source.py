@@ -46,7 +46,7 @@ _log = logging.getLogger("instep.tapi")
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """What `StreamInfo.details` keeps: where the stream and its context are."""
+    """The content of `StreamInfo.details`: the addresses of the stream and its context."""
 
     uuid: str
     address: str
@@ -55,11 +55,12 @@ class _Details(msgspec.Struct, frozen=True):
     streams: str
     state: str = ""
     verified: bool = False
-    """Records were checked for authenticity, so that no unchecked one is let in by a replay."""
+    """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
+    """
 
 
 class Survey(NamedTuple):
-    """What discovery found at the endpoint that answered."""
+    """The result of discovery at the endpoint that answered."""
 
     address: ContextAddress
     context: StreamContext
@@ -88,7 +89,7 @@ class TapiSource:
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
         self._feeds: dict[WebSocketFeed, str] = {}
-        """Those that are open, and where."""
+        """Open feeds with their endpoints."""
         self._prober: asyncio.Task[None] | None = None
         if not options.tls.verifies:
             _log.warning("%s: certificates are not verified (tls.verify is off)", where)
@@ -131,7 +132,7 @@ class TapiSource:
     # -- which instance (ST-4.2) -----------------------------------------------------------------
 
     async def _try_endpoints(self, action: Callable[[Endpoint], Awaitable[_T]]) -> _T:
-        """Look at one instance after another, as fail-over has it, until one shows something."""
+        """Try one instance after another, in the order of fail-over, until one answers."""
         errors: dict[str, SourceError] = {}
         while (url := self._failover.next(errors, self._clock())) is not None:
             try:
@@ -167,7 +168,7 @@ class TapiSource:
                 feed.abandon(StreamGoneError(why, where=url))
 
     async def _probe(self) -> None:
-        """Ask preferred instances whether they are healthy, until one is gone back to."""
+        """Probe preferred instances until one is used again."""
         try:
             while self._failover.preferred:
                 await asyncio.sleep(self._options.fail_over.probe_every_s)
@@ -188,7 +189,7 @@ class TapiSource:
         return True
 
     def _failed(self, url: str, error: SourceError) -> None:
-        """Take note, and let what another instance may do better be tried again."""
+        """Note a failure, and make it retriable where another instance can be tried."""
         now_s = self._clock()
         self._failover.failed(url, now_s)
         if isinstance(error, AuthenticationError) and self._failover.refused(url, now_s):

@@ -1,4 +1,4 @@
-"""The story that `instep demo` tells, step by step; each step checks what it says."""
+"""The steps of `instep demo`; each step prints what it does and checks the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMES_SHOWN: Final = 2
 
 
 class DemoScript:
-    """Plays both sides and tells what they do."""
+    """Runs the demo: drives both sides and prints what they do."""
 
     def __init__(self, console: Console, *, topology: str, seed: int, store: str) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class DemoScript:
         self._kept = True
 
     async def run(self, changes_per_s: float) -> bool:
-        """All of it. True when every step kept what it promises and both sides are equal."""
+        """Run all steps. True when each kept its promise and both sides are equal."""
         sink = store_plugin(self._url).build({"url": self._url}, "--store")
         async with self._provider:
             options = read_options({"endpoints": [self._provider.url]}, "demo")
@@ -193,7 +193,7 @@ class DemoScript:
             f"{equal:,} entities are equal, provider and store {'' if agrees else 'dis'}agree",
         )
 
-    # -- how it is told --------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------
 
     def _heading(self, title: str, text: str) -> None:
         self._console.print()

@@ -1,6 +1,4 @@
-"""Both sides of the demo in one hand: what the provider does, what the store holds, how they
-differ.
-"""
+"""Both sides of the demo: the provider, the consumer with its store, and how they differ."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ PATIENCE_S: Final = 30.0
 
 
 class Counts(NamedTuple):
-    """What went over the wire so far, as each side counts it."""
+    """Counts of each side so far, in records."""
 
     appended: int
     sent: int
@@ -31,7 +29,7 @@ class Counts(NamedTuple):
     received: int
 
     def since(self, before: Counts) -> Counts:
-        """What came in addition."""
+        """The difference to an earlier count."""
         return Counts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -79,7 +77,9 @@ class Sides:
         self.provider.set_faults(handshake_status=None)
 
     def remove_site(self) -> tuple[str, int]:
-        """Take the first site away, and all that refers to it: its name, and how many ended."""
+        """Delete the first site and all that refers to it. Returns its name and how many entities
+        ended.
+        """
         nodes = self.provider.context.nodes
         site = next(node for node in nodes.values() if node.cls == "NODE")
         uuid = site.uuid.encode()
@@ -95,7 +95,7 @@ class Sides:
         return name, before - self._stated()
 
     def forgotten(self, phantom: Phantom) -> bool:
-        """Whether the provider's log says nothing of it any more, not even that it ended."""
+        """Whether the provider's log has no record of the entity any more, not even its end."""
         return self.provider.stream(phantom.stream).log.latest(phantom.key) is None
 
     async def compared(self) -> dict[str, Comparison]:
@@ -110,7 +110,7 @@ class Sides:
         return found
 
     async def phantoms(self) -> list[Phantom]:
-        """What the store holds and the provider does not."""
+        """The entities that the store holds and the provider does not."""
         found: list[Phantom] = []
         for stream in self.provider.streams:
             stated = self.provider.entities(stream.stream_id)
@@ -121,7 +121,7 @@ class Sides:
         return found
 
     async def agreement(self) -> None:
-        """Wait until both sides agree and nothing is under way; gives up without a word."""
+        """Wait until both sides agree and nothing is under way, for `PATIENCE_S` at most."""
         deadline_s = time.monotonic() + PATIENCE_S
         before = None
         while time.monotonic() < deadline_s:
@@ -136,7 +136,7 @@ class Sides:
         return all(one.agrees for one in (await self.compared()).values())
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something. Raises `InstepError` when it does not come."""
+        """Wait until a condition holds. Raises `InstepError` when it does not in time."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not condition():
             health = self.consumer.health()
@@ -151,7 +151,9 @@ class Sides:
 
 
 def _name(body: bytes) -> str:
-    """What people call the entity: its first name, else an alarm's native name, else its uuid."""
+    """A name for people: the first name of the entity, else the native name of an alarm, else its
+    uuid.
+    """
     entity: dict[str, Any] = json.loads(body or b"{}")
     names = entity.get("name")
     if isinstance(names, list) and names and isinstance(names[0], dict):

@@ -1,4 +1,4 @@
-"""`instep provider`: serve the simulated provider until it is told to stop."""
+"""`instep provider`: serve the simulated provider until a signal stops it."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class Strategy(StrEnum):
 
 
 class Format(StrEnum):
-    """How the provider tells where it is."""
+    """How the provider prints where it listens."""
 
     TABLE = "table"
     JSONL = "jsonl"

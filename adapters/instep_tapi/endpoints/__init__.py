@@ -1,1 +1,1 @@
-"""Which instance of a provider is used, and which of its streams."""
+"""The choice of a provider's instance, and of the streams to follow."""

@@ -46,7 +46,7 @@ class Endpoint:
         return self._session
 
     def serves(self, address: URL) -> bool:
-        """Whether an address lies at this instance's host and port."""
+        """Whether an address has the host and port of this instance."""
         return (address.host, address.port) == (self.url.host, self.url.port)
 
     async def find(self) -> tuple[ContextAddress, StreamContext]:

@@ -1,15 +1,14 @@
-"""Which of a provider's instances is used, when it is left, and when it is gone back to (TR-548
-ST-4.2). Pure.
+"""Which of a provider's instances is used, when another one replaces it, and when it is used again
+(TR-548 ST-4.2). Pure.
 
-An instance is left when nothing works there: no stream is open, and none was open for
-`leave_after_s` at a stretch since. Until then it is stayed with, for each move costs a reading of
-another log from its oldest record. All streams move together, because the streams of one instance
-show one network.
+An instance is left when nothing works there: no stream is open, and none was open within the last
+`leave_after_s`. Until then it stays in use, because each move costs a reading of another log from
+its oldest record. All streams move together, because the streams of one instance show one network.
 
-With the policy `priority` the instances preferred to the one in use are probed. One that answered
-every probe for `fail_back_after_s` is gone back to. One that was left again within that time has
-to be healthy twice as long the next time, up to sixteen times: an instance that comes and goes
-costs ever less.
+With the policy `priority` the instances preferred to the one in use are probed. When one has
+answered every probe for `fail_back_after_s`, it is used again. If it is left again within that
+time, it has to be healthy twice as long the next time, up to sixteen times: so an unstable instance
+causes fewer and fewer moves.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class EndpointFailover:
         self.current: str | None = None
         """Where discovery last succeeded."""
         self.failing_back_to: str | None = None
-        """Where the next discovery is to go back to."""
+        """The preferred instance that the next discovery returns to; None: it stays."""
         self._settings = settings
         self._open: Counter[str] = Counter()
         self._down_since_s: float | None = None
@@ -66,36 +65,36 @@ class EndpointFailover:
             )
         return left
 
-    # -- what happens there ----------------------------------------------------------------------
+    # -- events of an instance -------------------------------------------------------------------
 
     def opened(self, endpoint: str) -> None:
         """A stream is open."""
         self._open[endpoint] += 1
 
     def closed(self, endpoint: str, opened_s: float, now_s: float) -> None:
-        """A stream that was opened is open no more."""
+        """An open stream was closed."""
         self._open[endpoint] -= 1
         if endpoint == self.current and now_s - opened_s >= self._settings.leave_after_s:
             self._down_since_s = now_s
         self.failed(endpoint, now_s)
 
     def failed(self, endpoint: str, now_s: float) -> None:
-        """Something could not be done there."""
+        """A request or an opening failed at this instance."""
         if endpoint == self.current and self._down_since_s is None:
             self._down_since_s = now_s
 
     def refused(self, endpoint: str, now_s: float) -> bool:
         """Our login is refused there: it is tried again late, so that no account is locked.
 
-        Returns whether another instance can be tried meanwhile. One that has streams open is not
-        given up for the refusal of another stream.
+        Returns whether another instance can be tried meanwhile. An instance with open streams stays
+        in use when it refuses the login for another stream.
         """
         if self._open[endpoint] > 0:
             return False
         self._refused_until_s[endpoint] = now_s + self._settings.refused_retry_s
         return any(not self._is_refused(one, now_s) for one in self.endpoints)
 
-    # -- going back ------------------------------------------------------------------------------
+    # -- fail-back -------------------------------------------------------------------------------
 
     @property
     def preferred(self) -> tuple[str, ...]:
@@ -105,11 +104,11 @@ class EndpointFailover:
         return self.endpoints[: self.endpoints.index(self.current)]
 
     def to_probe(self, now_s: float) -> list[str]:
-        """Which instances are to be asked now whether they are healthy, best first."""
+        """The instances to be probed now, the most preferred first."""
         return [one for one in self.preferred if not self._is_refused(one, now_s)]
 
     def probed(self, endpoint: str, now_s: float, *, healthy: bool) -> bool:
-        """What a probe showed. Returns whether the next discovery goes back there."""
+        """Note the result of a probe. Returns whether the next discovery goes to that instance."""
         if not healthy:
             self._healthy_since_s.pop(endpoint, None)
             return False
@@ -124,7 +123,7 @@ class EndpointFailover:
     def _order(self, now_s: float) -> list[str]:
         current = self.current
         usable = [one for one in self.endpoints if not self._is_refused(one, now_s)]
-        # Where all refuse us there is nothing to wait for: the caller will fail, and say why.
+        # Where all refuse our login there is nothing to wait for: the caller raises the error.
         usable = usable or list(self.endpoints)
         if current is None:
             return usable

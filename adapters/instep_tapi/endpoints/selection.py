@@ -1,4 +1,4 @@
-"""Chooses among the streams of a provider, and says why, for each (TR-548 ST-0.2). Pure."""
+"""Chooses among the streams of a provider, with a reason for each (TR-548 ST-0.2). Pure."""
 
 from __future__ import annotations
 
@@ -144,12 +144,13 @@ def _carries_everything(type_: StreamType) -> bool:
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     """Whether the log alone gives state (TR-548 3.8.1; A15).
 
-    COMPACTED without compacted-log-details is not taken at its word unless told to: a log that
-    forgets would be swept for complete. Nor is a full history that states for how long it is kept.
+    COMPACTED without compacted-log-details is not trusted unless `trust_compacted` is set: a log
+    that forgets live entities would lead to a sweep of them. Nor is a full history trusted that
+    states for how long it is kept.
 
     FULL_HISTORY_WITH_PERIODIC_BASELINE is read as FULL_HISTORY: it holds all records, and the form
-    of its baselines is not defined (3.8.1.4), so that none can be known for one and begun at. One
-    in ordinary records states again what is; one in another form goes to quarantine.
+    of its baselines is not defined (3.8.1.4), so a reading cannot begin at one. A baseline in
+    ordinary records changes nothing; one in another form goes to quarantine.
     """
     if type_.storage_strategy.startswith("FULL_HISTORY"):
         return Mode.BASELINE if type_.forgets else Mode.LOG
@@ -165,8 +166,8 @@ def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) ->
     is reached by TLS would have us send our login in clear, unless `insecure` allows it.
     """
     url = endpoint.join(URL(address, encoded=True))
-    # A blank would end the request's target. A user would take the place of our login, and be shown
-    # wherever an address is.
+    # A blank would end the request's target. A user would replace our login, and be shown with the
+    # address.
     blank = any(char <= " " for char in address)
     if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
         raise ValueError(f"{address[:200]!r} is no address of a WebSocket")

@@ -112,7 +112,7 @@ class Alarm:
         self.detector_uuid = str(uuid.UUID(bytes=digest[8:24], version=4))
 
     def statement(self, style: RecordStyle) -> Statement:
-        """What the log says about this alarm now."""
+        """The body of the log record that states this alarm now."""
         condition = self.condition
         content: dict[str, Any] = {
             "condition-native-name": condition.native_name,

@@ -1,4 +1,4 @@
-"""The faults a provider can be told to have: all off unless set, and changeable while it runs."""
+"""The faults that a provider can have: all off unless set, and changeable while it runs."""
 
 from dataclasses import dataclass, fields
 from typing import Any

@@ -1,5 +1,5 @@
-"""What happens in the network: entities and alarms come, change and go, and the streams say so. No
-I/O.
+"""What happens in the network: entities and alarms come, change and go, and the streams state
+it. No I/O.
 """
 
 import random
@@ -201,7 +201,7 @@ class Operator:
 
 
 def _name(node: Node) -> str:
-    """What a device would call the entity: its first name, else its uuid."""
+    """The name that a device would give the entity: its first name, else its uuid."""
     names = node.value.get("name")
     if isinstance(names, list) and names and isinstance(names[0], dict):
         return str(names[0].get("value", node.uuid))

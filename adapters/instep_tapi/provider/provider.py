@@ -30,7 +30,7 @@ from instep_tapi.wire.names import (
 )
 
 _HOUSEKEEPING_S = 1.0
-# What the stream of "all other classes" is said to carry besides the classes that are there.
+# Classes that the stream of "all other classes" declares besides those that exist.
 _NETWORK_CLASSES = frozenset(
     {
         "TOPOLOGY",
@@ -136,7 +136,7 @@ class Provider:
             if not self.faults.quiet:
                 stream.republish_all()
 
-    # What happens in the network: see Operator for each.
+    # Changes of the network: see Operator for each.
 
     def create(self, parent_key: str | None, path: str, value: dict[str, Any]) -> list[str]:
         """Add an entity under a parent; see `Operator.create`."""
@@ -172,7 +172,7 @@ class Provider:
         """Clear an alarm; see `Operator.clear_alarm`."""
         self.operator.clear_alarm(key, tombstone_only=tombstone_only)
 
-    # What a test looks at.
+    # For a test to read.
 
     def stream(self, stream: str) -> Stream:
         """A stream by its stream-id or uuid. Raises ConfigurationError for an unknown one."""
@@ -190,7 +190,7 @@ class Provider:
         """What clients did to the stream so far."""
         return self.stream(stream).counters
 
-    # What a test does to the provider.
+    # For a test to call.
 
     def set_faults(self, **values: Any) -> None:
         """Set faults by name while the provider runs."""
@@ -225,7 +225,7 @@ class Provider:
             s.wake()
 
     def lose_changes(self, stream: str) -> None:
-        """Begin an internal loss (ST-1.2): changes happen and the stream does not hear of them."""
+        """Begin an internal loss (ST-1.2): changes happen and do not reach the stream."""
         self.stream(stream).records_changes = False
 
     def recover(self, stream: str) -> int:
@@ -239,7 +239,7 @@ class Provider:
         return repaired
 
     def revoke_tokens(self) -> None:
-        """Make every login token that was given out invalid."""
+        """Make every issued login token invalid."""
         self._server.logins.revoke_all()
 
     async def restart(self, *, keep_log: bool = True, down_s: float = 0.0) -> None:
@@ -260,7 +260,7 @@ class Provider:
         self.set_faults(storm_changes_per_s=0.0)
 
     def _apply_storm(self) -> None:
-        """Let the weather be as the faults want it."""
+        """Start or stop the event storm, as the faults are set."""
         if self._storm is not None:
             self._storm.cancel()
             self._storm = None

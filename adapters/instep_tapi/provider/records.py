@@ -28,7 +28,7 @@ _quote = msgspec.json.encode
 
 
 class Wrapper(StrEnum):
-    """What a WebSocket message holds; no version of the TR says it."""
+    """The content of a WebSocket message; no version of the TR defines it."""
 
     BARE = "bare"  # one log-record, as in the published examples
     LIST = "list"
@@ -90,10 +90,11 @@ class RecordStyle:
 
 @dataclass(slots=True)
 class Statement:
-    """What a record says about an entity: the content of its class container, and where it belongs.
+    """What a record states about an entity: the content of its class container, and where it
+    belongs.
 
     `body` is encoded JSON; `event_s` None means that the source gave no time, so the append time is
-    stated with spread BEFORE (TR-548 5.3.1 step 4). `record` is the last log record that says it.
+    stated with spread BEFORE (TR-548 5.3.1 step 4). `record` is the last log record that states it.
     """
 
     key: str

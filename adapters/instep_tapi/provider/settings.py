@@ -56,7 +56,7 @@ def default_streams() -> tuple[StreamSettings, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Who may read. With nothing set, everybody; otherwise a Bearer token is wanted (RFC 6750).
+    """Who may read. With nothing set, everybody; otherwise a Bearer token is required (RFC 6750).
 
     `tokens`: tokens that are valid for ever.
     `client_id`, `client_secret`: OAuth2 client credentials, at `token_path`.

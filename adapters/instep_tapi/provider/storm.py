@@ -34,7 +34,7 @@ class StormSettings:
 
 
 class Storm:
-    """What an event storm does, change by change. No I/O in `change`; `run` paces it."""
+    """Makes the changes of an event storm. `change` has no I/O; `run` paces it."""
 
     def __init__(
         self, operator: Operator, settings: StormSettings, rng: random.Random, faults: Faults
@@ -60,7 +60,7 @@ class Storm:
         self._cleared: dict[str, tuple[str, str, int]] = {}
 
     def change(self) -> None:
-        """Let one thing happen."""
+        """Make one change: of an alarm or of an entity."""
         self.changes += 1
         rng = self._rng
         if self._entities and rng.random() >= self._settings.alarm_share:
@@ -91,9 +91,7 @@ class Storm:
             self._operator.update(key, {"operational-state": "DISABLED" if up else "ENABLED"})
 
     async def run(self) -> None:
-        """Go on at the rate until cancelled. What cannot be kept up with is not caught up in one
-        burst.
-        """
+        """Go on at the rate until cancelled. Missed changes are not made up in one burst."""
         loop = asyncio.get_running_loop()
         done_at = loop.time()
         period_s = 1 / self._settings.changes_per_s

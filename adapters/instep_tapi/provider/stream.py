@@ -1,4 +1,4 @@
-"""One stream of a provider: what is true of its entities, and the log that says so."""
+"""One stream of a provider: the true state of its entities, and the log that states it."""
 
 import asyncio
 import uuid
@@ -47,7 +47,7 @@ class Listener:
 
 
 class Stream:
-    """One stream: truth, log, state and clients. No I/O; `wake` events tell the senders."""
+    """One stream: true state, log, phase and clients. No I/O; `wake` notifies the senders."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Stream:
         self.wake()
 
     def wake(self) -> None:
-        """Tell the clients' senders that there is something to look at."""
+        """Notify the clients' senders that the log or the state has changed."""
         for listener in self.listeners:
             listener.wake.set()
 
@@ -107,7 +107,7 @@ class Stream:
             statement.record = self._append(kind, part, parent=statement.key)
 
     def end(self, key: str, *, event_s: float | None = None, delete: bool = True) -> None:
-        """Say that an entity is no more: DELETE and TOMBSTONE, or a TOMBSTONE alone (3.8.1.1,
+        """State that an entity has ended: DELETE and TOMBSTONE, or a TOMBSTONE alone (3.8.1.1,
         4.4).
         """
         statement = self.entities.pop(key, None)

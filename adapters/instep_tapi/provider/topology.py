@@ -51,7 +51,7 @@ class Fibre:
 
 @dataclass(slots=True)
 class Backbone:
-    """Sites, fibres, and how much is wanted between which sites, largest first."""
+    """Sites, fibres, and the demands between sites, the largest first."""
 
     name: str
     sites: dict[str, Site]

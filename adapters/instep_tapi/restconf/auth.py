@@ -1,7 +1,7 @@
-"""Logs in and keeps the login fresh (TR-548 ST-0.1, 5.10.2): the header that opens every door.
+"""Logs in and keeps the login fresh (TR-548 ST-0.1, 5.10.2): the header for every request.
 
-One login at a time serves all who wait for it. It is renewed a little before its end, and once when
-the provider refuses it; the token itself never reaches a message.
+One login at a time serves all callers that wait for it. It is renewed a little before its end, and
+once when the provider refuses it; the token itself never reaches a message.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Authenticator:
             self._endpoint, self._ticket = endpoint, None
 
     async def headers(self) -> dict[str, str]:
-        """The header to send. Raises `AuthenticationError`, or `SourceError` for the way there."""
+        """The header to send. Raises `AuthenticationError`, or `SourceError` without an answer."""
         ticket = await self._valid()
         if ticket is None:
             return {}
@@ -86,7 +86,7 @@ class Authenticator:
         return headers
 
     def refusal(self, where: str) -> AuthenticationError:
-        """The provider does not let us in, and there is nothing else to try."""
+        """The error for a refused login, where there is nothing else to try."""
         match self._options:
             case NoAuth():
                 hint = "give a login as auth"

@@ -62,8 +62,8 @@ READABLE: Final = frozenset[str]().union({"TAPI_CONTEXT"}, *_RESOURCES.values())
 def readable_classes(classes: Iterable[str]) -> frozenset[str]:
     """The classes whose absence a GET can prove; all such for ANY_CLASS or none stated.
 
-    CONDITION_DETECTOR has no resource in 2.1.3, local classes (ROUTE …) no uuid to be found by;
-    a class that 2.1.3 does not know is read where it is found, but proves nothing by its absence.
+    CONDITION_DETECTOR has no resource in 2.1.3, local classes (ROUTE …) have no uuid; a class that
+    2.1.3 does not know is read where it is found, but proves nothing by its absence.
     """
     stated = frozenset(classes)
     return READABLE if not stated or ANY_CLASS in stated else stated & READABLE
@@ -100,7 +100,7 @@ async def _documents(
 ) -> AsyncIterator[Response]:
     """The fewest resources that show these classes; the whole context where one is not there.
 
-    A resource that is not found may be empty or unsupported: only the context tells.
+    A resource that is not found may be empty or unsupported: only the context shows which.
     """
     names = [name for name, shown in _RESOURCES.items() if shown & wanted]
     shown = frozenset[str]().union(*(_RESOURCES[name] for name in names))
@@ -167,7 +167,8 @@ def page_records(
 ) -> Iterator[Record]:
     """Records keyed by uuid; where a uuid is there several times, by the whole address.
 
-    The second kind has no uuid to be met by: which of them a log means, only its key can tell.
+    The second kind is stated without uuid: only a key can show which of them a record of the log is
+    about.
     """
     counts = Counter(entity.uuid for entity in found)
     for entity in found:

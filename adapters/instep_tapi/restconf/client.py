@@ -1,4 +1,4 @@
-"""RESTCONF requests of one source: GET with login, limits and errors in our terms (RFC 8040)."""
+"""RESTCONF requests of one source: GET with login and limits (RFC 8040)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_ERROR_TEXT = 200
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a GET brought: its status and undecoded body."""
+    """The answer to a GET: its status and undecoded body."""
 
     url: str
     status: int
@@ -43,9 +43,9 @@ class Response(msgspec.Struct, frozen=True):
 class RestconfClient:
     """Sends the GETs of one source.
 
-    `longest_answer_s` bounds a whole answer, however steadily it drips. `clock_offset_us` is the
-    provider's clock minus ours by the Date headers, which tell whole
-    seconds; less than that reads as 0.
+    `longest_answer_s` bounds a whole answer, however slowly it comes. `clock_offset_us` is the
+    provider's clock minus ours by the Date headers, which have whole seconds; a smaller difference
+    reads as 0.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class RestconfClient:
         self.clock_offset_us = 0
 
     async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
-        """GET with login; 401 is answered by one renewal of it. Errors are cut, as is what need not
-        be whole, at `cut_bytes`.
+        """GET with login; 401 is answered by one renewal of it. An error, or a body that need not
+        be whole, is cut at `cut_bytes`.
 
         Raises `AuthenticationError`, `UnreachableError`, `TlsError`; any other status is an answer.
         """

@@ -21,7 +21,7 @@ __all__ = ["ContextAddress", "find_context"]
 
 
 FIELD_ROOTS = ("/restconf", "/tapi", "", "/rests")
-"""RESTCONF roots met in the field."""
+"""RESTCONF roots of known controllers."""
 
 
 CONTEXTS = ("tapi-common:context", "context")

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 FOREIGN_ERRORS = (aiohttp.ClientError, ProxyError, OSError, asyncio.TimeoutError, ssl.SSLError)
-"""What the library raises; `source_error` says it in our terms."""
+"""The errors that the library raises; `source_error` turns them into ours."""
 
 
 _MAX_COOKIES = 100
@@ -35,7 +35,7 @@ _NO_URL = URL()
 
 
 class BodyTooBig(aiohttp.ClientError):
-    """A body over its limit, in bytes."""
+    """A body exceeds its limit in bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"a body of more than {limit_bytes} bytes")
@@ -43,7 +43,9 @@ class BodyTooBig(aiohttp.ClientError):
 
 
 class _BoundedJar(aiohttp.CookieJar):
-    """Keeps a session's cookies for the addresses of controllers; too many are all forgotten."""
+    """Keeps a session's cookies for the addresses of controllers; when there are too many, drops
+    all.
+    """
 
     def update_cookies(self, cookies: LooseCookies, response_url: URL = _NO_URL) -> None:
         super().update_cookies(cookies, response_url)
@@ -97,8 +99,8 @@ async def _refuse_to_leave(
 
 
 def redirect_target(url: URL, location: str) -> URL:
-    """Where a redirect leads. It must not carry our login to another origin: then it raises
-    `UnreachableError`.
+    """The target of a redirect. Raises `UnreachableError` where it would carry our login to another
+    origin.
     """
     origin = None
     with suppress(ValueError):
@@ -130,7 +132,7 @@ async def read_body(
 
 
 def source_error(error: BaseException, where: URL | str) -> SourceError:
-    """What went wrong below us, as an error of ours; never with a secret in it."""
+    """Turn an error of the library into a `SourceError`; it never holds a secret."""
     place = str(URL(where).with_query(None).with_user(None))
     match error:
         case SourceError():

@@ -1,4 +1,4 @@
-"""Decodes RESTCONF answers within bounds: small bytes must not become large memory."""
+"""Decodes RESTCONF answers within bounds: a short answer must not take much memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import msgspec
 __all__ = ["MAX_VALUES", "decode_bounded", "decode_document"]
 
 MAX_VALUES: Final = 16_000_000
-"""JSON values in one document. Real contexts spend some forty bytes on each, ``[],[],[]`` three."""
+"""Most JSON values in one document. Real contexts have some forty bytes for each, ``[],[],[]``
+three.
+"""
 
 
 async def decode_document(body: bytes) -> Any:
@@ -22,7 +24,7 @@ async def decode_document(body: bytes) -> Any:
 
 
 def decode_bounded(body: bytes) -> Any:
-    """The same at once, for small ones."""
+    """The same without a thread, for small answers."""
     # Each value but the first follows a comma, a bracket or a brace; texts may hold more of them.
     if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} JSON values")

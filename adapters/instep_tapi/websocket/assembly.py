@@ -19,23 +19,23 @@ _deflate = ClientPerMessageDeflateFactory(client_max_window_bits=True)
 
 
 class BrokenMessage(Exception):
-    """The peer breaks the protocol; the text says how."""
+    """The peer breaks the protocol; the text describes how."""
 
 
 class MessageTooBig(Exception):
-    """A message over the limit, as it is or inflated."""
+    """A message exceeds the limit, as received or inflated."""
 
 
 def offered_extensions() -> str:
-    """What the handshake offers: permessage-deflate."""
+    """The extension that the handshake offers: permessage-deflate."""
     return build_extension([(_deflate.name, _deflate.get_request_params())])
 
 
 class MessageAssembler:
-    """The messages of one connection.
+    """Assembles the messages of one connection.
 
     Args:
-        limit_bytes: Of one message, inflated. What is held of an unfinished one is bounded by it.
+        limit_bytes: Most bytes of one message, inflated. It bounds an unfinished message as well.
         extensions: What the peer has chosen of the offer (Sec-WebSocket-Extensions).
 
     Raises `BrokenMessage` for an extension that was not offered.

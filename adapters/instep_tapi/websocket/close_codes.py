@@ -1,4 +1,4 @@
-"""Says what the end of a connection means, by handshake status or close code (TR-548 5.8). Pure."""
+"""Turns handshake statuses and close codes into errors (TR-548 5.8). Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_REASON = 123  # what a close frame can hold
 
 
 def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError:
-    """What an answer other than 101 means; 401 is the login's business and comes not here."""
+    """The error for an answer other than 101. The login handles 401 itself."""
     if status in _TOKEN_REFUSED and with_token:
         return TokenRefusedError(
             f"the provider refuses to resume from our token: {status}", where=where, status=status
@@ -50,7 +50,7 @@ def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError
 
 
 def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
-    """The provider sent more in one message than is taken."""
+    """The error for a message over the limit."""
     return FrameTooBigError(
         f"a frame of more than {limit_bytes} bytes",
         where=where,
@@ -60,7 +60,7 @@ def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
 
 
 def closed_error(code: int | None, reason: str, where: str, *, with_token: bool) -> SourceError:
-    """What the provider's end of an open connection means."""
+    """The error for an open connection that the provider closed."""
     reason = reason[:_MAX_REASON]
     close_text = f"{code} ({reason})" if reason else f"{code}"
     status = (code or 0) - _APPLICATION_CODES

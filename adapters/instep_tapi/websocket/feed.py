@@ -1,8 +1,8 @@
 """One open WebSocket to one stream (TR-548 ST-0.3, ST-0.4, 5.10).
 
-Messages are moved from the socket into a bounded buffer; a full one stops the reading, which stops
-the provider and loses nothing. A task keeps the connection alive whatever comes. Decoding waits for
-`receive()`, where it is done for all that arrived.
+Messages are moved from the socket into a bounded buffer. A full buffer stops the reading, which
+stops the provider and loses nothing. A task keeps the connection alive meanwhile. `receive()`
+decodes all that has arrived at once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["WebSocketFeed", "open_feed"]
 
 _CLOSE_S = 2.0
 _MAX_CONTROL_FRAMES = 10_000
-"""Pings and Pongs taken between two Pongs of ours: who sends more keeps us from our work."""
+"""Most Pings and Pongs accepted between two Pongs of ours; a peer that sends more is cut off."""
 _RECORD_BYTES = 400
-"""Of a small record; a header alone has 300."""
+"""Bytes of a small record; a header alone has 300."""
 _CONTROL_BYTES: Final = 125
-"""Most that a control frame holds (RFC 6455 5.5): what is longer is data."""
+"""Most bytes of a control frame (RFC 6455 5.5): a longer frame is data."""
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def open_feed(
 
 
 async def _close(transport: WSTransport) -> None:
-    """Say that we go, and do not wait long for those who do not listen."""
+    """Send a close frame, and wait for the answer for a short time only."""
     with suppress(Exception):
         if not transport.is_disconnected:
             transport.send_close(WSCloseCode.OK)
@@ -83,7 +83,7 @@ async def _close(transport: WSTransport) -> None:
 
 
 class WebSocketFeed(WSListener):
-    """Implements `Feed`. Made by `open_feed`, which lets it listen and runs its task."""
+    """Implements `Feed`. Made by `open_feed`, which connects it and runs its task."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class WebSocketFeed(WSListener):
         self._ping_received = asyncio.Event()
         self._fragmented = False
         self._read_messages: list[bytes] = []
-        """Of what is being read from the socket right now."""
+        """Messages of the current read of the socket."""
         self._frames: list[bytes] = []
         self._held_bytes = 0
-        # To count what is in a list would cost as much as to read it.
+        # Counting the records of a list would cost as much as reading it.
         self._take_bytes = options.batch_records * _RECORD_BYTES
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._full = False
@@ -125,7 +125,7 @@ class WebSocketFeed(WSListener):
         return f"<WebSocketFeed {self._where} [{state}, {self._held_bytes} bytes held]>"
 
     async def receive(self) -> RecordChunk:
-        """See `Feed.receive`. What arrived before the end is delivered before the end is told."""
+        """See `Feed.receive`. What arrived before an error is delivered before it is raised."""
         while not self._frames:
             if self._ending is not None:
                 raise self._ending
@@ -154,10 +154,10 @@ class WebSocketFeed(WSListener):
             self._transport.send_ping()
 
     def abandon(self, why: SourceError) -> None:
-        """Let `receive` raise this, once all that has arrived is taken."""
+        """Make `receive` raise this error once all that has arrived is taken."""
         self._end(why)
 
-    # -- what the socket tells -------------------------------------------------------------------
+    # -- events of the socket --------------------------------------------------------------------
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         """The handshake is done."""
@@ -189,7 +189,7 @@ class WebSocketFeed(WSListener):
                 self._apply_back_pressure()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        """The connection is over, by whomever."""
+        """The connection ended, on either side."""
         handshake = cast("WSCloseHandshake | None", transport.close_handshake)
         if handshake is None:
             self._end(closed_error(None, "", self._where, with_token=self._with_token))
@@ -202,21 +202,24 @@ class WebSocketFeed(WSListener):
             self._end(self._protocol_error(handshake.sent.reason if handshake.sent else ""))
 
     def pause_writing(self) -> None:
-        """The peer does not read: what we have to say waits."""
+        """The peer does not read: stop sending."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """The peer reads again: sending may go on."""
         self._writable = True
 
     def _handle_other_frame(self, transport: WSTransport, frame: WSFrame) -> bytes | None:
-        """A control frame, a part of a message, a compressed one, or a short one."""
+        """Handle a control frame, a fragment, a compressed frame or a short one.
+
+        Returns the message that the frame completes, if any.
+        """
         if self._ending is not None:
             return None
         payload = frame.get_payload_as_bytes()
         match frame.msg_type:
             case WSMsgType.PING:
-                # Answered by the task, the latest only (RFC 6455 5.5.3).
+                # The task answers it, and only the latest one (RFC 6455 5.5.3).
                 self._unanswered_ping = payload
                 self._ping_received.set()
                 self._count_control_frame()
@@ -257,16 +260,16 @@ class WebSocketFeed(WSListener):
         if full != self._full and self._transport is not None:
             self._full = full
             if not full:
-                # While the buffer was full we did not listen: then silence says nothing.
+                # While the buffer was full we did not read, so that silence proves nothing.
                 self._last_frame_s = self._clock()
                 self._transport.underlying_transport.resume_reading()
             else:
                 self._transport.underlying_transport.pause_reading()
 
-    # -- beside it -------------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------
 
     async def keep_alive(self) -> None:
-        """Send Pongs, and Pings into silence, until the peer is dead or the connection ends."""
+        """Send Pongs, and Pings after silence, until the peer is dead or the connection ends."""
         transport = self._transport
         assert transport is not None
         while self._ending is None:
@@ -301,7 +304,7 @@ class WebSocketFeed(WSListener):
         self._ping_received.clear()
 
     def task_ended(self, task: asyncio.Task[None]) -> None:
-        """A task that ends by a fault of ours ends the feed too: nobody must wait for ever."""
+        """End the feed when the task fails by a fault of ours, so that no caller waits for ever."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
 
@@ -309,7 +312,7 @@ class WebSocketFeed(WSListener):
         return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
 
     def _abort(self, code: WSCloseCode, error: SourceError) -> None:
-        """End a connection whose peer breaks the rules; what it sends further is not taken."""
+        """End a connection whose peer breaks the protocol; further input is ignored."""
         self._end(error)
         if self._transport is not None:
             self._transport.send_close(code)

@@ -30,9 +30,11 @@ __all__ = ["connect", "start_url"]
 
 _MAX_REDIRECTS: Final = 3
 _NEXT_ADDRESS_S: Final = 0.25
-"""Until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
+"""Seconds until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
 _SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else may set its level
-"""What happens is told by our errors; at its lowest level the library would log our login."""
+"""The library's logger is silenced: at its lowest level it would log our login. Our errors replace
+it.
+"""
 
 
 def start_url(address: URL, start: str | Start) -> URL:
@@ -54,7 +56,7 @@ async def connect(
     *,
     with_token: bool,
 ) -> picows.WSTransport:
-    """Connect with login, once more where it was refused, and let `listener` hear what comes.
+    """Connect with login, once more where it was refused; `listener` gets the frames.
 
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
@@ -102,8 +104,8 @@ async def _upgrade(
     if options.compression:
         headers["Sec-WebSocket-Extensions"] = offered_extensions()
     proxy = None if options.proxy is None else options.proxy.reveal()
-    # The library's own limit is for the upgrade alone, and closes what is left of it where we are
-    # cancelled in its midst.
+    # The library's own limit covers the upgrade only, and closes the socket where we are cancelled
+    # during the upgrade.
     async with asyncio.timeout(options.request_timeout_s):
         transport, _ = await picows.ws_connect(
             lambda: listener,

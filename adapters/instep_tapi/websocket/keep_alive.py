@@ -2,8 +2,8 @@
 
 Unsolicited Pongs keep the provider from dropping us, whatever we receive. Silence alone proves
 nothing: a stream that is ALIGNING or PAUSED, or a quiet network, sends nothing for hours. So after
-`dead_peer_s` of silence the peer is asked by a Ping, and only a peer that leaves it unanswered for
-as long again (at most `ANSWER_S`) is dead.
+`dead_peer_s` of silence a Ping is sent, and only a peer that does not answer it for as long again
+(at most `ANSWER_S`) is dead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ANSWER_S = 15.0
 
 
 class Due(Enum):
-    """What is to be done now."""
+    """The actions that are due now."""
 
     PONG = auto()
     PING = auto()
@@ -35,13 +35,15 @@ class KeepAlive:
         self._pinged_at_s: float | None = None
 
     def note_activity(self, at_s: float) -> None:
-        """A frame of any kind came then; or we did not listen, so that silence says nothing."""
+        """A frame of any kind came at this time; or we did not read until then, so silence starts
+        anew.
+        """
         if at_s > self._last_activity_s:
             self._last_activity_s = at_s
             self._pinged_at_s = None
 
     def due(self, now_s: float) -> list[Due]:
-        """What is due now; it counts as done."""
+        """The actions due now; they count as done."""
         actions: list[Due] = []
         if now_s >= self._next_pong_s:
             self._next_pong_s = now_s + self._pong_interval_s
@@ -55,7 +57,7 @@ class KeepAlive:
         return actions
 
     def next_s(self) -> float:
-        """When something may be due next."""
+        """The time at which an action may be due next."""
         if self._pinged_at_s is None:
             return min(self._next_pong_s, self._last_activity_s + self._dead_peer_s)
         return min(self._next_pong_s, self._pinged_at_s + self._answer_s)

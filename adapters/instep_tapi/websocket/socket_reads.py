@@ -11,18 +11,18 @@ from typing import Final, cast
 __all__ = ["MAX_READ_BYTES", "limit_reads"]
 
 MAX_READ_BYTES: Final = 1 << 17
-"""Most that is read from a socket at once."""
+"""Most bytes that are read from a socket at once."""
 
 
 def limit_reads(transport: asyncio.Transport) -> None:
-    """From now on; the transport's protocol must be a `BufferedProtocol`."""
+    """Limit the reads of this transport from now on. Its protocol must be a `BufferedProtocol`."""
     transport.set_protocol(
         _LimitedReads(cast("asyncio.BufferedProtocol", transport.get_protocol()))
     )
 
 
 class _LimitedReads(asyncio.BufferedProtocol):
-    """Stands before the library's own protocol, and offers less room than that has."""
+    """Wraps the library's own protocol, and offers a smaller buffer than that."""
 
     def __init__(self, inner: asyncio.BufferedProtocol) -> None:
         self._inner = inner

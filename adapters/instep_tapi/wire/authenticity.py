@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NotAuthentic(BadRecord):
-    """A record that nobody vouches for; `deviation` is its kind."""
+    """A record without a valid authenticity token; `deviation` is the kind of the deviation."""
 
     def __init__(self, deviation: str, reason: str) -> None:
         super().__init__(reason)
@@ -124,4 +124,4 @@ class _HmacPlugin:
 
 
 hmac: VerifierPlugin = _HmacPlugin()
-"""What the entry point `instep.verifiers: hmac` names."""
+"""The plug-in object of the entry point `instep.verifiers: hmac`."""

@@ -84,7 +84,7 @@ def _checked(name: str) -> str:
 
 
 def _within_limit(address: tuple[str, ...]) -> tuple[str, ...]:
-    # Each entity below states it: a long one would be multiplied.
+    # Each entity below repeats the address, so a long one would be multiplied.
     if sum(map(len, address)) > MAX_TEXT_CHARS:
         raise ValueError(f"a parent-address of more than {MAX_TEXT_CHARS:,} characters")
     return address

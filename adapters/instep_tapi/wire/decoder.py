@@ -1,12 +1,13 @@
 """Reads frames into records: fast where a frame has a usual shape, liberal where it has not.
 
-Both ways meet in `FrameDecoder._build_record`: what a record means is decided once. The fast way
-decodes the header into a struct and leaves the body undecoded; at the first surprise it gives up,
-and the frame is read again record by record, so that one bad record does not take its neighbours
-with it.
+Both ways end in `FrameDecoder._build_record`: the meaning of a record is decided in one place. The
+fast way decodes the header into a struct and leaves the body undecoded; at the first surprise it
+gives up, and the frame is read again record by record, so that one bad record does not take its
+neighbours with it.
 
-Where even the spelling is the usual one, a body stays sealed until somebody asks for it
-(`FrameDecoder.decode_bodies`): of a storm over few entities, only what counts in the end is opened.
+Where even the spelling is the usual one, a body stays undecoded until it is needed
+(`FrameDecoder.decode_bodies`): in a storm over few entities, only the bodies that count in the end
+are decoded.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ __all__ = ["FrameDecoder", "decoder_for"]
 MAX_PARTITIONS = 1_024
 """Partitions of one stream: the position states an offset for each."""
 MAX_FRAME_RECORDS = 20_000
-"""Records of one frame that are looked at one by one."""
+"""Most records of one frame that are read one by one."""
 MAX_FRAME_UNREADABLE = 100
-"""Records of one frame that are kept one by one; of more, the frame is kept as a whole."""
+"""Most unreadable records of one frame that are kept one by one; with more, the frame is kept as a
+whole.
+"""
 _MAX_PASSED_OVER = 255
 _MAX_REASON_CHARS = 500
 
@@ -77,7 +80,7 @@ class FrameDecoder:
         self._stamp, self._stamp_us = "", 0
         self._partitions = {""}
         self._all_whole = whole
-        # Where of late few bodies were asked for, they are not even parsed beforehand.
+        # Where few bodies were needed recently, they are not even parsed beforehand.
         self._scanned_records = self._opened_records = 0
         # A stream whose frames never have a usual shape is seldom tried for one.
         self._columns_backoff = _FastPathBackoff()
@@ -116,7 +119,7 @@ class FrameDecoder:
         )
 
     def decode_bodies(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
-        """Look into the bodies of what `scan` gave. Bad input never raises."""
+        """Decode the bodies of records that `scan` returned. Bad input never raises."""
         self._opened_records = len(statements)
         deviations: list[str] = []
         try:
@@ -126,7 +129,7 @@ class FrameDecoder:
         return DecodedRecords(records, (), dict(Counter(deviations)))
 
     def _decode_bodies_by_frame(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
-        """Frame by frame: one that holds what cannot be read is read again the liberal way."""
+        """Decode frame by frame; a frame that cannot be read is read again the liberal way."""
         records: list[Record] = []
         unreadable: list[Unreadable] = []
         deviations: list[str] = []
@@ -285,7 +288,7 @@ class FrameDecoder:
 
 
 class _FastPathBackoff:
-    """A short cut that is tried less and less often while it does not work."""
+    """A fast path that is tried less and less often while it fails."""
 
     def __init__(self) -> None:
         self._skips = self._skips_left = 0
@@ -309,14 +312,14 @@ def _time_us(stamp: str) -> int:
 
 
 def decoder_for(stream: StreamInfo, verifier: Verifier | None = None) -> FrameDecoder:
-    """A reader as this stream needs it, by its mode and log-record-strategy."""
+    """The decoder of a stream, by its mode and log-record-strategy."""
     by_change = stream.record_strategy == "CHANGE_ONLY"
     with_uuid = stream.mode is Mode.BASELINE or by_change
     return FrameDecoder(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
 
 
 def _token_of(raw: bytes) -> str | None:
-    """The token of a record that could not be read, if that much of it can."""
+    """The token of a record that cannot be read, if at least the token can."""
     try:
         token = text_of(plain_members(plain_members(raw, [])["log-record-header"], []), "token", [])
         check_text("token", token)

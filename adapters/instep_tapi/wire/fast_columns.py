@@ -33,14 +33,14 @@ EXACT_RECORD_TYPES: Final = {
 
 
 class LazyRecord(RecordHeader, frozen=True, gc=False):
-    """A statement whose body nobody has asked for yet, and the frame that it came in."""
+    """A record whose body was not needed yet, with the frame that it came in."""
 
     body: LazyBody = None
     frame: bytes = b""
 
 
 class LazyColumns(HeaderColumns[LazyRecord]):
-    """Log-records spelled to the letter, as a stretch; made by `lazy_columns`."""
+    """Log-records in the exact spelling, in columns, bodies undecoded; made by `lazy_columns`."""
 
     more = ("bodies", "frames")
 
@@ -131,7 +131,7 @@ def decoded(
 def exact_entity(
     kind: RecordType, body: LazyBody, deviations: list[str]
 ) -> tuple[str, Buffer, Buffer, bool]:
-    """As `entity_of`, of a body spelled to the letter. Raises what bad input raises."""
+    """As `entity_of`, for a body in the exact spelling. Raises the same errors."""
     stated = decode_exact_body(body)
     if stated is None or stated.entity is NO_BODY:
         if kind is RecordType.CREATE_UPDATE:
@@ -139,7 +139,7 @@ def exact_entity(
         if stated is None:
             return "", b"", b"", True
     entity_class, content, envelope = open_exact_body(stated, deviations)
-    # Not by a call: of new keys, each record comes by here.
+    # Inlined: for new keys, this runs once for each record.
     if not (content.isascii() and envelope.isascii()):
         content.decode()
         envelope.decode()

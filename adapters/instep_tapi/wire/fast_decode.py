@@ -1,9 +1,9 @@
 """The fast paths from frames to headers: what `framing` and `record_header` read, for usual
 frames only.
 
-`split_exact` decodes records that are spelled to the letter of TR-548 3.10, all frames at once;
-their bodies may stay undecoded. `split_fast` decodes one frame of a usual shape into structs. Both
-give up at the first surprise, and `framing` then reads the frame.
+`split_exact` decodes records that are spelled exactly as in TR-548 3.10, all frames at once; their
+bodies may stay undecoded. `split_fast` decodes one frame of a usual shape into structs. Both give
+up at the first surprise, and `framing` then reads the frame.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class FastLogRecord(msgspec.Struct, rename="kebab", gc=False):
-    """One log-record, its body not looked into (TR-548 3.10)."""
+    """One log-record with its body undecoded (TR-548 3.10)."""
 
     log_record_header: LogRecordHeader
     log_record_body: Fields | None = None
@@ -69,7 +69,7 @@ class ExactHeader(msgspec.Struct, rename="kebab", gc=False):
 class ExactBody(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
     """A log-record-body spelled to the letter of TR-548 3.10; its parts are undecoded.
 
-    Each class has a type of its own, told by its record-content, with the container of the class as
+    Each class has a type of its own, tagged by record-content, with the container of the class as
     `entity`.
     """
 
@@ -112,7 +112,7 @@ else:
 
 
 class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
-    """A log-record spelled to the letter of TR-548 6.3: what is known beforehand need not be
+    """A log-record spelled exactly as in TR-548 6.3. Members that are known beforehand are not
     built, which halves the cost.
     """
 
@@ -121,7 +121,7 @@ class ExactLogRecord(msgspec.Struct, rename="kebab", gc=False):
 
 
 class _ExactLogHeader(msgspec.Struct, rename="kebab", gc=False):
-    """The same with its body undecoded, where few bodies will be asked for."""
+    """The same with its body undecoded, where few bodies will be needed."""
 
     log_record_header: ExactHeader
     log_record_body: msgspec.Raw = NO_BODY
@@ -194,7 +194,7 @@ class ExactRecords(msgspec.Struct, frozen=True):
     headers: Sequence[ExactHeader]
     bodies: Sequence[LazyBody]
     frames: Sequence[bytes]
-    """Of each the frame that it came in."""
+    """For each record the frame that it came in."""
 
 
 def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> ExactRecords | None:
@@ -266,7 +266,7 @@ class _Bodies(Sequence[bytes]):
         frame, end = self._frames[index], self._ends[index]
         if frame.startswith(_BODY, end) and frame.endswith(b"}"):
             return frame[end + len(_BODY) : -1]
-        # What else may come there is no JSON, and is found to be none.
+        # Anything else at that place is no JSON, and the decoder finds that.
         return frame[end:]
 
 
@@ -276,7 +276,7 @@ def decode_exact_body(body: LazyBody) -> ExactBody | None:
 
 
 def check_utf8(text: bytes) -> bytes:
-    """Bodies stay bytes, and msgspec does not look into their texts. Raises `UnicodeError`."""
+    """Check that a body is UTF-8: msgspec does not check raw bytes. Raises `UnicodeError`."""
     if not text.isascii():
         text.decode()
     return text

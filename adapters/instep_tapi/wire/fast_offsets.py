@@ -29,7 +29,7 @@ _integers = msgspec.json.Decoder(list[int])
 
 
 def read_offset_columns(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] | None:
-    """The partition that all of them name, and the offset of each; None where they are not alike.
+    """The partition that all of them name, and the offset of each; None where the texts differ.
 
     Under load they differ in the digits of the offset only. So what stands around these is taken
     from the first, and cut out of all of them in one go: to build objects for each would cost more
@@ -44,8 +44,8 @@ def read_offset_columns(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] 
 
 
 def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) -> bytearray | None:
-    """The numbers, where all are as long as the first, and all else is the same: digit by digit of
-    all of them, as columns of a table. None where it is not so.
+    """The numbers, where all texts are as long as the first and differ in digits only: they are
+    read digit by digit, as columns of a table. None otherwise.
     """
     text = bytearray().join(places)
     count = len(places)
@@ -59,7 +59,7 @@ def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) ->
 
 
 def _replaced(places: Sequence[msgspec.Raw], before: bytes, after: bytes) -> bytes:
-    """The numbers, whatever digits they have."""
+    """The numbers of texts of any length."""
     found: list[bytes] = []
     for start in range(0, len(places), _AT_ONCE):
         # No JSON value can hold the end of one list and the beginning of the next, but for in a

@@ -28,7 +28,7 @@ _WRAPPER_DEPTH = 5
 
 
 class BadRecord(Exception):
-    """A frame or record that cannot be read; the text is the reason, fit for the quarantine."""
+    """A frame or record cannot be read; the text is the reason, as the quarantine shows it."""
 
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])

@@ -1,7 +1,7 @@
 """The names of TAPI 2.1.3 streaming: identities, object classes, and the spellings met in the
 field.
 
-TR-548 says the YANG is definitive (3.7), providers and the text itself say otherwise: an identity
+TR-548 calls the YANG definitive (3.7); providers and its own examples differ from it. An identity
 may be written ``tapi-streaming:RECORD_TYPE_DELETE``, ``RECORD_TYPE_DELETE`` or ``DELETE``, with
 blanks around it or with hyphens. The tables here are used by the reader (liberal) and by the
 provider (strict).
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class LogRecordType(StrEnum):
-    """What a log record says about its entity (TR-548 3.12)."""
+    """What a log record states about its entity (TR-548 3.12)."""
 
     CREATE_UPDATE = "CREATE_UPDATE"
     DELETE = "DELETE"

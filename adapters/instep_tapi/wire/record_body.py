@@ -38,8 +38,8 @@ __all__ = [
 
 
 Buffer: TypeAlias = bytes | bytearray
-"""What is bound for a database is a `bytearray`: its driver takes that as it is, and looks for an
-adapter for each `bytes`.
+"""Content for a database is a `bytearray`: the driver takes that as it is, and looks up an adapter
+for each `bytes`.
 """
 
 
@@ -55,7 +55,9 @@ _ENVELOPE = ("event-time-stamp", "record-content", "parent-address")
 NESTED_TIME = b"approx-date"
 
 
-NESTED_TIME_WITHIN_BYTES = 50  # bytes: the time comes first; to search all costs more than it tells
+NESTED_TIME_WITHIN_BYTES = (
+    50  # bytes: the time comes first, so searching the rest costs more than it finds
+)
 
 
 _KNOWN_CLASSES = frozenset(OBJECT_CLASSES)
@@ -93,7 +95,7 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
         content = bytes(body.pop(container))
     else:
         entity_class, content = _other_container(body, entity_class, container, deviations)
-    # In one order, whatever the provider's: a statement that says the same again is no change.
+    # In one order, whatever the provider's order: a repeated statement is no change.
     envelope = _encode({name: body[name] for name in _ENVELOPE if name in body} | body)
     if "event-time-stamp" not in body:
         deviations.append("event-time-missing")
@@ -171,7 +173,7 @@ _MAX_IDENTITY_CHARS = 128
 
 
 _BACKSLASH = ord("\\")
-"""As a number: to look for a text of one byte takes five times as long."""
+"""As a number: searching for a text of one byte takes five times as long."""
 
 
 _could_say = re.compile(b"CLEAR").search
@@ -181,7 +183,8 @@ _could_say = re.compile(b"CLEAR").search
 def states_clear(content: bytes | bytearray) -> bool:
     """Whether this content of a condition-detector is CLEAR, in any spelling of the field (A4).
 
-    Nothing is parsed unless the bytes could say so: most do not. Raises `msgspec.MsgspecError`.
+    Nothing is parsed unless the bytes contain CLEAR or an escape: most do not. Raises
+    `msgspec.MsgspecError`.
     """
     if _could_say(content) is None and _BACKSLASH not in content:
         return False

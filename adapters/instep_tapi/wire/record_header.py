@@ -63,7 +63,7 @@ _text = msgspec.json.Decoder(str)
 
 @lru_cache(maxsize=256)
 def read_record_type(text: str) -> tuple[RecordType, bool, tuple[str, ...]]:
-    """Kind, whether the statement is a whole entity, and the deviations of a record-type."""
+    """Of a record-type: the kind, whether the record states a whole entity, and the deviations."""
     if len(text) > MAX_NAME_CHARS:
         raise BadRecord("a record-type that is too long to be one")
     name = short_identity(text)

@@ -40,7 +40,7 @@ class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     forgets: bool = False
     """Whether record-retention is stated, a time or bytes, and is not FOREVER."""
     compacted_details: bool = False
-    """Whether compacted-log-details are stated: without them COMPACTED is a mere claim."""
+    """Whether compacted-log-details are stated. Without them COMPACTED is not trusted."""
     tombstone_retention_s: float | None = None
     compaction_delay_s: float | None = None
     protocols: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamContext(msgspec.Struct, frozen=True):
-    """What a provider offers."""
+    """The streams of a provider and their types."""
 
     streams: tuple[AvailableStream, ...] = ()
     types: tuple[StreamType, ...] = ()

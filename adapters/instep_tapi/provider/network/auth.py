@@ -16,7 +16,7 @@ from instep_tapi.provider.settings import AuthSettings
 
 
 class Logins:
-    """Gives out tokens and knows which are valid. `now`: seconds since the epoch."""
+    """Issues tokens and knows which are valid. `now`: seconds since the epoch."""
 
     def __init__(self, settings: AuthSettings, now: Callable[[], float]) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class Logins:
         return token
 
     def revoke_all(self) -> None:
-        """Make all tokens that were given out invalid."""
+        """Make all issued tokens invalid."""
         self._expires_s.clear()
 
     def valid(self, authorization: str) -> bool:

@@ -1,8 +1,8 @@
-"""The control endpoint ``/_instep/``: lets a test in another process see the truth and cause
-trouble.
+"""The control endpoint ``/_instep/``: lets a test in another process read the true state and
+cause faults.
 
-It has no login, so it is off unless asked for. Bodies are JSON; what is wrong with one is
-answered by 400 and {"error": text}.
+It has no login, so it is off unless asked for. Bodies are JSON; a wrong one is answered by 400 and
+{"error": text}.
 
     GET  entities           JSON lines: stream and stream_id (the same), key, class, token,
                             appended_at, body
@@ -172,7 +172,7 @@ class Commands:
 
 
 async def _entities(provider: Controlled, request: web.Request) -> web.StreamResponse:
-    """The truth, one entity a line, in the order of the last change."""
+    """The true state, one entity a line, in the order of the last change."""
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
     await response.prepare(request)
     for stream in provider.streams:

@@ -67,7 +67,7 @@ class Server:
         return web.json_response({"ietf-restconf:restconf": api}, content_type=RESTCONF_TYPE)
 
     async def start(self) -> None:
-        """Listen. Raises ConfigurationError when the address cannot be had."""
+        """Listen. Raises ConfigurationError when the address cannot be bound."""
         settings = self._site.settings
         runner = web.AppRunner(
             self._application(), access_log=None, shutdown_timeout=_STOP_TIMEOUT_S

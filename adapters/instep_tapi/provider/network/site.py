@@ -1,4 +1,4 @@
-"""What the handlers of one provider share."""
+"""The state that the HTTP handlers of one provider share."""
 
 import random
 from collections.abc import Callable

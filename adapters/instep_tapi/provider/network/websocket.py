@@ -1,5 +1,5 @@
-"""One client on one stream over WebSocket (TR-548 5.8, 5.10): send what its reader gives, drop it
-when due.
+"""One client on one stream over WebSocket (TR-548 5.8, 5.10): send what its reader returns, and
+drop the client when due.
 
 The log is read only when the socket has room, so back-pressure reaches the log and nothing piles up
 here. Without compression many frames go out in one write: the frames are formed here, since a
@@ -65,7 +65,7 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 class Session:
-    """The serving of one client: a sender, a watchdog, and the loop that hears the client's
+    """The serving of one client: a sender, a watchdog, and the loop that receives the client's
     frames.
     """
 
