@@ -21,7 +21,7 @@ PATIENCE_S: Final = 30.0
 
 
 class Counts(NamedTuple):
-    """Counts of each side so far, in records."""
+    """Records appended, sent and received so far, and resumes by token."""
 
     appended: int
     sent: int
