@@ -15,9 +15,9 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # What decisions may use of the standard library and of others: no I/O, no clock, no randomness.
 # fmt: off
 PURE = frozenset({
-    "__future__", "abc", "base64", "binascii", "bisect", "collections", "copy", "dataclasses",
-    "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools", "json", "math",
-    "msgspec", "operator", "re", "string", "struct", "textwrap", "types", "typing",
+    "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
+    "dataclasses", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools",
+    "json", "math", "msgspec", "operator", "re", "string", "struct", "textwrap", "types", "typing",
     "unicodedata", "warnings", "weakref",
 })
 # fmt: on
