@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -15,6 +15,7 @@ from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep.runtime.group_commit import GatheringQueue, GroupCommitter, PendingCommit
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s
@@ -76,11 +77,13 @@ class DeltaSink:
         self._stream_metadata: StreamMetadata | None = None
         self._consumer: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="instep-delta")
-        self._waiting: deque[tuple[Batch, asyncio.Future[CommitResult]]] = deque()
+        self._waiting = GatheringQueue[_PendingBatch](
+            max(self.options.group_records, self.options.commit_records)
+        )
+        self._committer = GroupCommitter(self._waiting, self._closed_error)
+        self._commits: asyncio.Task[None] | None = None
         self._records: dict[str, int] = {}
         """Records of the log by stream, as far as they are landed."""
-        self._arrived = asyncio.Event()
-        self._committer: asyncio.Task[None] | None = None
         self._last_s = float("-inf")
         self._closed = False
 
@@ -111,15 +114,16 @@ class DeltaSink:
     async def commit(self, batch: Batch) -> CommitResult:
         """All of the batch in one commit of the table, or nothing. Raises `SinkError`.
 
-        Returns when it is durable. Cancelling leaves it whole or not there; ask `position` which.
+        Returns when it is durable; waits for room where the batches of other streams have more
+        than `group_records`. Cancelling leaves it whole or not there; ask `position` which.
         """
         _ = self._opened
-        if self._committer is None or self._committer.done():
-            self._committer = asyncio.create_task(self._commit_all(), name="instep delta")
-        answer: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
-        self._waiting.append((batch, answer))
-        self._arrived.set()
-        return await answer
+        if self._commits is None:
+            self._commits = asyncio.create_task(self._commit_all(), name="instep delta")
+        pending = _PendingBatch(batch)
+        # After a realignment a log may have fewer records than before.
+        await self._waiting.put(pending, max(0, self._size(batch).records))
+        return await pending.wait()
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         """See `Sink`."""
@@ -139,11 +143,9 @@ class DeltaSink:
 
     async def close(self) -> None:
         """Wait for a commit that is under way; one that has not begun is not made."""
-        if self._committer is not None:
-            self._committer.cancel()
-            await asyncio.gather(self._committer, return_exceptions=True)
-        while self._waiting:
-            _answer(self._waiting.popleft()[1], self._closed_error)
+        self._committer.close(self._closed_error())
+        if self._commits is not None:
+            await asyncio.shield(asyncio.gather(self._commits, return_exceptions=True))
         if self._closed:
             return
         self._closed = True
@@ -173,45 +175,41 @@ class DeltaSink:
     # -- inner parts -----------------------------------------------------------------------------
 
     async def _commit_all(self) -> None:
-        """Commit what waits, for ever; under load the next group gathers while one is written."""
-        while True:
-            while not self._waiting:
-                self._arrived.clear()
-                await self._arrived.wait()
-            # What came meanwhile counts for the decision, too.
-            while delay_s := wait_s(self.options, self._sizes(), self._now_s() - self._last_s):
-                self._arrived.clear()
-                try:
-                    async with asyncio.timeout(delay_s):
-                        await self._arrived.wait()
-                except TimeoutError:
-                    break
-            await self._commit_group()
-
-    async def _commit_group(self) -> None:
-        count = group_size(self.options, self._sizes(), groups=self._writer.groups)
-        group = [self._waiting.popleft() for _ in range(count)]
-        # A caller that has gone away meanwhile asked for nothing.
-        group = [(batch, answer) for batch, answer in group if not answer.done()]
-        if not group:
-            return
-        self._last_s = self._now_s()
-        results: Sequence[CommitResult | Exception] = [self._closed_error] * len(group)
+        """Commit what waits until the sink is closed; under load the next group gathers while one
+        is written.
+        """
+        waiting = self._waiting
         try:
-            results = await self._run(partial(self._land, [batch for batch, _ in group]))
-        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
-            results = [error] * len(group)
+            while waiting.error is None:
+                if not waiting:
+                    await waiting.arrival()
+                    continue
+                sizes = [self._size(pending.batch) for pending in waiting]
+                delay_s = wait_s(self.options, sizes, self._now_s() - self._last_s)
+                # What comes meanwhile counts for the decision, too.
+                if delay_s and await waiting.arrival(delay_s):
+                    continue
+                count = group_size(self.options, sizes, groups=self._writer.groups)
+                with suppress(Exception):  # it is raised where the answer is awaited
+                    await self._committer.commit_next(self._commit_group, count)
         finally:
-            for (batch, answer), result in zip(group, results, strict=True):
-                self._records[batch.stream] = batch.position.records
-                _answer(answer, result)
+            self._committer.close(self._closed_error())
 
-    def _sizes(self) -> list[WaitingBatch]:
-        """What waits, with no batch opened: that is for the worker thread."""
-        return [
-            WaitingBatch(batch.stream, batch.position.records - self._records.get(batch.stream, 0))
-            for batch, _ in self._waiting
-        ]
+    async def _commit_group(self, group: list[_PendingBatch]) -> Sequence[CommitResult | Exception]:
+        if not group:
+            return []
+        self._last_s = self._now_s()
+        batches = [pending.batch for pending in group]
+        try:
+            return await self._run(partial(self._land, batches))
+        finally:
+            for batch in batches:
+                self._records[batch.stream] = batch.position.records
+
+    def _size(self, batch: Batch) -> WaitingBatch:
+        """What is known of a batch that is not opened: that is for the worker thread."""
+        before = self._records.get(batch.stream, 0)
+        return WaitingBatch(batch.stream, batch.position.records - before)
 
     def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
         landing, stream_metadata = self._opened
@@ -236,7 +234,6 @@ class DeltaSink:
             )
         return self._landing, self._stream_metadata
 
-    @property
     def _closed_error(self) -> SinkError:
         return SinkError("the sink was closed meanwhile", where=self.options.url)
 
@@ -247,10 +244,11 @@ class DeltaSink:
         return self._consumer
 
 
-def _answer(future: asyncio.Future[T], result: T | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+class _PendingBatch(PendingCommit[CommitResult]):
+    """A batch whose caller waits for its commit."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__()
+        self.batch = batch

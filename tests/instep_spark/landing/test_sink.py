@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from instep.errors import FencedError
+from instep.errors import FencedError, SinkError
 from instep.model.batches import Batch, SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
@@ -287,6 +287,40 @@ async def test_cancelling_a_commit_leaves_it_whole_or_not_there(tmp_path: Path) 
             at.position = await at.sink.position(at.stream)
             count = len(rows(url))
             assert count == (49 * at.position.ordinal + 1 if at.position.ordinal else 0)
+
+
+@pytest.mark.asyncio
+async def test_closing_answers_every_commit_with_what_became_of_it(tmp_path: Path) -> None:
+    for number, turns in enumerate((0, 1, 5, 500, 20_000)):
+        url = f"{url_of(tmp_path)}/{number}"
+        async with stage(url) as at:
+            task = asyncio.create_task(at.commit(create_update("a", 1)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await at.sink.close()
+            [result] = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(result, Exception):
+                assert "closed" in str(result)
+                assert not [row for row in rows(url) if row["key"]]
+            else:
+                assert [row["key"] for row in rows(url) if row["key"]] == ["a"]
+            with pytest.raises(SinkError, match="closed"):
+                await at.commit(create_update("b", 2))
+
+
+@pytest.mark.asyncio
+async def test_a_commit_that_waits_for_others_is_not_made_when_the_sink_is_closed(
+    tmp_path: Path,
+) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, commit_interval_s=600) as at:
+        await at.commit(create_update("a", 1))
+        task = asyncio.create_task(at.commit(create_update("b", 2)))
+        await asyncio.sleep(0.05)
+        await at.sink.close()
+        with pytest.raises(SinkError, match="closed meanwhile"):
+            await task
+    assert [row["key"] for row in rows(url) if row["key"]] == ["a"]
 
 
 @pytest.mark.asyncio

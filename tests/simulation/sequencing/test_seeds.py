@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from instep.runtime.messages.intake import MessageIntake
-from instep.runtime.messages.queue import PendingRequest
+from instep.runtime.messages.requests import PendingRequest
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
 SEEDS = 100
@@ -35,19 +35,19 @@ def test_a_seed_makes_the_same_story_each_time() -> None:
 def test_an_answer_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     done = MessageIntake._commit_until_durable
 
-    async def answers_at_once(self: MessageIntake, requests: list[PendingRequest]) -> None:
+    async def answers_at_once(self: MessageIntake, requests: list[PendingRequest]) -> list[None]:
         # The receipts are made of what the sequencer says, before the store has said anything.
         commit = self._store.commit
 
         async def late(group: object) -> None:
             for request in requests:
-                request.answer(durable=True)
+                request.answer(None)
             await asyncio.sleep(0.05)
             await commit(group)  # type: ignore[arg-type]
 
         monkeypatch.setattr(self._store, "commit", late)
         try:
-            await done(self, requests)
+            return await done(self, requests)
         finally:
             monkeypatch.setattr(self._store, "commit", commit)
 

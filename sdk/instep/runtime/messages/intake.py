@@ -13,7 +13,6 @@ due, so memory holds a bounded number of them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,15 +21,15 @@ from instep.model.messages import UNSEQUENCED, Message
 from instep.model.ranges import Ranges
 from instep.ports.listener import Listener, Receipt
 from instep.ports.message_store import MessageStore, OutboxStore, StoredSequence
+from instep.runtime.group_commit import GatheringQueue, GroupCommitter
 from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
-from instep.runtime.messages.queue import (
+from instep.runtime.messages.requests import (
     Act,
     PendingMessage,
     PendingRequest,
-    RequestQueue,
     apply,
-    fail,
+    intake_ended,
 )
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
@@ -72,7 +71,17 @@ class MessageIntake:
         self._effects = EffectDispatcher(listener, self._limits, emit)
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
         self._recount_wanted = False
-        self._queue = RequestQueue(self._limits)
+        self._queue = GatheringQueue[PendingRequest](
+            self._limits.queue_messages, self._limits.queue_bytes
+        )
+        self._committer = GroupCommitter(
+            self._queue,
+            intake_ended,
+            answer_within_s=self._limits.answer_within_s,
+            expire=self._refuse_late,
+        )
+        self._refused = 0
+        """Messages that found no room, or waited too long."""
         self.released = asyncio.Event()
         """Set when messages begin to wait for the handler."""
         self._started_us = self._clock_us = 0
@@ -96,12 +105,12 @@ class MessageIntake:
     @property
     def refused(self) -> int:
         """Messages refused since the start: by their sequence, for want of room, or as too late."""
-        return self.counts["refused"] + self._queue.refused
+        return self.counts["refused"] + self._refused
 
     @property
     def queued_messages(self) -> int:
         """Messages that wait for their commit."""
-        return self._queue.messages
+        return self._queue.records
 
     # -- what a listener calls -------------------------------------------------------------------
 
@@ -110,12 +119,12 @@ class MessageIntake:
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         request = PendingRequest([Entry.of(message) for message in messages])
-        durable = not messages or await self._queue.put(request)
+        durable = not messages or await self._durable(request)
         full = REFUSED[Refusal.FULL]
         return [(durable and entry.receipt) or full for entry in request.entries]
 
     def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
-        if not self._queue.offer(PendingMessage(Entry.of(message), answer)):
+        if not self._submit(PendingMessage(Entry.of(message), answer)):
             answer(REFUSED[Refusal.FULL])
 
     async def cancel(self, scope: str, low: int, high: int) -> None:
@@ -159,7 +168,7 @@ class MessageIntake:
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
-        self._queue.has_work.set()
+        self._queue.wake()
 
     def delivered(self, counts: dict[str, int]) -> None:
         """Messages of these scopes no longer wait for the handler."""
@@ -185,27 +194,20 @@ class MessageIntake:
                 tasks.create_task(self._effects.run())
                 while True:
                     await self._wait_for_work()
-                    requests = self._queue.take()
-                    try:
-                        await self._commit_until_durable(requests)
-                    except BaseException as error:
-                        fail(requests, error)
-                        raise
+                    count = self._queue.count_within(self._limits.group_messages)
+                    await self._committer.commit_next(self._commit_until_durable, count)
         finally:
-            self._queue.fail(SinkError("the intake has ended", where=self._listener.kind))
+            self._committer.close(SinkError("the intake has ended", where=self._listener.kind))
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to commit, or a sequence is due."""
-        if self._queue.has_work.is_set():
+        if self._queue or self._deviations:
             return
         wait_s = None if self._due_us is None else (self._due_us - self._now_us()) / 1e6
-        if wait_s is not None and wait_s <= 0:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._queue.has_work.wait()
+        if wait_s is None or wait_s > 0:
+            await self._queue.arrival(wait_s)
 
-    async def _commit_until_durable(self, requests: list[PendingRequest]) -> None:
+    async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
         """Commit the calls as one group, and again as a whole while the store is away."""
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
@@ -222,16 +224,15 @@ class MessageIntake:
                 self.last_error = ""
                 if group is not None:
                     self._after_commit(group)
-        # Later, so that what gathered is on its way to the store while the senders are told.
-        asyncio.get_running_loop().call_soon(self._answer, requests)
+        # Counted while the store works on the next group, just before the senders are answered.
+        asyncio.get_running_loop().call_soon(self._count_receipts, requests)
+        return [None] * len(requests)
 
-    def _answer(self, requests: list[PendingRequest]) -> None:
-        """Tell the senders of a group that is durable."""
+    def _count_receipts(self, requests: list[PendingRequest]) -> None:
+        """What became of the messages of a durable group whose senders still wait."""
         waiting = [request for request in requests if not request.done]
         receipts = [entry.receipt for request in waiting for entry in request.entries]
         self.counts.update([receipt.outcome for receipt in receipts if receipt is not None])
-        for request in waiting:
-            request.answer(durable=True)
 
     async def _commit(self, requests: list[PendingRequest]) -> CommitGroup | None:
         requests = [request for request in requests if not request.done]
@@ -317,10 +318,26 @@ class MessageIntake:
 
     async def _request(self, scope: str, act: Act) -> None:
         request = PendingRequest([], scope, act)
-        if not await self._queue.put(request):
+        if not await self._durable(request):
             raise SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
         if request.error is not None:
             raise request.error
+
+    async def _durable(self, request: PendingRequest) -> bool:
+        """Queue a call and wait for its commit; False: there is no room, or it took too long."""
+        return self._submit(request) and await request.wait() is None
+
+    def _submit(self, request: PendingRequest) -> bool:
+        """Queue a call, which will be answered; False: there is no room."""
+        messages = len(request.entries)
+        if self._committer.submit(request, messages or 1, request.size_bytes):
+            return True
+        self._refused += messages
+        return False
+
+    def _refuse_late(self, request: PendingRequest) -> None:
+        self._refused += len(request.entries)
+        request.answer(Refusal.FULL)
 
     def _now_us(self) -> int:
         """Our clock; a sequencer's time never goes back."""

@@ -1,0 +1,312 @@
+"""Group commit: what comes while one commit runs gathers, and the next commit takes it together.
+
+`GatheringQueue` is the bounded queue below it. `GroupCommitter` adds what callers need who wait for
+an answer; `instep.runtime.streams.read_ahead`, which answers nobody, uses the queue alone.
+
+Promised: whatever is cancelled, nothing that was added is lost, and order is kept. Whoever waits is
+answered: with the result of its commit, with the error that the commit failed by, or with the error
+given to `close`. A caller that is cancelled takes back what no commit has taken yet; a commit that
+has begun does not run in the caller's task, so cancelling a caller never reaches it.
+
+Not promised: whether the store holds a group whose commit failed or was cancelled. Only the store
+knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+__all__ = ["GatheringQueue", "GroupCommitter", "PendingCommit"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = TypeVar("P", bound="PendingCommit[Any]")
+
+
+class GatheringQueue(Generic[T]):
+    """A queue whose taker takes all that has gathered: bounded by records and bytes.
+
+    Many tasks may add, one takes. An item goes in when it fits beside what waits, and always into
+    an empty queue: so the queue holds at most its limits, or one larger item.
+    """
+
+    def __init__(self, limit_records: int, limit_bytes: int | None = None) -> None:
+        """`limit_bytes`: None where sizes are not known; then only records are counted."""
+        self._limit_records = limit_records
+        self._limit_bytes = limit_bytes
+        self._waiting: deque[tuple[T, int, int]] = deque()
+        self.records = 0
+        """Records that wait."""
+        self.size_bytes = 0
+        """Bytes that wait."""
+        self.error: Exception | None = None
+        """What `close` was given."""
+        self._changed = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._put_lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return (
+            f"<GatheringQueue {self.records}/{self._limit_records} records,"
+            f" {self.size_bytes} bytes>"
+        )
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[T]:
+        """The items that wait, oldest first."""
+        return (item for item, _, _ in self._waiting)
+
+    def offer(self, item: T, records: int, size_bytes: int = 0) -> bool:
+        """Add an item. False: there is no room. Raises the error of `close`."""
+        if self.error is not None:
+            raise self.error
+        if self._put_lock.locked() or not self._fits(records, size_bytes):
+            return False
+        self._append(item, records, size_bytes)
+        return True
+
+    async def put(self, item: T, records: int, size_bytes: int = 0) -> None:
+        """Add an item; wait for room, in turn with others who do. Raises the error of `close`.
+
+        Cancelling adds nothing.
+        """
+        if self.offer(item, records, size_bytes):
+            return
+        async with self._put_lock:
+            while not self._fits(records, size_bytes) and self.error is None:
+                self._drained.clear()
+                await self._drained.wait()
+            if self.error is not None:
+                raise self.error
+            self._append(item, records, size_bytes)
+
+    async def arrival(self, timeout_s: float | None = None) -> bool:
+        """Wait until the next item is added, or `wake` or `close` is called. False: it took longer.
+
+        What waits already does not count. Returns at once after `close`.
+        """
+        if self.error is not None:
+            return True
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
+
+    def wake(self) -> None:
+        """Let `arrival` return though nothing was added."""
+        self._changed.set()
+
+    def count_within(self, limit_records: int) -> int:
+        """How many items from the oldest on have together at most so many records; at least one
+        where one waits.
+        """
+        if self.records <= limit_records:
+            return len(self._waiting)
+        total = 0
+        for count, (_, records, _) in enumerate(self._waiting):
+            total += records
+            if count and total > limit_records:
+                return count
+        return len(self._waiting)
+
+    def take(self, count: int | None = None) -> list[T]:
+        """The oldest `count` items (None: all of them), in the order in which they were added.
+
+        Raises the error of `close` once all that was added before it is taken.
+        """
+        if not self._waiting and self.error is not None:
+            raise self.error
+        if count is None or count >= len(self._waiting):
+            taken = [item for item, _, _ in self._waiting]
+            self._waiting.clear()
+            self.records = self.size_bytes = 0
+        else:
+            taken = []
+            for _ in range(count):
+                item, records, size_bytes = self._waiting.popleft()
+                taken.append(item)
+                self.records -= records
+                self.size_bytes -= size_bytes
+        self._drained.set()
+        return taken
+
+    def close(self, error: Exception) -> None:
+        """Nothing more is added: whoever tries, or waits for room, gets this error. What waits can
+        still be taken. A second call does nothing.
+        """
+        if self.error is None:
+            self.error = error
+            self._changed.set()
+            self._drained.set()
+
+    def _fits(self, records: int, size_bytes: int) -> bool:
+        return not self._waiting or (
+            self.records + records <= self._limit_records
+            and (self._limit_bytes is None or self.size_bytes + size_bytes <= self._limit_bytes)
+        )
+
+    def _append(self, item: T, records: int, size_bytes: int) -> None:
+        self._waiting.append((item, records, size_bytes))
+        self.records += records
+        self.size_bytes += size_bytes
+        self._changed.set()
+
+
+class PendingCommit(Generic[R]):
+    """One caller's part of a group, and the way to its answer.
+
+    Subclasses add what is committed; one that does not await the answer overrides `_resolve`.
+    """
+
+    __slots__ = ("_answered", "deadline_s", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        """It was answered, or its caller has left: no commit takes it any more."""
+        self.deadline_s = 0.0
+        """When it has to be answered, in the loop's time."""
+        self._answered: asyncio.Future[R] | None = None
+
+    async def wait(self) -> R:
+        """The result; raises the error it was answered with. Cancelling takes it back, unless a
+        commit has taken it: that one ends as if the caller still waited.
+        """
+        try:
+            return await self._future()
+        finally:
+            self.done = True
+
+    def answer(self, result: R | Exception) -> None:
+        """Give the caller its result, or the error to raise. The first answer counts."""
+        if not self.done:
+            self.done = True
+            self._resolve(result)
+
+    def _resolve(self, result: R | Exception) -> None:
+        future = self._future()
+        if future.done():
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def _future(self) -> asyncio.Future[R]:
+        if self._answered is None:
+            self._answered = asyncio.get_running_loop().create_future()
+        return self._answered
+
+
+class GroupCommitter(Generic[P]):
+    """Commits what gathers in a queue, group by group, and answers those who wait for it.
+
+    One task calls `commit_next` again and again. Answers are given in the order of the queue, after
+    the driver has had the chance to begin the next commit: the store does not wait for callers.
+    """
+
+    def __init__(
+        self,
+        queue: GatheringQueue[P],
+        closed_error: Callable[[], Exception],
+        *,
+        answer_within_s: float | None = None,
+        expire: Callable[[P], None] | None = None,
+    ) -> None:
+        """Group commit over a queue that nobody else takes from.
+
+        Args:
+            queue: What waits; its bounds are the bounds here.
+            closed_error: Makes the error for those whose commit was cancelled.
+            answer_within_s: Longest time from `submit` to the answer; None: as long as it takes.
+            expire: Called with each that waited longer; it has to answer it. Whatever the commit
+                that took it does, that answer stands.
+        """
+        self._queue = queue
+        self._closed_error = closed_error
+        self._answer_within_s = answer_within_s
+        self._expire = expire
+        self._unanswered: deque[P] = deque()
+        """Those with a deadline, the earliest first; the first is not done."""
+        self._deadline_timer: asyncio.TimerHandle | None = None
+
+    def submit(self, pending: P, records: int, size_bytes: int = 0) -> bool:
+        """Queue it for a commit. False: there is no room, and it will not be answered.
+
+        After `close` it is answered with the error at once.
+        """
+        if self._queue.error is not None:
+            pending.answer(self._queue.error)
+            return True
+        if not self._queue.offer(pending, records, size_bytes):
+            return False
+        if self._answer_within_s is not None:
+            self._watch(pending, self._answer_within_s)
+        return True
+
+    async def commit_next(
+        self, commit: Callable[[list[P]], Awaitable[Sequence[Any]]], count: int | None = None
+    ) -> None:
+        """Take the oldest `count` that wait (None: all), commit those whose callers are still
+        there, and answer them.
+
+        `commit` is given the group, which may be empty, and returns a result, or an error, for each
+        of it. An error that it raises is the answer to all of them and is raised here, too. Where
+        this is cancelled, so is `commit`, and the group is answered with `closed_error`.
+        """
+        group = [pending for pending in self._queue.take(count) if not pending.done]
+        answers: list[tuple[P, Any]] = []
+        try:
+            answers = list(zip(group, await commit(group), strict=True))
+        except BaseException as error:
+            reason = error if isinstance(error, Exception) else self._closed_error()
+            answers = [(pending, reason) for pending in group]
+            raise
+        finally:
+            asyncio.get_running_loop().call_soon(_answer, answers)
+
+    def close(self, error: Exception) -> None:
+        """Answer those who wait with this error. A commit that runs is not touched; those it has
+        taken get its result.
+        """
+        self._queue.close(error)
+        if self._queue:
+            waiting = [(pending, error) for pending in self._queue.take()]
+            asyncio.get_running_loop().call_soon(_answer, waiting)
+
+    def _watch(self, pending: P, within_s: float) -> None:
+        # One timer for all: most are answered long before, and a timer for each would be dear.
+        loop, unanswered = asyncio.get_running_loop(), self._unanswered
+        pending.deadline_s = loop.time() + within_s
+        while unanswered and unanswered[0].done:
+            unanswered.popleft()
+        unanswered.append(pending)
+        if self._deadline_timer is None:
+            self._deadline_timer = loop.call_at(pending.deadline_s, self._expire_late)
+
+    def _expire_late(self) -> None:
+        """Answer those that have waited too long; look again when the next ones have."""
+        self._deadline_timer = None
+        loop, unanswered = asyncio.get_running_loop(), self._unanswered
+        while unanswered and (unanswered[0].done or unanswered[0].deadline_s <= loop.time()):
+            pending = unanswered.popleft()
+            if not pending.done and self._expire is not None:
+                self._expire(pending)
+        if unanswered:
+            self._deadline_timer = loop.call_at(unanswered[0].deadline_s, self._expire_late)
+
+
+def _answer(answers: Iterable[tuple[PendingCommit[Any], Any]]) -> None:
+    for pending, result in answers:
+        try:
+            pending.answer(result)
+        except Exception as error:  # noqa: BLE001 - the others must have their answers
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a caller's answer callback raised", "exception": error}
+            )
