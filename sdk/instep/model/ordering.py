@@ -73,7 +73,7 @@ def compacted(chunk: RecordChunk) -> RecordChunk:
         return chunk
     indexes = last_indexes(columns.keys)
     found = chunk.opened(columns.picked(indexes))
-    if not isinstance(found.records, RecordColumns):
+    if found.unreadable or not isinstance(found.records, RecordColumns):
         return chunk
     return msgspec.structs.replace(
         chunk,

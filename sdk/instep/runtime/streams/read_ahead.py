@@ -1,40 +1,34 @@
-"""Hears one feed out: reads it ahead of the commits, and asks about its silence."""
+"""Reads one feed ahead of the commits, and asks about its silence."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from instep.errors import InstepError, StreamGoneError
-from instep.model.columns import Columns
-from instep.model.ordering import compacted
+from instep.model.columns import concatenated
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, StreamState
 from instep.ports.source import Feed, Source, SupportsPing
+from instep.runtime.group_commit import GatheringQueue
 from instep.runtime.settings import ConsumerSettings
-from instep.runtime.streams.buffer import ChunkBuffer
+from instep.runtime.streams.storm_compaction import decoded_storm
 
 __all__ = ["ReadAhead"]
 
-_LATELY_RECORDS = 5_000
-_GIVE_WAY_S = 0.0001
-_STORM_TURNS = 3
-"""Of the loop, in which more arrives: the more there is of a storm at once, the fewer statements of
-it are a last word."""
-
-
-def _give_way() -> None:
-    """Let the thread that writes have the interpreter: it waits for it at every statement, and does
-    not wake up in time to get it between two steps of a loop that is never idle. So the loop would
-    be ahead, and the store, which is slower, would do nothing for a third of its time.
-    """
-    time.sleep(_GIVE_WAY_S)
+_GATHER_S: Final = 0.005
+"""How long at most the feed gathers between two readings while a commit runs. Nobody waits for its
+records then. One large chunk costs less than many small ones, and leaves more to the commit."""
 
 
 class ReadAhead:
-    """What was read of a connection and not yet taken. Works within `listening`."""
+    """What was read of a connection and not yet taken. Works within `listening`.
+
+    It holds at most one batch (`batch_records`, `batch_bytes`); when that is full it reads no
+    further, so that the feed holds the provider back. Cancelling `take` loses nothing.
+    """
 
     def __init__(
         self,
@@ -46,19 +40,18 @@ class ReadAhead:
         *,
         compacts: bool = False,
     ) -> None:
-        """`compacts`: only the last statement about each entity counts."""
+        """`compacts`: only the latest record of each entity counts."""
         self.state = StreamState.UNKNOWN
         """The stream's, where it was asked for since the last record came."""
-        self._compacts = compacts
-        self._lately: set[str] = set()
-        self._lately_records = 0
-        self._storms = False
+        self._decoded = decoded_storm if compacts else RecordChunk.decoded
         self._feed = feed
         # Asked once: to look whether an object has a protocol costs more than to use it.
         self._prover = feed if isinstance(feed, SupportsPing) else None
         self._source = source
         self._stream = stream
-        self._buffer = ChunkBuffer(settings.batch_records, settings.batch_bytes)
+        self._queue = GatheringQueue[RecordChunk](settings.batch_records, settings.batch_bytes)
+        self._wanted = asyncio.Event()
+        """Set while `take` waits: then no commit runs."""
         self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
         self._now = now
         self._heard_s = self._listens_since_s = self._arrived_s = now()
@@ -76,10 +69,21 @@ class ReadAhead:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def take(self, timeout_s: float) -> RecordChunk | None:
-        """See `ChunkBuffer.take`."""
-        chunk = await self._buffer.take(timeout_s)
-        self._taken_s = None if chunk is None else self._arrived_s
-        return chunk
+        """All that was read and not taken, as one chunk; None: nothing came in time.
+
+        Raises what ended the reading, once all that was read before it is taken.
+        """
+        self._taken_s = None
+        if not self._queue:
+            self._wanted.set()
+            try:
+                if not await self._queue.arrival(timeout_s):
+                    return None
+            finally:
+                self._wanted.clear()
+        taken = self._queue.take()
+        self._taken_s = self._arrived_s
+        return taken[0] if len(taken) == 1 else _joined(taken)
 
     def silence_s(self) -> tuple[float, float]:
         """The time, by our clock, of which a silence is the provider's: since we do not hold it
@@ -91,46 +95,32 @@ class ReadAhead:
         return self._listens_since_s, until_s
 
     async def _read(self) -> None:
-        buffer = self._buffer
+        queue = self._queue
         try:
             while True:
-                chunk = await self._feed.receive()
-                chunk = self._prepared(chunk)
+                # Decoded here, while the batch before it is committed.
+                chunk = self._decoded(await self._feed.receive())
+                records, size_bytes = len(chunk.records), chunk.size_bytes
                 self._heard_s = self._now()
                 self.state = StreamState.UNKNOWN
-                full = buffer.full
-                if buffer.empty:
+                if not queue:
                     self._arrived_s = self._heard_s
-                await buffer.put(chunk)
-                if full:
+                if not queue.offer(chunk, records, size_bytes):
+                    await queue.put(chunk, records, size_bytes)
                     self._listens_since_s = self._arrived_s = self._now()
-                # Whatever else has arrived, a commit that is done makes room for the next first.
-                for _ in range(1 + _STORM_TURNS * self._storms):
-                    await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001 - raised again where the inbox is read
-            buffer.fail(error)
+                await self._gather()
+        except Exception as error:  # noqa: BLE001 - raised again by `take`
+            queue.close(error)
 
-    def _prepared(self, chunk: RecordChunk) -> RecordChunk:
-        """Opened while the batch before it is written. Where of late most statements were not the
-        last about their entities, only those that are, and the rest is let go.
-        """
-        records = chunk.records
-        if isinstance(records, Columns):
-            self._storms = self._compacts and self._repeats(records.keys)
-            if self._storms:
-                return compacted(chunk)
-            if not self._buffer.empty:
-                _give_way()
-        return chunk.decoded()
-
-    def _repeats(self, keys: Sequence[str]) -> bool:
-        """Whether of late most statements were about an entity that had one already."""
-        if self._lately_records >= _LATELY_RECORDS:
-            self._lately.clear()
-            self._lately_records = 0
-        self._lately.update(keys)
-        self._lately_records += len(keys)
-        return 2 * len(self._lately) <= self._lately_records
+    async def _gather(self) -> None:
+        """Let the feed gather until its records are wanted, but not for long."""
+        if self._wanted.is_set():
+            # Who waits takes what was read before more is read.
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GATHER_S):
+                await self._wanted.wait()
 
     async def _watch_silence(self) -> None:
         """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED
@@ -146,4 +136,19 @@ class ReadAhead:
                 self.state = await self._source.state(self._stream)
             if self.state is StreamState.TERMINATED:
                 gone = StreamGoneError("the stream is TERMINATED", where=self._stream.id)
-                self._buffer.fail(gone)
+                self._queue.close(gone)
+
+
+def _joined(chunks: list[RecordChunk]) -> RecordChunk:
+    deviations: dict[str, int] = {}
+    for chunk in chunks:
+        for kind, times in chunk.deviations.items():
+            deviations[kind] = deviations.get(kind, 0) + times
+    return RecordChunk(
+        concatenated([chunk.records for chunk in chunks]),
+        [bad for chunk in chunks for bad in chunk.unreadable],
+        deviations,
+        sum(chunk.size_bytes for chunk in chunks),
+        next((one.open for one in chunks if one.open is not None), None),
+        all(chunk.whole for chunk in chunks),
+    )

@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from instep import ConsumerSettings
 from instep.alignment.settings import AlignmentSettings
-from instep.errors import StreamGoneError
-from instep.model import RecordChunk, StreamState
+from instep.errors import StreamGoneError, UnreachableError
+from instep.model import RecordChunk, StreamState, Unreadable
 from instep.runtime.streams.read_ahead import ReadAhead
 from tests.instep.scripted_source_kit import ScriptedFeed, ScriptedSource, info, records
 
@@ -106,7 +106,7 @@ async def test_before_a_record_that_waited_for_us_no_silence_is_longer_than_till
 ) -> None:
     feed = AnsweringFeed(records(1))
     read_ahead = hear(feed)
-    await until(lambda: not read_ahead._buffer.empty)
+    await until(lambda: bool(read_ahead._queue))
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
     assert read_ahead.silence_s() == (100.0, 100.0)
@@ -117,11 +117,11 @@ async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
 ) -> None:
     feed = AnsweringFeed(records(1, 2), records(3))
     read_ahead = hear(feed)
-    await until(lambda: read_ahead._buffer.full)
+    await until(lambda: bool(read_ahead._queue))
     await asyncio.sleep(0.005)
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
-    await until(lambda: not read_ahead._buffer.empty)
+    await until(lambda: bool(read_ahead._queue))
     assert await read_ahead.take(0.0) is not None
     assert read_ahead.silence_s() == (160.0, 160.0)
 
@@ -145,3 +145,42 @@ async def test_a_stream_that_is_terminated_ends_the_connection(
     clock.now_s = 160.0
     with pytest.raises(StreamGoneError):
         await read_ahead.take(DEADLINE_S)
+
+
+async def test_what_was_read_is_taken_as_one_chunk_in_order_and_then_the_end(hear: Hear) -> None:
+    bad = Unreadable("s", b"x", "no JSON")
+    feed = ScriptedFeed(
+        [
+            records(1),
+            RecordChunk([], [bad], {"short-identity": 2}),
+            RecordChunk(records(2).records, [], {"short-identity": 1}, 5),
+            UnreachableError("gone"),
+        ]
+    )
+    read_ahead = hear(feed)
+    await until(lambda: read_ahead._queue.error is not None)
+    taken = await read_ahead.take(0.0)
+    assert taken is not None
+    assert [record.offset for record in taken.records] == [1, 2]
+    assert taken.unreadable == [bad]
+    assert taken.deviations == {"short-identity": 3}
+    assert taken.size_bytes == 5
+    with pytest.raises(UnreachableError, match="gone"):
+        await read_ahead.take(DEADLINE_S)
+
+
+async def test_cancelling_take_loses_nothing(hear: Hear) -> None:
+    feed = ScriptedFeed([records(1), records(2)])
+    read_ahead = hear(feed)
+    offsets: list[int] = []
+    for turns in range(6):
+        take = asyncio.create_task(read_ahead.take(0.01))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        take.cancel()
+        [chunk] = await asyncio.gather(take, return_exceptions=True)
+        if isinstance(chunk, RecordChunk):
+            offsets += [record.offset for record in chunk.records]
+    while (rest := await read_ahead.take(0.05)) is not None:
+        offsets += [record.offset for record in rest.records]
+    assert offsets == [1, 2]

@@ -1,0 +1,165 @@
+"""The short cut for storms leaves what the plain way leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep import Position
+from instep.alignment.machine import Alignment
+from instep.model.batches import Batch, CommitResult
+from instep.model.columns import CompactedColumns, HeaderArrays, HeaderColumns, RecordColumns
+from instep.model.entities import StoredEntity
+from instep.model.ordering import latest_per_key
+from instep.model.records import (
+    DecodedRecords,
+    Record,
+    RecordChunk,
+    RecordHeader,
+    RecordType,
+    Unreadable,
+)
+from instep.runtime.streams.storm_compaction import decoded_storm
+from instep_sql import SqlStore
+from tests.instep.scripted_source_kit import STREAM, T0_US, info
+
+
+class Headers(HeaderColumns[RecordHeader]):
+    """Headers of records that are not decoded."""
+
+    def at(self, index: int) -> RecordHeader:
+        keys, offsets, times_us, kinds, tokens = self.headers[2:]
+        return RecordHeader(
+            STREAM, keys[index], kinds[index], tokens[index], times_us[index], "0", offsets[index]
+        )
+
+
+def columns(records: Sequence[RecordHeader]) -> HeaderArrays:
+    names = ("key", "offset", "appended_at_us", "kind", "token")
+    arrays: list[Any] = [[getattr(one, name) for one in records] for name in names]
+    return HeaderArrays(STREAM, "0", *arrays)
+
+
+def decode(records: Sequence[RecordHeader]) -> DecodedRecords:
+    """A record whose key begins with `bad` cannot be read."""
+    good = [one for one in records if not one.key.startswith("bad")]
+    unreadable = [
+        Unreadable(STREAM, one.token.encode(), "bad", one.token)
+        for one in records
+        if one.key.startswith("bad")
+    ]
+    ends = [one.kind is not RecordType.CREATE_UPDATE for one in good]
+    decoded = RecordColumns(
+        columns(good),
+        ["NODE"] * len(good),
+        [
+            b"" if ended else b'{"at":%d}' % one.offset
+            for one, ended in zip(good, ends, strict=True)
+        ],
+        [b"{}"] * len(good),
+        ends,
+        [""] * len(good),
+        whole=True,
+    )
+    return DecodedRecords(decoded, unreadable)
+
+
+PAIR = st.tuples(st.sampled_from(["a", "b", "c", "bad"]), st.sampled_from(RecordType))
+CHUNKS = st.lists(st.lists(PAIR, min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+Said = list[list[tuple[str, RecordType]]]
+
+
+def chunks(said: Said) -> list[RecordChunk]:
+    found, offset = [], 0
+    for pairs in said:
+        some = []
+        for key, kind in pairs:
+            offset += 1
+            some.append(RecordHeader(STREAM, key, kind, f"t{offset}", T0_US + offset, "0", offset))
+        found.append(RecordChunk(Headers(columns(some)), size_bytes=len(some), open=decode))
+    return found
+
+
+def batches(prepared: Sequence[RecordChunk]) -> Iterator[Batch]:
+    """What the alignment makes of them for a sink that keeps the latest record of each key."""
+    core = Alignment(info(), Position(), latest_only=True)
+    core.start(T0_US)
+    core.opened(T0_US)
+    for chunk in prepared:
+        batch = core.receive(chunk, T0_US + 1_000_000)
+        assert batch is not None
+        yield batch
+        core.committed(batch, CommitResult())
+        core.effects()
+
+
+def plain(said: Said) -> list[RecordChunk]:
+    return [chunk.decoded() for chunk in chunks(said)]
+
+
+def compact(said: Said) -> list[RecordChunk]:
+    return [decoded_storm(chunk) for chunk in chunks(said)]
+
+
+def folded(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
+    """The state that one write a key leaves, and the positions on the way."""
+    state: dict[str, Record] = {}
+    positions = []
+    for batch in made:
+        positions.append(batch.position)
+        state |= latest_per_key(batch.records)
+    return {key: record for key, record in state.items() if not record.ends}, positions
+
+
+@given(said=CHUNKS)
+def test_compacted_and_plain_make_the_same_batches(said: Said) -> None:
+    state, positions = folded(batches(compact(said)))
+    plain_state, plain_positions = folded(batches(plain(said)))
+    assert state == plain_state
+    if not any(key == "bad" for pairs in said for key, _ in pairs):
+        # What cannot be read counts as a place in the log only where it was not looked into.
+        assert positions == plain_positions
+
+
+async def stored(made: Iterable[Batch]) -> tuple[list[StoredEntity], Position]:
+    async with SqlStore("sqlite://", clock_us=lambda: T0_US) as store:
+        await store.open("test")
+        for batch in made:
+            await store.commit(batch)
+        return [one async for one in store.reader.entities()], await store.position(info())
+
+
+@pytest.mark.asyncio
+async def test_compacted_and_plain_leave_the_same_store() -> None:
+    create, tombstone = RecordType.CREATE_UPDATE, RecordType.TOMBSTONE
+    said = [
+        [("a", create)] * 3 + [("b", create)],
+        [("c", create), ("a", tombstone), ("c", create), *[("b", create)] * 3],
+        [("c", tombstone), ("c", create), ("a", create), ("a", create)],
+    ]
+    assert all(isinstance(chunk.records, CompactedColumns) for chunk in compact(said))
+    entities, position = await stored(batches(compact(said)))
+    assert (entities, position) == await stored(batches(plain(said)))
+    assert [one.key for one in entities] == ["b", "c", "a"]
+
+
+def test_only_a_storm_is_compacted() -> None:
+    def said(keys: str) -> RecordChunk:
+        return chunks([[(key, RecordType.CREATE_UPDATE) for key in keys]])[0]
+
+    assert isinstance(decoded_storm(said("abca")).records, RecordColumns)
+    stormy = decoded_storm(said("aaab")).records
+    assert isinstance(stormy, CompactedColumns)
+    assert [one.offset for one in stormy.latest_records()] == [3, 4]
+
+
+def test_a_chunk_that_is_no_columns_is_decoded() -> None:
+    [chunk] = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
+    listed = RecordChunk(list(chunk.records), open=decode)
+    assert len(decoded_storm(listed).records) == 4
