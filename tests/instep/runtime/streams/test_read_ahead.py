@@ -117,8 +117,7 @@ async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
 ) -> None:
     feed = AnsweringFeed(records(1, 2), records(3))
     read_ahead = hear(feed)
-    await until(lambda: bool(read_ahead._queue))
-    await asyncio.sleep(0.005)
+    await until(read_ahead._queue._put_lock.locked)
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
     await until(lambda: bool(read_ahead._queue))
