@@ -131,7 +131,7 @@ def supersedes_sql(stored: Place, incoming: Place, *, nullable: bool = False) ->
     return f"coalesce({by_place}, false)" if nullable else f"({by_place})"
 
 
-def rounds_per_key(records: Sequence[S], keys: Iterable[str] | None = None) -> list[dict[str, S]]:
+def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> list[dict[str, S]]:
     """What has to be written so that the store is left as by one record after the other (A3, A4).
 
     Each round has one statement a key, and is written as a whole before the next. Nearly always
@@ -146,7 +146,9 @@ def rounds_per_key(records: Sequence[S], keys: Iterable[str] | None = None) -> l
     latest: dict[str, S] = {}
     before: dict[str, list[S]] = {}
     get = latest.get
-    for key, record in zip(keys or [one.key for one in records], records, strict=True):
+    other = None if keys is None else iter(keys)
+    for record in records:
+        key = record.key if other is None else next(other)
         last = get(key)
         if (
             last is None

@@ -39,21 +39,21 @@ _LIVE: Final = """
 """The statement that each entity is left with (A3), that no end and no sweep has come after: the
 last one, or what the fold has found instead."""
 _UNSETTLED: Final = """
-    SELECT last_ordinal, ordinal, lineage, partition, record_offset, appended_at, attempt, class,
-        ends, token
-    FROM (
-        SELECT *, max(CASE WHEN {superseded} THEN 1 ELSE 0 END) OVER (
-            PARTITION BY last_ordinal) AS unsettled
-        FROM (SELECT *, {last} FROM ({stated}) AS stated) AS placed
-    ) AS told
-    WHERE unsettled = 1 ORDER BY last_ordinal, ordinal
+    SELECT {entity} AS entity, ordinal, lineage, partition, record_offset, appended_at, attempt,
+        class, ends, token
+    FROM ({stated}) AS stated
+    WHERE {entity} IN (
+        SELECT entity FROM (
+            SELECT {entity} AS entity, max(ordinal) AS last, max(record_offset) AS farthest,
+                max(appended_at) AS newest
+            FROM ({stated}) AS stated GROUP BY {entity}, lineage HAVING count(*) > 1
+        ) AS repeated JOIN ({stated}) AS lasts ON lasts.ordinal = repeated.last
+        WHERE lasts.record_offset < repeated.farthest OR lasts.appended_at < repeated.newest
+    )
+    ORDER BY entity, ordinal
 """
-"""The headers of the entities whose last statement is older than one before it."""
-_LAST: Final = "first_value({0}) OVER (PARTITION BY {1} ORDER BY ordinal DESC) AS last_{0}"
-_PLACE: Final = ("lineage", "partition", "record_offset", "appended_at")
-_SUPERSEDED: Final = supersedes_sql(
-    Place.of("", SPARK_PLACE), Place(*(f"last_{column}" for column in _PLACE))
-)
+"""The headers of the entities whose last statement may be older than one before it: by its offset
+or by its append time. Where it is by neither, it counts, whatever was stored."""
 _FOLDED_RECORDS: Final = 10_000
 _NOTHING: Final = "(-1, -1)"
 """An ordinal that no row has: `VALUES` has to have one."""
@@ -122,8 +122,7 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
         entity = "CASE WHEN named <> '' THEN named ELSE key END"
         stated = _NAMED.format(stated=stated)
     sweeps = _find_sweeps(writer, names)
-    last = ", ".join(_LAST.format(column, entity) for column in ("ordinal", *_PLACE))
-    unsettled = writer.query(_UNSETTLED.format(superseded=_SUPERSEDED, last=last, stated=stated))
+    unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated))
     folded = [f"({ordinal}, {attempt})" for ordinal, attempt in _fold(unsettled, sweeps)]
     return _LIVE.format(
         columns=columns,
@@ -184,9 +183,9 @@ def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, 
     The ordinals of their statements and the attempts that marked them; and with an attempt of -1,
     that of a last statement which does not count.
     """
-    for last_ordinal, statements in groupby(_read_headers(unsettled), attrgetter("last_ordinal")):
+    for _, statements in groupby(_read_headers(unsettled), attrgetter("entity")):
         stored: _Header | None = None
-        marked = 0
+        marked = last = 0
         pending = iter(sweeps)
         sweep = next(pending, None)
         for one in statements:
@@ -201,8 +200,9 @@ def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, 
             elif one.shown:
                 # A baseline marks what it shows to exist, also where the content is newer.
                 marked = max(marked, one.attempt)
-        if stored is None or stored.ordinal != last_ordinal:
-            yield last_ordinal, -1
+            last = one.ordinal
+        if stored is None or stored.ordinal != last:
+            yield last, -1
         if stored is not None:
             yield stored.ordinal, marked
 
@@ -210,8 +210,7 @@ def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, 
 class _Header(NamedTuple):
     """What the fold needs of a statement."""
 
-    last_ordinal: int
-    """Of its entity."""
+    entity: str
     ordinal: int
     lineage: int
     attempt: int
@@ -225,9 +224,11 @@ class _Header(NamedTuple):
 def _read_headers(unsettled: pa.Table) -> Iterator[_Header]:
     for batch in unsettled.to_batches(_FOLDED_RECORDS):
         at_us = batch["appended_at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        for row, appended_at_us in zip(batch.to_pylist(), at_us, strict=True):
+        for row, appended_at_us in zip(
+            batch.drop_columns("appended_at").to_pylist(), at_us, strict=True
+        ):
             yield _Header(
-                row["last_ordinal"],
+                row["entity"],
                 row["ordinal"],
                 row["lineage"],
                 row["attempt"],

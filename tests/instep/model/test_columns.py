@@ -221,9 +221,8 @@ def test_columns_are_compacted_as_their_records_are(
     records = []
     for key, later, later_us, ends in steps:
         offset, at_us = offset + later, at_us + later_us
-        header = _said(key, offset, at_us)
-        values = [getattr(header, name) for name in RecordHeader.__struct_fields__]
-        records.append(Record(*values, "C", b"{%d}" % offset, b"", ends=ends))
+        kind, token, body = RecordType.CREATE_UPDATE, f"t{offset}", b"{%d}" % offset
+        records.append(Record("s", key, kind, token, at_us, "0", offset, "C", body, ends=ends))
     edges = [0, *sorted(cut for cut in cuts if cut < len(records)), len(records)]
     parts = [_columns(records[low:high]) for low, high in pairwise(edges)]
     expected = latest_records(records)

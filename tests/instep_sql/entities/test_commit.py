@@ -141,17 +141,14 @@ def _sequences(prefix: str) -> tuple[list[Record], list[list[Record]]]:
     """
     kept: list[Record] = []
     sequences: list[list[Record]] = []
-    statement = list(product(_PLACES, (False, True)))
-    for stored, *following in product([None, *_PLACES], *[statement] * 3):
-        key = f"{prefix}{len(sequences)}"
-        if stored is not None:
-            kept.append(_at(key, stored, 0))
-        sequences.append(
-            [
-                _at(key, place, number, ends=ends)
-                for number, (place, ends) in enumerate(following, 1)
-            ]
-        )
+    statements = list(product(_PLACES, (False, True)))
+    for stored in (None, *_PLACES):
+        for following in product(statements, repeat=3):
+            key = f"{prefix}{len(sequences)}"
+            if stored is not None:
+                kept.append(_at(key, stored, 0))
+            numbered = enumerate(following, 1)
+            sequences.append([_at(key, place, n, ends=ends) for n, (place, ends) in numbered])
     return kept, sequences
 
 
