@@ -10,8 +10,8 @@ the greatest by it: statements are applied one after the other, in the order of 
 compared with what is stored then. An end stores nothing, so what comes after it compares with
 nothing (A4).
 
-The SQL forms are texts, for SQLite, PostgreSQL, Spark and DataFusion. One test holds them all
-against `supersedes`.
+The SQL forms are texts, for SQLite, PostgreSQL, Spark and DataFusion. The same cases test them all
+and `supersedes`.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> l
     latest: dict[str, S] = {}
     before: dict[str, list[S]] = {}
     get = latest.get
-    other = None if keys is None else iter(keys)
+    given = None if keys is None else iter(keys)
     for record in records:
-        key = record.key if other is None else next(other)
+        key = record.key if given is None else next(given)
         last = get(key)
         if (
             last is None
@@ -176,7 +176,7 @@ def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> l
 
 
 def _stands_for(one: RecordHeader, other: RecordHeader) -> bool:
-    """Whether nothing that is newer than `one` could be older than `other`: by neither clock."""
+    """Whether whatever supersedes `one` supersedes `other`: it is as late by offset and by time."""
     return (
         one.partition == other.partition
         and (one.offset >= other.offset >= 0 or one.offset < 0 > other.offset)

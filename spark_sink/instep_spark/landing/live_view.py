@@ -4,9 +4,9 @@ The pipeline on Spark keeps `entities` for everybody; here are the few questions
 that cannot wait for it (A2, A3 and A6).
 
 A3 is applied statement by statement, so the last statement of an entity is what it is left with,
-unless an earlier one is newer: then nobody but the fold can tell. The last statements are found by
-SQL, and the fold is run in Python over the headers of the entities where it is needed: those of a
-log that goes backwards, or that is being read again.
+unless an earlier one is newer: then only a fold over all of them decides. SQL finds the last
+statements. The fold is run in Python, over the headers of the entities that need it: those of a log
+that goes backwards, or that is being read again.
 """
 
 from __future__ import annotations

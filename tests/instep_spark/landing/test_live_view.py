@@ -18,6 +18,9 @@ from tests.instep_spark.lake.model_kit import Model, newer
 from tests.instep_spark.sink_kit import stage, url_of
 from tests.instep_sql.store_kit import BASELINE, baseline_row, create_update, end_record
 
+# A JVM starts, and may share the machine.
+pytestmark = pytest.mark.timeout(900)
+
 
 def _landed(url: str, rows: list[Row]) -> DeltaRsWriter:
     writer = DeltaRsWriter(DeltaOptions(url=url))

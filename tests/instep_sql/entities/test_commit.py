@@ -159,7 +159,7 @@ def _at(key: str, place: tuple[str, int, int], number: int, *, ends: bool = Fals
     return create_update(key, at_us, b"[%d]" % number, partition=partition, offset=offset)
 
 
-async def test_a3_what_is_stored_and_told_does_not_depend_on_where_batches_end(
+async def test_a3_what_is_stored_and_journaled_does_not_depend_on_where_batches_end(
     stage: Stages,
 ) -> None:
     async with stage(journal="previous") as at:
@@ -175,11 +175,11 @@ async def test_a3_what_is_stored_and_told_does_not_depend_on_where_batches_end(
             left[key[0]][key[1:]] = body
         assert left["b"] == left["a"]
         assert {*left["a"].values()} == {b"[0]", b"[1]", b"[2]", b"[3]"}
-        told: dict[str, dict[str, list[tuple[str, bytes, bytes | None]]]] = {"a": {}, "b": {}}
+        journal: dict[str, dict[str, list[tuple[str, bytes, bytes | None]]]] = {"a": {}, "b": {}}
         for one in await at.changes():
-            changes = told[one.key[0]].setdefault(one.key[1:], [])
+            changes = journal[one.key[0]].setdefault(one.key[1:], [])
             changes.append((one.change.value, one.body, one.previous))
-        assert told["b"] == told["a"]
+        assert journal["b"] == journal["a"]
 
 
 async def test_a9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:
