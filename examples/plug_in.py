@@ -27,6 +27,7 @@ from instep import (
     StreamInfo,
 )
 from instep.model import Batch, CommitResult, SweepEstimate, SweepStep, Unreadable
+from instep.model.ordering import supersedes
 from instep.ports import StoreReader
 
 
@@ -88,7 +89,7 @@ class JsonFile:
         return any(
             entity.lineage == lineage
             and entity.record.partition == record.partition
-            and _newer(record, entity.record)
+            and supersedes(record, entity.record)
             for entity in self._stream(stream).entities.values()
         )
 
@@ -119,20 +120,13 @@ def _apply(stream: Stream, record: Record) -> bool:
     """Rule A3 for one record; whether an entity was written."""
     position = stream.position
     known = stream.entities.get(record.key)
-    if known and known.lineage == position.lineage and _newer(known.record, record):
+    if known and known.lineage == position.lineage and supersedes(known.record, record):
         return False  # ignored, and not marked
     if record.ends:
         stream.entities.pop(record.key, None)
         return False
     stream.entities[record.key] = Entity(record, position.lineage, position.attempt)
     return True
-
-
-def _newer(one: Record, other: Record) -> bool:
-    """Whether `one` lies after `other` in their log."""
-    if one.partition == other.partition and min(one.offset, other.offset) >= 0:
-        return one.offset > other.offset
-    return one.appended_at_us > other.appended_at_us
 
 
 def _sweep(stream: Stream, step: SweepStep) -> int:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change
+from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
@@ -31,13 +32,13 @@ from instep_sql.reader import SqlReader
 
 __all__ = ["SqlStore", "now_us"]
 
-_HAS_OLDER_ENTITY: Final = text("""
+_INCOMING: Final = Place(":lineage", ":partition", ":offset", ":appended_at_us")
+_HAS_OLDER_ENTITY: Final = text(f"""
     SELECT EXISTS (
         SELECT 1 FROM instep_entity
-        WHERE stream_no = :no AND lineage = :lineage AND token <> '' AND partition = :partition
-          AND CASE WHEN "offset" >= 0 AND :offset >= 0 THEN "offset" < :offset
-                   ELSE appended_at_us < :appended_at_us END)
-""")
+        WHERE stream_no = :no AND token <> '' AND partition = :partition
+          AND {supersedes_sql(_INCOMING, Place.of("", SQL_PLACE))})
+""")  # noqa: S608 — constants only
 
 
 def now_us() -> int:

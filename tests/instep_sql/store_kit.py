@@ -33,7 +33,8 @@ def create_update(key: str, at: int, body: bytes = b"", **changes: Any) -> Recor
 
 def end_record(key: str, at: int, kind: RecordType = RecordType.DELETE, **changes: Any) -> Record:
     """The end of a key, header only."""
-    return Record(STREAM, key, kind, f"t{at}", at, offset=at, ends=True, **changes)
+    given = {"offset": at, **changes}
+    return Record(STREAM, key, kind, f"t{at}", at, ends=True, **given)
 
 
 def baseline_row(

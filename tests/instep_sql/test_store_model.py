@@ -64,20 +64,16 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(given=RECORDS)
     def commit(self, given: list[tuple[str, int, str]]) -> None:
         records: list[Record] = []
-        ends: dict[str, int] = {}
         for key, at, what in given:
             if what == "end":
                 records.append(end_record(key, at))
             else:
                 records.append(create_update(key, at, b"same" if what == "same" else b"%d" % at))
             stored = self.model.get(key)
-            if at < ends.get(key, 0):
-                continue  # what a batch has seen end is not brought back by what is older
             if stored is not None and stored.lineage == self.lineage and stored.at > at:
                 continue
             if what == "end":
                 self.model.pop(key, None)
-                ends[key] = at
             else:
                 self.model[key] = Row(at, self.lineage, self.attempt, records[-1].body)
         self.runner.run(self.at.commit(*records))

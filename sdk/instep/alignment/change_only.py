@@ -12,15 +12,14 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import cmp_to_key
-from typing import Any, Final
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from instep.model.json_merge import is_under, merge, prefixes, without
-from instep.model.ordering import supersedes
+from instep.model.ordering import is_later, supersedes
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 
@@ -49,11 +48,13 @@ class EntityPart(msgspec.Struct, frozen=True):
 
 
 class PartialEntity:
-    """One entity: its parts by log key. The part under the entity's own key is the base."""
+    """One entity: its parts by log key, in the order in which they count. The part under the
+    entity's own key is the base.
+    """
 
     def __init__(self, key: str, parts: list[EntityPart]) -> None:
         self.key = key
-        self.parts = {part.record.key: part for part in parts}
+        self.parts = _in_log_order(parts)
 
     def state(self, record: Record, position: Position) -> Record | None:
         """Apply a statement and return the whole record of the entity.
@@ -80,7 +81,10 @@ class PartialEntity:
         ):
             merged = merge(decode_object(stored.record.body), decode_object(record.body))
             record = replace(record, body=msgspec.json.encode(merged))
-        self.parts[record.key] = EntityPart(record, position.lineage, position.attempt)
+        # At the end: it has come last.
+        self.parts.pop(record.key, None)
+        stated = EntityPart(record, position.lineage, position.attempt)
+        self.parts = _in_log_order([*self.parts.values(), stated])
         try:
             return self.composed(record, position)
         except RecursionError:
@@ -105,11 +109,11 @@ class PartialEntity:
             if ended_before:
                 return None
             self._cut(record.key)
-        self.parts = {
-            key: part
+        self.parts = _in_log_order(
+            part
             for key, part in self.parts.items()
             if key == self.key or not (key == record.key or is_under(key, record.key))
-        }
+        )
         return self.composed(replace(record, kind=RecordType.CREATE_UPDATE, ends=False), position)
 
     def _cut(self, key: str) -> None:
@@ -125,17 +129,15 @@ class PartialEntity:
 
     def prune(self, attempt: int) -> None:
         """Drop the changes that attempts from `attempt` on have not stated; the base stays."""
-        self.parts = {
-            key: part
-            for key, part in self.parts.items()
-            if key == self.key or part.attempt >= attempt
-        }
+        self.parts = _in_log_order(
+            part for key, part in self.parts.items() if key == self.key or part.attempt >= attempt
+        )
 
     def body(self) -> bytes:
         """The base with all parts merged into it, in log order; verbatim where there is but one."""
         rest = [part.record for key, part in self.parts.items() if key != self.key]
         base = self.parts.get(self.key)
-        ordered = ([] if base is None else [base.record]) + sorted(rest, key=_LOG_ORDER)
+        ordered = rest if base is None else [base.record, *rest]
         if len(ordered) == 1:
             return ordered[0].body
         value: Any = {}
@@ -146,7 +148,7 @@ class PartialEntity:
     def composed(self, record: Record, position: Position) -> Record:
         """The whole record that stands for the entity: placed where its newest part is."""
         places = [part.record for part in self.parts.values() if part.lineage == position.lineage]
-        newest = max(places, key=_LOG_ORDER, default=record)
+        newest = places[-1] if places else record
         base = self.parts.get(self.key)
         first = record if base is None else base.record
         return replace(
@@ -167,11 +169,18 @@ def _is_newer(part: EntityPart, record: Record, position: Position) -> bool:
     return part.lineage == position.lineage and supersedes(part.record, record)
 
 
-def _in_log_order(one: Record, other: Record) -> int:
-    return supersedes(one, other) - supersedes(other, one)
+def _in_log_order(parts: Iterable[EntityPart]) -> dict[str, EntityPart]:
+    """Parts that are given in the order of arrival: each after the last one that is not later.
 
-
-_LOG_ORDER: Final = cmp_to_key(_in_log_order)
+    A fold and no sort, which would need an order: the comparison (A3) can go round in a circle.
+    """
+    ordered: list[EntityPart] = []
+    for part in parts:
+        index = len(ordered)
+        while index and is_later(ordered[index - 1], part):
+            index -= 1
+        ordered.insert(index, part)
+    return {part.record.key: part for part in ordered}
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
-from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, supersedes_sql
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.base import table_identifier
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
@@ -103,7 +103,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     deferred = _late_values(progress)
     merged = f"""(stored, row) -> CASE
         WHEN {_swept("stored", "row.ordinal")} OR NOT coalesce(stored.alive, false)
-             OR NOT {supersedes_sql("stored", "row")}
+             OR NOT {row_supersedes("stored", "row")}
         THEN CAST(named_struct('alive', NOT row.ends, 'lineage', row.lineage,
             'partition', row.`partition`, 'record_offset', row.record_offset,
             'appended_at', row.appended_at, 'ordinal', row.ordinal, 'marked', row.ordinal,

@@ -2,34 +2,69 @@
 
 The pipeline on Spark keeps `entities` for everybody; here are the few questions of the alignment
 that cannot wait for it (A2, A3 and A6).
+
+A3 is applied statement by statement, so the last statement of an entity is what it is left with,
+unless an earlier one is newer: then only a fold over all of them decides. SQL finds the last
+statements. The fold is run in Python, over the headers of the entities that need it: those of a log
+that goes backwards, or that is being read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
-from instep.model.records import Record, RecordHeader
+from instep.model.ordering import SPARK_PLACE, Place, supersedes, supersedes_sql
+from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import SweepEstimate
 from instep_spark.landing.writers.base import Writer
 
 __all__ = ["estimate_sweep", "has_older_entity", "live", "unresolved"]
 
 _LIVE: Final = """
-    SELECT * FROM (
-        SELECT {columns}, class, lineage, attempt, ends, partition, record_offset, appended_at,
-            row_number() OVER (PARTITION BY {entity} ORDER BY lineage DESC, appended_at DESC,
-                record_offset DESC, ordinal DESC) AS place
+    SELECT {columns}, class, lineage, coalesce(folded_attempt, attempt) AS attempt, ends, partition,
+        record_offset, appended_at
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY {entity} ORDER BY ordinal DESC) AS place
         FROM ({stated}) AS stated
     ) AS ranked
-    WHERE place = 1 AND NOT ends {swept}
+    LEFT JOIN (VALUES {folded}) AS folds (folded, folded_attempt) ON ordinal = folded
+    WHERE NOT ends AND (folded IS NULL AND place = 1 OR folded_attempt > 0) {swept}
 """
-"""The newest statement of each entity (A3) that no end and no sweep has come after."""
+"""The statement that each entity is left with (A3), that no end and no sweep has come after: the
+last one, or what the fold has found instead."""
+_UNSETTLED: Final = """
+    SELECT {entity} AS entity, ordinal, lineage, partition, record_offset, appended_at, attempt,
+        class, ends, token
+    FROM ({stated}) AS stated
+    WHERE {entity} IN (
+        SELECT entity FROM (
+            SELECT {entity} AS entity, max(ordinal) AS last, max(record_offset) AS farthest,
+                max(appended_at) AS newest
+            FROM ({stated}) AS stated GROUP BY {entity}, lineage HAVING count(*) > 1
+        ) AS repeated JOIN ({stated}) AS lasts ON lasts.ordinal = repeated.last
+        WHERE lasts.record_offset < repeated.farthest OR lasts.appended_at < repeated.newest
+    )
+    ORDER BY entity, ordinal
+"""
+"""The headers of the entities whose last statement may be older than one before it: by its offset
+or by its append time. Where it is by neither, it counts, whatever was stored."""
+_FOLDED_RECORDS: Final = 10_000
+_NOTHING: Final = "(-1, -1)"
+"""An ordinal that no row has: `VALUES` has to have one."""
+_UPTO: Final = """
+    SELECT coalesce(max(ordinal), 0) AS ordinal FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream}
+"""
 _STATED: Final = """
     SELECT {headers}, ends FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {followed}
+    WHERE consumer = {consumer} AND stream = {stream}
+        AND ordinal > {followed} AND ordinal <= {upto}
         AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
 """
 _FOLLOWED: Final = """
@@ -43,11 +78,12 @@ _NAMED: Final = "SELECT *, max(uuid) OVER (PARTITION BY key) AS named FROM ({sta
 _NAMES_UUIDS: Final = "SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1"
 _SWEEPS: Final = """
     SELECT ordinal, attempt FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND ordinal > {followed} AND kind = 'SWEEP'
+    WHERE consumer = {consumer} AND stream = {stream}
+        AND ordinal > {followed} AND ordinal <= {upto} AND kind = 'SWEEP'
 """
 _READABLE: Final = """
-    SELECT body, max(attempt) AS attempt FROM {{changes}}
-    WHERE consumer = {consumer} AND stream = {stream} AND ordinal IN ({ordinals}) GROUP BY body
+    SELECT ordinal, attempt, body FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream} AND ordinal IN ({ordinals}) ORDER BY ordinal
 """
 """Apart from `_SWEEPS`, which would read the bodies of all rows to find those of a few."""
 _SWEEP_ESTIMATE: Final = """
@@ -56,9 +92,7 @@ _SWEEP_ESTIMATE: Final = """
 """
 _HAS_OLDER_ENTITY: Final = """
     SELECT count(*) AS held FROM ({live}) AS live
-    WHERE lineage = {lineage} AND token <> '' AND partition = {partition}
-        AND CASE WHEN record_offset >= 0 AND {offset} >= 0 THEN record_offset < {offset}
-                 ELSE appended_at < {appended_at} END
+    WHERE token <> '' AND partition = {partition} AND {supersedes}
 """
 _KNOWN: Final = """
     SELECT DISTINCT key, uuid FROM {{changes}}
@@ -76,36 +110,141 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
     Where statements name uuids (a stream that is aligned from a baseline), rows of one uuid are one
     entity, and so are those of its keys.
     """
-    names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
-    followed = writer.pipeline_ordinal(consumer, stream)
-    stated = _STATED.format(headers=_HEADERS, followed=followed, **names)
+    names: dict[str, Any] = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
+    # Several questions follow: they are about the same rows, whatever is landed meanwhile.
+    names["upto"] = writer.query(_UPTO.format(**names))["ordinal"][0].as_py()
+    names["followed"] = followed = writer.pipeline_ordinal(consumer, stream)
+    stated = _STATED.format(headers=_HEADERS, **names)
     if followed:
         stated += _FOLLOWED.format(headers=_HEADERS, **names)
-    joined = len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0
+    entity = "key"
+    if len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0:
+        entity = "CASE WHEN named <> '' THEN named ELSE key END"
+        stated = _NAMED.format(stated=stated)
+    sweeps = _find_sweeps(writer, names)
+    unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated))
+    folded = [f"({ordinal}, {attempt})" for ordinal, attempt in _fold(unsettled, sweeps)]
     return _LIVE.format(
         columns=columns,
-        entity="CASE WHEN named <> '' THEN named ELSE key END" if joined else "key",
-        stated=_NAMED.format(stated=stated) if joined else stated,
-        swept=_swept(writer, names, followed),
+        entity=entity,
+        stated=stated,
+        folded=", ".join([_NOTHING, *folded]),
+        swept=_swept(writer, sweeps),
     )
 
 
-def _swept(writer: Writer, names: dict[str, str], followed: int) -> str:
-    """SQL: what the sweeps after `followed` leave."""
-    sweeps = writer.query(_SWEEPS.format(followed=followed, **names))["ordinal"].to_pylist()
-    if not sweeps:
-        return ""
-    ordinals = ", ".join(map(str, sweeps))
+class _Sweep(NamedTuple):
+    """A row SWEEP: what `attempt` has not marked ends, of the `readable` classes; None: of all."""
+
+    ordinal: int
+    attempt: int
+    readable: frozenset[str] | None
+
+    def removes(self, attempt: int, entity_class: str) -> bool:
+        """Whether an entity goes that was marked by this attempt."""
+        return attempt < self.attempt and (self.readable is None or entity_class in self.readable)
+
+
+def _find_sweeps(writer: Writer, names: dict[str, Any]) -> list[_Sweep]:
+    """Those after what the pipeline has followed, in order."""
+    found = writer.query(_SWEEPS.format(**names))["ordinal"].to_pylist()
+    if not found:
+        return []
+    query = _READABLE.format(ordinals=", ".join(map(str, found)), **names)
+    return [
+        _Sweep(row["ordinal"], row["attempt"], _readable(row["body"]))
+        for row in writer.query(query).to_pylist()
+    ]
+
+
+def _readable(body: str | None) -> frozenset[str] | None:
+    return None if body is None else frozenset(msgspec.json.decode(body)["readable"])
+
+
+def _swept(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
+    """SQL: what these sweeps leave."""
+    attempts: dict[frozenset[str] | None, int] = {}
+    for sweep in sweeps:
+        attempts[sweep.readable] = max(sweep.attempt, attempts.get(sweep.readable, 0))
     left = ""
-    for row in writer.query(_READABLE.format(ordinals=ordinals, **names)).to_pylist():
-        stays = f" OR attempt >= {row['attempt']}"
-        if row["body"] is None:
-            left += f" AND (false{stays})"
+    for readable, attempt in attempts.items():
+        stays = f"coalesce(folded_attempt, attempt) >= {attempt}"
+        if readable is None:
+            left += f" AND {stays}"
         else:
-            readable = msgspec.json.decode(row["body"])["readable"]
-            classes = ", ".join(map(writer.text, readable)) or "''"
-            left += f" AND (class NOT IN ({classes}){stays})"
+            classes = ", ".join(map(writer.text, sorted(readable))) or "''"
+            left += f" AND (class NOT IN ({classes}) OR {stays})"
     return left
+
+
+def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int]]:
+    """What entities are left with by A3, given the headers of each in the order of commit.
+
+    The ordinals of their statements and the attempts that marked them; and with an attempt of -1,
+    that of a last statement which does not count.
+    """
+    for _, statements in groupby(_read_headers(unsettled), attrgetter("entity")):
+        stored: _Header | None = None
+        marked = last = 0
+        pending = iter(sweeps)
+        sweep = next(pending, None)
+        for one in statements:
+            while sweep is not None and sweep.ordinal < one.ordinal:
+                if stored is not None and sweep.removes(marked, stored.entity_class):
+                    stored = None
+                sweep = next(pending, None)
+            if stored is None or not (
+                stored.lineage == one.lineage and supersedes(stored.place, one.place)
+            ):
+                stored, marked = None if one.ends else one, one.attempt
+            elif one.shown:
+                # A baseline marks what it shows to exist, also where the content is newer.
+                marked = max(marked, one.attempt)
+            last = one.ordinal
+        if stored is None or stored.ordinal != last:
+            yield last, -1
+        if stored is not None:
+            yield stored.ordinal, marked
+
+
+class _Header(NamedTuple):
+    """What the fold needs of a statement."""
+
+    entity: str
+    ordinal: int
+    lineage: int
+    attempt: int
+    entity_class: str
+    ends: bool
+    shown: bool
+    """By a baseline."""
+    place: RecordHeader
+
+
+def _read_headers(unsettled: pa.Table) -> Iterator[_Header]:
+    for batch in unsettled.to_batches(_FOLDED_RECORDS):
+        at_us = batch["appended_at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        for row, appended_at_us in zip(
+            batch.drop_columns("appended_at").to_pylist(), at_us, strict=True
+        ):
+            yield _Header(
+                row["entity"],
+                row["ordinal"],
+                row["lineage"],
+                row["attempt"],
+                row["class"],
+                row["ends"],
+                not row["token"] and not row["ends"],
+                RecordHeader(
+                    "",
+                    "",
+                    RecordType.CREATE_UPDATE,
+                    "",
+                    appended_at_us,
+                    row["partition"],
+                    row["record_offset"],
+                ),
+            )
 
 
 def estimate_sweep(writer: Writer, consumer: str, stream: str, attempt: int) -> SweepEstimate:
@@ -119,12 +258,16 @@ def has_older_entity(
     writer: Writer, consumer: str, stream: str, record: RecordHeader, lineage: int
 ) -> bool:
     """Whether an entity of this lineage is stored whose record lies before this one (A2)."""
+    incoming = Place(
+        str(lineage),
+        writer.text(record.partition),
+        str(record.offset),
+        writer.timestamp(record.appended_at_us),
+    )
     query = _HAS_OLDER_ENTITY.format(
         live=live(writer, consumer, stream, "token"),
-        lineage=lineage,
-        partition=writer.text(record.partition),
-        offset=record.offset,
-        appended_at=writer.timestamp(record.appended_at_us),
+        partition=incoming.partition,
+        supersedes=supersedes_sql(incoming, Place.of("", SPARK_PLACE)),
     )
     return bool(writer.query(query)["held"][0].as_py())
 

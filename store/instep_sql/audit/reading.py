@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
 from instep.model.json_merge import prefixes
-from instep.model.ordering import supersedes
+from instep.model.ordering import rounds_per_key
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
@@ -68,8 +68,8 @@ class MarksByKey:
         """These entities were written as marked."""
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:  # noqa: ARG002 — of others
-        """What these amount to, one a key."""
-        return _last((record.key, record) for record in records)
+        """What these amount to: marks to be made in this order, nearly always one a key."""
+        return _effective([(record.key, record) for record in records])
 
 
 class MarksByUuid(MarksByKey):
@@ -85,7 +85,7 @@ class MarksByUuid(MarksByKey):
             if record.body and (record.whole or mark[0] == record.key):
                 known[record.key] = mark[0]
             marks.append(mark)
-        return _last(marks)
+        return _effective(marks)
 
     def _known(self, connection: Connection, names: Collection[str]) -> dict[str, str]:
         """The keys of the marks of what has these names."""
@@ -191,11 +191,8 @@ def _remove(connection: Connection, shadow: int) -> None:
         connection.execute(removal, {"shadow": shadow})
 
 
-def _last(marks: Iterable[Mark]) -> Iterable[Mark]:
-    """One a key: the last, unless it is older than the one before it."""
-    last: dict[str, Mark] = {}
-    for mark in marks:
-        before = last.get(mark[0])
-        if before is None or not supersedes(before[1], mark[1]):
-            last[mark[0]] = mark
-    return last.values()
+def _effective(marks: Sequence[Mark]) -> Iterable[Mark]:
+    """Those that the table is left with or that its comparison needs (A3), in order."""
+    records = [record for _, record in marks]
+    rounds = rounds_per_key(records, [key for key, _ in marks])
+    return [mark for marked in rounds for mark in marked.items()]

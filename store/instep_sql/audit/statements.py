@@ -25,6 +25,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import Text as Words
 
+from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
+
 __all__ = [
     "ABANDONED",
     "COUNTS",
@@ -73,8 +75,10 @@ TABLE: Final = Table(
 )
 
 # What a GET shows yields to every record: those that are read come after the committed position,
-# and with what was committed before them the GET agrees.
-MARK: Final = """
+# and with what was committed before them the GET agrees. An end yields, too, as it does in the
+# store, where it leaves nothing to compare with. All is of one reading, so of one lineage.
+_MARKED: Final = Place.of("m", SQL_PLACE)._replace(lineage="")
+MARK: Final = f"""
 INSERT INTO instep_audit_mark AS m (
     audit, key, stream_no, name, class, token, partition, "offset", appended_at_us, uuid, ends,
     state, verdict, seen, envelope, body)
@@ -86,9 +90,7 @@ ON CONFLICT (audit, key) DO UPDATE SET
   state = 5, verdict = '', seen = '', envelope = excluded.envelope, body = excluded.body
 WHERE CASE
   WHEN m.token = '' OR excluded.token = '' THEN m.token = ''
-  WHEN m."offset" >= 0 AND excluded."offset" >= 0 AND m.partition = excluded.partition
-  THEN m."offset" <= excluded."offset"
-  ELSE m.appended_at_us <= excluded.appended_at_us END
+  ELSE m.ends = 1 OR NOT {supersedes_sql(_MARKED, Place.of("excluded", SQL_PLACE))} END
 """
 MEASURE: Final = text("ANALYZE instep_audit_mark")
 OPEN: Final = text("UPDATE instep_audit_mark SET state = 0 WHERE audit = :audit AND state = 5")
@@ -112,6 +114,7 @@ ABANDONED: Final = text("DELETE FROM instep_audit_mark WHERE audit < :before_us"
 _BY_KEY: Final = ("e.key = m.key",)
 # Not one condition with OR: each of these is looked up in an index of its own.
 _BY_UUID: Final = ("e.uuid <> '' AND e.uuid = m.key", "e.uuid = '' AND e.key = m.key")
+_PASSED: Final = Place("", ":partition", ":offset", ":appended_at_us")
 _SAME: Final = "e.class = m.class AND e.body = m.body"
 
 
@@ -162,9 +165,7 @@ class AuditStatements:
               verdict = CASE WHEN ends = 1 THEN 'bogus'
                              WHEN {stored} THEN 'stale' ELSE 'missing' END
             WHERE audit = :audit AND state = 0 AND ends >= 0
-              AND (token = '' OR partition = :partition AND
-                   CASE WHEN "offset" >= 0 THEN "offset" <= :offset
-                        ELSE appended_at_us <= :appended_at_us END)
+              AND (token = '' OR partition = :partition AND NOT {supersedes_sql(_MARKED, _PASSED)})
         """)
         """What differs, up to a place of one partition."""
         unmarked = f"""

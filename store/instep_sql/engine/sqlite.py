@@ -19,6 +19,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError, StoreUnavailableError
+from instep.model.ordering import BOUND_PLACE, SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.dialect import AttemptMark, ChangeRow, EndRow, EntityRow, FailureKind
 from instep_sql.options import SqlOptions
 
@@ -30,34 +31,27 @@ _WAL_PAGES: Final = 10_000
 _READER_CACHE_BYTES: Final = 16 << 20
 _LOCKED_POLL_S: Final = 0.02
 
-# Rule A3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
-# offsets compare where both are known in one partition; append times else.
 _INSERT: Final = """
 INSERT INTO instep_entity (stream_no, lineage, attempt, key, class, token, partition, "offset",
                            appended_at_us, uuid, envelope, body, proven)
 VALUES """
 _ROW: Final = "({:d}, {:d}, {:d}, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
-_UNLESS_NEWER: Final = """
+_UNLESS_NEWER: Final = f"""
 ON CONFLICT (stream_no, key) DO UPDATE SET
   class = excluded.class, token = excluded.token, partition = excluded.partition,
   "offset" = excluded."offset", appended_at_us = excluded.appended_at_us,
   lineage = excluded.lineage, attempt = excluded.attempt, uuid = excluded.uuid,
   envelope = excluded.envelope, body = excluded.body, proven = 1
-WHERE instep_entity.lineage <> excluded.lineage OR CASE
-  WHEN instep_entity."offset" >= 0 AND excluded."offset" >= 0
-       AND instep_entity.partition = excluded.partition
-  THEN instep_entity."offset" <= excluded."offset"
-  ELSE instep_entity.appended_at_us <= excluded.appended_at_us END
+WHERE NOT {supersedes_sql(Place.of("instep_entity", SQL_PLACE), Place.of("excluded", SQL_PLACE))}
 """
 # The driver gives up the interpreter's lock once a statement. With a row each, the thread waits for
 # it at every row while the loop is reading; with many rows the two run side by side.
 _ROWS_A_STATEMENT: Final = (3_000, 300, 30, 3, 1)
 """Of few sizes, since a statement is parsed once; 10 columns of the largest are bound at most."""
-_END: Final = """
-DELETE FROM instep_entity WHERE stream_no = ? AND key = ? AND (lineage <> ? OR CASE
-  WHEN "offset" >= 0 AND ? >= 0 AND partition = ? THEN "offset" <= ?
-  ELSE appended_at_us <= ? END)
-"""
+_END: Final = f"""
+DELETE FROM instep_entity WHERE stream_no = ? AND key = ?
+AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
+"""  # noqa: S608 — constants only
 _CHANGE: Final = """
 INSERT INTO instep_change (stream_no, committed_at_us, key, class, change, kind, token,
                            appended_at_us, body, previous)

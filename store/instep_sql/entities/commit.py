@@ -15,7 +15,7 @@ from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
-from instep_sql.entities.entity_rows import entity_rows
+from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -134,9 +134,10 @@ def write_records(
             now_us=now_us,
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt
-    upserts, ends = entity_rows(records, no, lineage, composed=stream.change_only)
-    deleted = dialect.end_entities(connection, ends)
-    written = dialect.upsert_entities(connection, (no, lineage, attempt), upserts)
+    written = deleted = 0
+    for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
+        deleted += dialect.end_entities(connection, ends)
+        written += dialect.upsert_entities(connection, (no, lineage, attempt), upserts)
     if shown:
         key_reconciliation.mark_proven(connection, dialect, no, attempt, shown)
     return Written(written, deleted, unresolved)

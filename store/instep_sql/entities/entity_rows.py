@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress, repeat
 from operator import not_
 
 from instep.model.columns import RecordColumns
-from instep.model.ordering import latest_per_key
+from instep.model.ordering import rounds_per_key
 from instep.model.records import Record
 from instep_sql.engine.dialect import EndRow, EntityRow
 
-__all__ = ["entity_rows"]
+__all__ = ["WriteRound", "write_rounds"]
 
 
-def entity_rows(
+WriteRound = tuple[list[EntityRow], list[EndRow]]
+"""Entities to be written and keys that end; no key is in it twice."""
+
+
+def write_rounds(
     records: Sequence[Record], no: int, lineage: int, *, composed: bool
-) -> tuple[list[EntityRow], list[EndRow]]:
-    """Entities to be written, and ends, of the records that count by rule A3.
+) -> list[WriteRound]:
+    """What a commit writes so that each record is applied by rule A3, round after round.
 
     `composed`: that was done before (CHANGE_ONLY), and the last one about each entity counts.
     """
     if isinstance(records, RecordColumns):
-        return _of_stretch(records, no, lineage)
-    last = {record.key: record for record in records} if composed else latest_per_key(records)
+        return [_of_stretch(records, no, lineage)]
+    rounds = [{record.key: record for record in records}] if composed else rounds_per_key(records)
+    return [_of_records(written.values(), no, lineage) for written in rounds]
+
+
+def _of_records(records: Collection[Record], no: int, lineage: int) -> WriteRound:
     upserts: list[EntityRow] = [
         (
             r.key,
@@ -36,15 +44,13 @@ def entity_rows(
             r.envelope,
             r.body,
         )
-        for r in last.values()
+        for r in records
         if not r.ends
     ]
-    return upserts, [_end(r, no, lineage) for r in last.values() if r.ends]
+    return upserts, [_end(r, no, lineage) for r in records if r.ends]
 
 
-def _of_stretch(
-    records: RecordColumns, no: int, lineage: int
-) -> tuple[list[EntityRow], list[EndRow]]:
+def _of_stretch(records: RecordColumns, no: int, lineage: int) -> WriteRound:
     """From column to row without a look at one record after another; nearly all live."""
     last = records.latest_records()
     rows = zip(

@@ -117,12 +117,17 @@ _fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "bo
 
 
 def _accepted(records: Sequence[Record], last: dict[str, RecordHeader]) -> Iterator[_Fact]:
-    """Those that count by rule A3, of which the last so far are known."""
+    """Those that count by rule A3, compared with what is stored (`last`) when each is applied."""
     for record in records:
         before = last.get(record.key)
-        if before is None or not supersedes(before, record):
+        if before is not None:
+            if supersedes(before, record):
+                continue
+            del last[record.key]
+        # After an end nothing is stored, and nothing to be compared with (A4).
+        if not record.ends:
             last[record.key] = record
-            yield _fact(record)
+        yield _fact(record)
 
 
 def _accepted_in_order(records: RecordColumns, stored: dict[str, RecordHeader]) -> Iterator[_Fact]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from instep.alignment.change_only import Tombstone
 from instep.model.json_merge import prefixes
-from instep.model.ordering import supersedes
+from instep.model.ordering import is_later
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql.engine.dialect import Dialect, json_array
@@ -64,9 +64,7 @@ class _Rows:
         if there is None:
             self.by_key[new] = moving
             return True, None
-        if moving.lineage > there.lineage or (
-            moving.lineage == there.lineage and supersedes(moving.record, there.record)
-        ):
+        if is_later(moving, there):
             self.by_key[new] = moving
             return True, new
         return False, old

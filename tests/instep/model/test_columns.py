@@ -21,7 +21,7 @@ from instep.model.columns import (
     concatenated,
     in_order,
 )
-from instep.model.ordering import compacted, latest_per_key, latest_records
+from instep.model.ordering import compacted, latest_records
 from instep.model.records import (
     DecodedRecords,
     Record,
@@ -85,7 +85,7 @@ def test_it_is_the_sequence_of_its_statements(keys: list[str]) -> None:
 def test_its_last_words_are_what_folding_leaves(keys: list[str]) -> None:
     statements = [_said(key, offset) for offset, key in enumerate(keys)]
     stretch = _Kept(statements)
-    assert latest_records(stretch) == list(latest_per_key(statements).values())
+    assert latest_records(stretch) == latest_records(statements)
     assert stretch.built == len(set(keys))
 
 
@@ -97,7 +97,7 @@ def test_neighbours_are_joined_to_one_stretch(keys: list[str], cuts: set[int]) -
     whole = concatenated(parts)
     assert isinstance(whole, ConcatenatedColumns)
     assert list(whole) == statements
-    assert latest_records(whole) == list(latest_per_key(statements).values())
+    assert latest_records(whole) == latest_records(statements)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_records_in_columns_are_the_records(keys: list[str]) -> None:
             f"C{offset}",
         )
         assert isinstance(one.body, bytes)
-    assert list(stretch.latest_records()) == list(latest_per_key(records).values())
+    assert list(stretch.latest_records()) == latest_records(records)
     assert list(stretch.picked([len(keys) - 1, 0])) == [records[-1], records[0]]
 
 
@@ -210,6 +210,38 @@ def test_a_change_among_them_is_told() -> None:
     assert not all_whole(list(stretch))
 
 
+_STEPS = st.tuples(st.sampled_from("abcd"), st.integers(1, 3), st.integers(0, 2), st.booleans())
+
+
+@given(steps=st.lists(_STEPS, min_size=1, max_size=30), cuts=st.sets(st.integers(1, 29)))
+def test_columns_are_compacted_as_their_records_are(
+    steps: list[tuple[str, int, int, bool]], cuts: set[int]
+) -> None:
+    offset = at_us = 0
+    records = []
+    for key, later, later_us, ends in steps:
+        offset, at_us = offset + later, at_us + later_us
+        kind, token, body = RecordType.CREATE_UPDATE, f"t{offset}", b"{%d}" % offset
+        records.append(Record("s", key, kind, token, at_us, "0", offset, "C", body, ends=ends))
+    edges = [0, *sorted(cut for cut in cuts if cut < len(records)), len(records)]
+    parts = [_columns(records[low:high]) for low, high in pairwise(edges)]
+    expected = latest_records(records)
+    assert list(latest_records(_columns(records))) == expected
+    assert list(latest_records(concatenated(parts))) == expected
+    chunks = [compacted(RecordChunk(_Kept(list(part)), open=_opened)) for part in parts]
+    assert list(latest_records(concatenated([chunk.records for chunk in chunks]))) == expected
+
+
+def _columns(records: Sequence[Record]) -> RecordColumns:
+    names = ("entity_class", "body", "envelope", "ends", "uuid")
+    columns: list[Any] = [[getattr(one, name) for one in records] for name in names]
+    return RecordColumns(_headers(records), *columns, whole=True)
+
+
+def _opened(records: Sequence[RecordHeader]) -> DecodedRecords:
+    return DecodedRecords(_columns([one for one in records if isinstance(one, Record)]), ())
+
+
 @given(keys=_KEYS, more=_KEYS)
 def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more: list[str]) -> None:
     statements = [_said(key, offset, offset) for offset, key in enumerate([*keys, *more])]
@@ -217,7 +249,7 @@ def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more:
     whole = concatenated([compacted(RecordChunk(part, open=_read)).records for part in parts])
     assert isinstance(whole, ConcatenatedColumns)
     assert not any(part.built for part in parts)
-    expected = list(latest_per_key(statements).values())
+    expected = latest_records(statements)
     assert [(one.key, one.offset) for one in latest_records(whole)] == [
         (one.key, one.offset) for one in expected
     ]

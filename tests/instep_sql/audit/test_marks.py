@@ -200,3 +200,43 @@ async def test_another_attempt_is_not_repaired_into(stage: Stages) -> None:
         one.at.attempt = 2
         await one.at.commit(create_update("k2", 2))
         assert await one.marks.repair(position) == 0
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_a3_a_mark_amounts_to_what_the_store_is_left_with(
+    stage: Stages, one_by_one: bool
+) -> None:
+    records = [
+        *(create_update("older after its end", 1), end_record("older after its end", 5)),
+        *(create_update("older after its end", 3), create_update("ended again", 4)),
+        *(end_record("ended again", 5), create_update("ended again", 2)),
+        *(end_record("ended again", 3), create_update("older", 5), create_update("older", 4)),
+        *(end_record("older end", 5), create_update("older end", 6), end_record("older end", 4)),
+    ]
+    async with stage() as at, at.store.audit(stream_info()) as marks:
+        one = Audited(at, marks)
+        for record in records:
+            await one.commit(record)
+        assert set(await at.bodies()) == {"older after its end", "older", "older end"}
+        for part in [[record] for record in records] if one_by_one else [records]:
+            await marks.mark(part)
+        await marks.suspect()
+        await marks.judge(bogus=True)
+        assert await one.verdicts() == {}
+        assert await marks.counts() == Counts(right=3)
+
+
+async def test_a3_a_mark_before_a_position_that_knows_no_offset_is_suspected(
+    stage: Stages,
+) -> None:
+    async with stage() as at, at.store.audit(stream_info()) as marks:
+        before = create_update("before", 50, partition="0", offset=7)
+        after = create_update("after", 70, partition="0", offset=8)
+        position = Position(
+            ordinal=1, attempt=1, lineage=1, phase=Phase.ALIGNED, appended_us={"0": 60}
+        )
+        await at.commit(position=position)
+        await marks.mark([before, after])
+        await marks.suspect()
+        await marks.judge(bogus=True)
+        assert await Audited(at, marks).verdicts() == {"before": Verdict.MISSING}

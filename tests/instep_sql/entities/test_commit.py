@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from instep.errors import FencedError
 from instep.model.batches import SweepStep
 from instep.model.position import Phase, Position
-from instep.model.records import RecordType, Unreadable
+from instep.model.records import Record, RecordType, Unreadable
 from tests.instep_sql.store_kit import Stage, Stages, create_update, end_record, stream_info
 
 pytestmark = pytest.mark.asyncio
@@ -125,6 +127,59 @@ async def test_a4_a_statement_after_an_end_lives(stage: Stages) -> None:
         await at.commit(create_update("a", 1), end_record("a", 2), create_update("a", 3))
         await at.commit(end_record("a", 4), create_update("a", 5))
         assert await at.bodies() == {"a": b'{"at":5}'}
+
+
+_PLACES = [("0", 1, 30), ("0", 2, 10), ("1", 1, 20)]
+"""Partition, offset, append time: by offsets the second is newer than the first, by times the first
+is newer than the third and the third newer than the second.
+"""
+
+
+def _sequences(prefix: str) -> tuple[list[Record], list[list[Record]]]:
+    """What is stored, if anything, and three statements after it: all combinations, of which each
+    has a key of its own.
+    """
+    kept: list[Record] = []
+    sequences: list[list[Record]] = []
+    statements = list(product(_PLACES, (False, True)))
+    for stored in (None, *_PLACES):
+        for following in product(statements, repeat=3):
+            key = f"{prefix}{len(sequences)}"
+            if stored is not None:
+                kept.append(_at(key, stored, 0))
+            numbered = enumerate(following, 1)
+            sequences.append([_at(key, place, n, ends=ends) for n, (place, ends) in numbered])
+    return kept, sequences
+
+
+def _at(key: str, place: tuple[str, int, int], number: int, *, ends: bool = False) -> Record:
+    partition, offset, at_us = place
+    if ends:
+        return end_record(key, at_us, partition=partition, offset=offset)
+    return create_update(key, at_us, b"[%d]" % number, partition=partition, offset=offset)
+
+
+async def test_a3_what_is_stored_and_journaled_does_not_depend_on_where_batches_end(
+    stage: Stages,
+) -> None:
+    async with stage(journal="previous") as at:
+        kept, sequences = _sequences("a")
+        await at.commit(*kept)
+        for records in zip(*sequences, strict=True):
+            await at.commit(*records)
+        kept, sequences = _sequences("b")
+        await at.commit(*kept)
+        await at.commit(*[record for records in sequences for record in records])
+        left: dict[str, dict[str, bytes]] = {"a": {}, "b": {}}
+        for key, body in (await at.bodies()).items():
+            left[key[0]][key[1:]] = body
+        assert left["b"] == left["a"]
+        assert {*left["a"].values()} == {b"[0]", b"[1]", b"[2]", b"[3]"}
+        journal: dict[str, dict[str, list[tuple[str, bytes, bytes | None]]]] = {"a": {}, "b": {}}
+        for one in await at.changes():
+            changes = journal[one.key[0]].setdefault(one.key[1:], [])
+            changes.append((one.change.value, one.body, one.previous))
+        assert journal["b"] == journal["a"]
 
 
 async def test_a9_an_older_statement_in_the_same_batch_is_ignored(stage: Stages) -> None:

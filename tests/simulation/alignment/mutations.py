@@ -204,17 +204,17 @@ def _hole_ignored() -> list[Change]:
 
 
 def _first_of_a_batch_wins() -> list[Change]:
-    def fold(records: Any) -> dict[str, Record]:
+    def first_round(records: Any) -> list[dict[str, Record]]:
         first: dict[str, Record] = {}
         for record in records:
             first.setdefault(record.key, record)
-        return first
+        return [first]
 
     def last_indexes(keys: Any) -> list[int]:
         return [keys.index(key) for key in dict.fromkeys(keys)]
 
     return [
-        ("instep_sql.entities.entity_rows", "latest_per_key", fold),
+        ("instep_sql.entities.entity_rows", "rounds_per_key", first_round),
         ("instep.model.columns", "last_indexes", last_indexes),
     ]
 
@@ -246,17 +246,17 @@ def _other_origin_is_the_same_log() -> list[Change]:
     return [("instep.alignment.machine", "new_attempt", same)]
 
 
-_LINEAGE: Final = "instep_entity.lineage <> excluded.lineage OR "
-_EQUAL: Final = 'instep_entity."offset" <= excluded."offset"'
+_LINEAGE: Final = "instep_entity.lineage = excluded.lineage AND "
+_NEWER: Final = 'instep_entity."offset" > excluded."offset"'
 
 MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep on rewind": _sweep_on_rewind,
     "token before data": _token_before_data,
-    "unmarked equal record": _sql("_UNLESS_NEWER", _EQUAL, _EQUAL.replace("<=", "<")),
-    "newer record overwritten": _sql("_UNLESS_NEWER", _EQUAL, "1"),
+    "unmarked equal record": _sql("_UNLESS_NEWER", _NEWER, _NEWER.replace(">", ">=")),
+    "newer record overwritten": _sql("_UNLESS_NEWER", _NEWER, "0"),
     "sweep across lineage": _sql("_UNLESS_NEWER", _LINEAGE, ""),
-    "end across lineage": _sql("_END", "lineage <> ?", "(0 AND lineage <> ?)"),
-    "newer record ended": _sql("_END", '"offset" <= ?', '("offset" <= ? OR 1)'),
+    "end across lineage": _sql("_END", "lineage = ?", "(1 OR lineage = ?)"),
+    "newer record ended": _sql("_END", '"offset" > ?', '("offset" > ? AND 0)'),
     "mark not written": _sql("_UNLESS_NEWER", "attempt = excluded.attempt, ", ""),
     "attempt on a resumed stream": _attempt_on_resumed_stream,
     "guard removed": _guard_removed,

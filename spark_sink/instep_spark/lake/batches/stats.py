@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, supersedes_sql
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, row_supersedes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +117,7 @@ def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
                     'record_offset', record_offset, 'appended_at', appended_at)) OVER (
                   PARTITION BY {", ".join(IDENTITY)} ORDER BY ordinal) AS earlier
                 FROM instep_survey WHERE {ENTITY}
-            ) placed WHERE {supersedes_sql("earlier", "placed")}
+            ) placed WHERE {row_supersedes("earlier", "placed")}
         """)  # noqa: S608 — constants only
         backwards = {(row.consumer, row.stream) for row in found.collect()}
     return {

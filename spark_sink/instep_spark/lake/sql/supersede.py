@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from instep.model.ordering import SPARK_PLACE, Place, supersedes_sql
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -21,7 +23,7 @@ __all__ = [
     "effective_rows",
     "latest_per_entity",
     "resolve_ids",
-    "supersedes_sql",
+    "row_supersedes",
 ]
 
 IDENTITY: Final = ("consumer", "stream", "id")
@@ -39,17 +41,12 @@ _STATE: Final = (
 )
 
 
-def supersedes_sql(stored: str, row: str) -> str:
-    """SQL: the statement `stored` is newer than `row`, which therefore changes nothing.
+def row_supersedes(stored: str, row: str) -> str:
+    """SQL: the statement `stored` is newer than `row`, which therefore changes nothing (A3).
 
-    Offsets decide where both are known in one partition, append times else.
+    Both are aliases, or structs with the columns of `HEADER`; what is NULL is newer than nothing.
     """
-    return f"""(
-        {stored}.lineage = {row}.lineage AND coalesce(CASE
-          WHEN {stored}.record_offset >= 0 AND {row}.record_offset >= 0
-               AND {stored}.`partition` = {row}.`partition`
-          THEN {stored}.record_offset > {row}.record_offset
-          ELSE {stored}.appended_at > {row}.appended_at END, false))"""
+    return supersedes_sql(Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE), nullable=True)
 
 
 def latest_per_entity(rows: DataFrame) -> DataFrame:
@@ -88,7 +85,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
                     'appended_at', appended_at, 'ends', ends))),
                 CAST(NULL AS {_STATE}),
                 (stored, row) -> CASE
-                    WHEN stored.alive AND {supersedes_sql("stored", "row")} THEN stored
+                    WHEN stored.alive AND {row_supersedes("stored", "row")} THEN stored
                     ELSE CAST(named_struct(
                         'alive', NOT row.ends, 'lineage', row.lineage,
                         'partition', row.`partition`, 'record_offset', row.record_offset,

@@ -15,7 +15,7 @@ from instep_spark.lake.sql.supersede import (
     effective_rows,
     latest_per_entity,
     resolve_ids,
-    supersedes_sql,
+    row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import ENTITIES, TableSchema
@@ -59,7 +59,7 @@ class EntitiesTable(LakeTable):
         stored = self.read(spark).alias("t").where(of_streams(segment.last))
         if by_uuid:
             rows = resolve_ids(rows, stored)
-        fresh = f"NOT {supersedes_sql('t', 's')}"
+        fresh = f"NOT {row_supersedes('t', 's')}"
         if pending.backwards or by_uuid:
             rows, fresh = effective_rows(rows, stored), "true"
         if pending.repeated or by_uuid:

@@ -16,7 +16,7 @@ from instep_spark.lake.sql.supersede import (
     RECORD,
     effective_rows,
     resolve_ids,
-    supersedes_sql,
+    row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable, table_identifier
 from instep_spark.lake.tables.schema import TableSchema
@@ -84,7 +84,7 @@ class IntervalTable(LakeTable):
                 "record_offset, 'appended_at', appended_at) AS stored",
             )
             joined = rows.join(known, list(IDENTITY), "left").alias("r")
-            rows = joined.where(f"stored IS NULL OR NOT {supersedes_sql('stored', 'r')}").drop(
+            rows = joined.where(f"stored IS NULL OR NOT {row_supersedes('stored', 'r')}").drop(
                 "stored"
             )
         rows.createOrReplaceTempView("instep_rows")
@@ -173,7 +173,7 @@ class IntervalTable(LakeTable):
             SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {own}) o LEFT ANTI JOIN (
                 SELECT {stated} WHERE {own} AND {entity}
                   AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
-            ) m ON o.id = m.id AND (m.token = '' OR NOT {supersedes_sql("o", "m")})
+            ) m ON o.id = m.id AND (m.token = '' OR NOT {row_supersedes("o", "m")})
             WHERE o.ordinal <= {sweep.ordinal} AND {readable}
         """)  # noqa: S608 — names of our own tables, literals escaped
         few = victims.limit(SMALL_RECORDS + 1).toArrow()

@@ -15,6 +15,7 @@ import psycopg
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, text
 
 from instep.errors import SinkError
+from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.dialect import AttemptMark, ChangeRow, EndRow, EntityRow, FailureKind
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
@@ -66,7 +67,7 @@ def _columns(of: dict[str, str]) -> str:
 def _arrays(of: dict[str, str]) -> str:
     """SQL for the rows whose columns are given as arrays."""
     arrays = ", ".join(f"%b::{kind}[]" for kind in of.values())
-    return f"unnest({arrays}) AS said ({_columns(of)})"
+    return f"unnest({arrays}) AS given ({_columns(of)})"
 
 
 # The incoming rows of a transaction; gone when it ends.
@@ -80,27 +81,20 @@ _COPY_INCOMING: Final = "COPY instep_incoming ({}) FROM STDIN (FORMAT BINARY)"
 _SHARED: Final = frozenset({"class", "partition", "uuid"})
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
 
-# Rule A3, once as the WHERE of an upsert and once of a removal: another lineage does not compare;
-# offsets compare where both are known in one partition; append times else.
+_STORED: Final = Place.of("stored", SQL_PLACE)
 _MERGE: Final = f"""
 INSERT INTO instep_entity AS stored ({_MARK}, {_columns(_ENTITY)}, proven)
 SELECT {{mark}}, {{values}}, 1 FROM {{incoming}}
 ON CONFLICT (stream_no, key) DO UPDATE SET
   lineage = excluded.lineage, attempt = excluded.attempt,
   {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[1:])}, proven = 1
-WHERE stored.lineage <> excluded.lineage OR CASE
-  WHEN stored."offset" >= 0 AND excluded."offset" >= 0 AND stored.partition = excluded.partition
-  THEN stored."offset" <= excluded."offset"
-  ELSE stored.appended_at_us <= excluded.appended_at_us END
+WHERE NOT {supersedes_sql(_STORED, Place.of("excluded", SQL_PLACE))}
 """  # noqa: S608 — constants only
 _ENTITY_ARRAYS: Final = _arrays(_ENTITY)
 _REMOVE: Final = f"""
 DELETE FROM instep_entity AS stored USING {_arrays(_END)}
-WHERE stored.stream_no = said.stream_no AND stored.key = said.key
-  AND (stored.lineage <> said.lineage OR CASE
-    WHEN stored."offset" >= 0 AND said."offset" >= 0 AND stored.partition = said.partition
-    THEN stored."offset" <= said."offset"
-    ELSE stored.appended_at_us <= said.appended_at_us END)
+WHERE stored.stream_no = given.stream_no AND stored.key = given.key
+  AND NOT {supersedes_sql(_STORED, Place.of("given", SQL_PLACE))}
 """  # noqa: S608 — constants only
 
 _MIGRATING: Final = text("SELECT pg_advisory_xact_lock(hashtext('instep migration'))")

@@ -14,7 +14,7 @@ from instep.alignment.machine import Alignment
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import CompactedColumns, HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.entities import StoredEntity
-from instep.model.ordering import latest_per_key
+from instep.model.ordering import rounds_per_key
 from instep.model.records import (
     DecodedRecords,
     Record,
@@ -113,7 +113,8 @@ def folded(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
     positions = []
     for batch in made:
         positions.append(batch.position)
-        state |= latest_per_key(batch.records)
+        for written in rounds_per_key(batch.records):
+            state |= written
     return {key: record for key, record in state.items() if not record.ends}, positions
 
 

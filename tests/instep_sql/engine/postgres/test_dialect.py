@@ -14,6 +14,7 @@ from instep.errors import FencedError, SinkError, StoreUnavailableError
 from instep.model.batches import SweepStep
 from instep.model.position import Position
 from instep_sql import SqlStore
+from tests.instep.model.ordering_kit import NEWER, null_query, pairs_query
 from tests.instep_sql.store_kit import (
     CHANGE_ONLY,
     Stage,
@@ -203,3 +204,9 @@ async def test_a_commit_rolled_back_after_its_changes_leaves_no_hole(
             await at.commit(create_update("b", 2), create_update("c", 3, offset=1 << 63))
         await at.commit(create_update("d", 4))
         assert [change.cursor for change in await at.changes()] == [1, 2]
+
+
+async def test_a3_in_postgresql(postgres_database: str) -> None:
+    with psycopg.connect(postgres_database) as connection:
+        assert set(connection.execute(pairs_query().encode()).fetchall()) == NEWER
+        assert connection.execute(null_query().encode()).fetchall() == [(0, 1)]
