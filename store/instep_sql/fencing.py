@@ -1,8 +1,14 @@
-"""The lease of a consumer, a row of `instep_lease`: taken by compare-and-set, and checked in each
-transaction of its holder (`instep.coordination.lease` says why that is safe).
+"""Who may write: each transaction of a writer begins by checking that it still may.
 
-The check is an update, so it holds the row until the transaction ends: a successor waits for what
-is being committed, and sees by the beat that its holder lives after all.
+- The lease of a consumer, a row of `instep_lease`: its epoch grows with each holder. Taken by
+  compare-and-set; `instep.coordination.lease` says why that is safe. Raises `LeaseLostError`.
+- The position of a stream, a row of `instep_stream`: its ordinal grows with each commit. A commit
+  names the ordinal that it starts from. Raises `FencedError`.
+- The receiver of a consumer, a row of `instep_receiver`: it names the process that receives. The
+  last process that took it over is the owner. Raises `FencedError`.
+
+Each check is an update, so it locks its row until the transaction ends: a successor waits for what
+is being committed. The lease is locked first, then the stream or the receiver.
 """
 
 from __future__ import annotations
@@ -12,14 +18,63 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, Row, TextClause, text
 
 from instep.coordination.lease import LeaseState
-from instep.errors import LeaseLostError, SinkError
+from instep.errors import FencedError, LeaseLostError, SinkError
+from instep.model.batches import Batch
+from instep.model.position import Position
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import without_nul
+from instep_sql.entities.streams import dump_position, with_baseline_pending
 
-__all__ = ["SqlLease", "ask_to_hand_over", "leases"]
+__all__ = [
+    "ReceiverRow",
+    "SqlLease",
+    "advance_stream",
+    "ask_to_hand_over",
+    "check_receiver",
+    "leases",
+    "lock_stream",
+    "receiver_is_at",
+    "stream_is_at",
+    "take_over",
+]
+
+_LOCK_STREAM: Final = text("""
+    UPDATE instep_stream SET ordinal = ordinal WHERE consumer = :consumer AND stream = :stream
+""")
+_ADVANCE_STREAM: Final = """
+    UPDATE instep_stream SET position = ?, token = ?, appended_at_us = ?, phase = ?, attempt = ?,
+                             ordinal = ?, records = ?, updated_at_us = ?
+    WHERE id = ? AND ordinal = ?
+"""
+_STREAM_IS_AT: Final = text("""
+    SELECT count(*) FROM instep_stream
+    WHERE id = :no AND position IN (:position, :pending) AND updated_at_us = :now_us
+""")
+
+_TAKE_OVER: Final = text("""
+    INSERT INTO instep_receiver (consumer, kind, owner, commits, messages, deviations,
+                                 updated_at_us)
+    VALUES (:consumer, :kind, :owner, 0, 0, '{}', :now_us)
+    ON CONFLICT (consumer) DO UPDATE
+    SET kind = excluded.kind, owner = excluded.owner, commits = 0,
+        updated_at_us = excluded.updated_at_us
+""")
+_RECEIVER: Final = text("SELECT id FROM instep_receiver WHERE consumer = :consumer")
+_CHECK_RECEIVER: Final = text("""
+    UPDATE instep_receiver
+    SET commits = :commits, messages = messages + :messages, updated_at_us = :now_us
+    WHERE id = :no AND owner = :owner
+""")
+_LOCK_RECEIVER: Final = text("UPDATE instep_receiver SET commits = commits WHERE id = :no")
+_RECEIVER_IS_AT: Final = text("""
+    SELECT count(*) FROM instep_receiver
+    WHERE id = :no AND owner = :owner AND commits = :commits
+""")
 
 _COLUMNS: Final = "consumer, epoch, beat, holder, lease_s, asked_epoch = epoch AS asked"
 _ALL: Final = text(f"SELECT {_COLUMNS} FROM instep_lease ORDER BY consumer")  # noqa: S608
@@ -43,6 +98,123 @@ _RELEASE: Final = text("""
 _ASK: Final = text("""
     UPDATE instep_lease SET asked_epoch = epoch WHERE consumer = :consumer AND holder <> ''
 """)
+
+
+def lock_stream(connection: Connection, consumer: str, stream: str) -> None:
+    """Keep others from committing on the stream until the transaction ends.
+
+    Waits for a commit under way, also for one whose connection was lost on the client's side only.
+    """
+    connection.execute(_LOCK_STREAM, {"consumer": consumer, "stream": stream})
+
+
+def advance_stream(
+    connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us: int
+) -> None:
+    """Move the stream `no` to the position that the batch leads to (A1).
+
+    Raises `FencedError` where it is no longer at the ordinal that the batch expects.
+    """
+    position = batch.position
+    if position.ordinal <= batch.expects_ordinal:
+        raise ValueError(
+            f"a commit leads beyond ordinal {batch.expects_ordinal}, not to {position.ordinal}"
+        )
+    row = (
+        dump_position(position),
+        None if position.token is None else without_nul(position.token),
+        position.appended_at_us,
+        position.phase.value,
+        position.attempt,
+        position.ordinal,
+        position.records,
+        now_us,
+        no,
+        batch.expects_ordinal,
+    )
+    if dialect.execute_many(connection, _ADVANCE_STREAM, [row]) != 1:
+        raise FencedError(
+            f"another process has committed on stream {batch.stream!r}",
+            where=dialect.where,
+            hint="only one process may consume a stream under one name; end one of them",
+            stream=batch.stream,
+            expected=batch.expects_ordinal,
+        )
+
+
+def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
+    """Whether the last commit on the stream was the one that led to this position at that time.
+
+    Call `lock_stream` first: a COMMIT whose answer was lost may still be under way.
+    """
+    values = {
+        "no": no,
+        "position": dump_position(position),
+        "pending": dump_position(with_baseline_pending(position)),
+        "now_us": now_us,
+    }
+    return bool(connection.execute(_STREAM_IS_AT, values).scalar_one())
+
+
+class ReceiverRow(msgspec.Struct, frozen=True):
+    """The receiver of a consumer, as this process has taken it over."""
+
+    no: int
+    """`instep_receiver.id`."""
+    owner: str
+    """Names this process and no other."""
+
+
+def take_over(
+    connection: Connection, consumer: str, owner: str, kind: str, now_us: int
+) -> ReceiverRow:
+    """Make `owner` the process that receives for the consumer; the owner before it is fenced.
+
+    `kind` is that of the listener. The new owner counts its transactions from 1.
+    """
+    values = {"consumer": consumer, "owner": owner, "kind": kind, "now_us": now_us}
+    connection.execute(_TAKE_OVER, values)
+    no: int = connection.execute(_RECEIVER, {"consumer": consumer}).scalar_one()
+    return ReceiverRow(no, owner)
+
+
+def check_receiver(
+    connection: Connection,
+    dialect: Dialect,
+    receiver: ReceiverRow,
+    *,
+    commits: int,
+    messages: int,
+    now_us: int,
+) -> None:
+    """Begin a transaction of the owner that brings so many messages.
+
+    `commits` is the owner's own number for the transaction, used once: `receiver_is_at` knows it
+    again by that. Raises `FencedError` where another process has taken over.
+    """
+    values = {
+        "no": receiver.no,
+        "owner": receiver.owner,
+        "commits": commits,
+        "messages": messages,
+        "now_us": now_us,
+    }
+    if connection.execute(_CHECK_RECEIVER, values).rowcount != 1:
+        raise FencedError(
+            "another process receives for this consumer",
+            where=dialect.where,
+            hint="only one process may receive under one name; end one of them",
+        )
+
+
+def receiver_is_at(connection: Connection, receiver: ReceiverRow, commits: int) -> bool:
+    """Whether the last transaction of the receiver was the owner's of this number.
+
+    Waits for a commit under way, also for one whose connection was lost on the client's side only.
+    """
+    connection.execute(_LOCK_RECEIVER, {"no": receiver.no})
+    values = {"no": receiver.no, "owner": receiver.owner, "commits": commits}
+    return bool(connection.execute(_RECEIVER_IS_AT, values).scalar_one())
 
 
 class SqlLease:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Row, text
@@ -37,17 +37,38 @@ _STREAMS: Final = text("""
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
-    FROM instep_stream AS s WHERE s.phase <> 'receiving' ORDER BY s.consumer, s.stream
+    FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """)
 _PAGE: Final = """
-    SELECT t.*, s.consumer, {stream} AS stream
-    FROM {table} AS t JOIN instep_stream AS s ON s.id = t.stream_no
+    SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream
+    FROM {table} AS t {owner.join}
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
+
+
+class _Owner(NamedTuple):
+    """SQL that tells whose a row `t` is."""
+
+    join: str
+    consumer: str = "s.consumer"
+    stream: str = "s.stream"
+
+
+_OF_STREAM: Final = _Owner("JOIN instep_stream AS s ON s.id = t.stream_no")
+# In quarantine are records of a stream, and messages of a receiver: these stand under their scope.
+_OF_STREAM_OR_RECEIVER: Final = _Owner(
+    """LEFT JOIN instep_stream AS s ON s.id = t.stream_no
+       LEFT JOIN instep_receiver AS r ON r.id = t.receiver_no""",
+    consumer="coalesce(s.consumer, r.consumer)",
+    stream="coalesce(t.scope, s.stream)",
+)
+
+
 _KEPT: Final = text("""
     SELECT (SELECT min(cursor) FROM instep_change) AS oldest,
-           EXISTS (SELECT 1 FROM instep_stream WHERE journal = 'off')
-           AND NOT EXISTS (SELECT 1 FROM instep_stream WHERE journal <> 'off') AS off
+           NOT EXISTS (SELECT 1 FROM instep_stream WHERE kind = 'stream' AND journal <> 'off')
+           AND (EXISTS (SELECT 1 FROM instep_stream WHERE kind = 'stream')
+                OR EXISTS (SELECT 1 FROM instep_receiver)) AS off
 """)
 _QUARANTINED: Final = text("""
     SELECT s.consumer, s.stream
@@ -156,10 +177,9 @@ class SqlReader(MessageReading):
         id: int | None = None,
     ) -> AsyncIterator[Quarantined]:
         """Records in quarantine, oldest first; one by its id."""
-        # A message stands under its sequence, the row of which the consumer's row stands for.
-        of = "coalesce(t.scope, s.stream)"
-        wanted = {"stream": (of, stream), "id": ("t.id", id)}
-        async for row in self._pages("instep_quarantine", "id", 0, wanted, stream=of):
+        owner = _OF_STREAM_OR_RECEIVER
+        wanted = {"stream": (owner.stream, stream), "id": ("t.id", id)}
+        async for row in self._pages("instep_quarantine", "id", 0, wanted, owner):
             yield Quarantined(
                 id=row.id,
                 stream=row.stream,
@@ -192,7 +212,7 @@ class SqlReader(MessageReading):
                     where=self._dialect.where,
                     hint="see `instep quarantine list`",
                 )
-            streams.lock(connection, found.consumer, found.stream)
+            fencing.lock_stream(connection, found.consumer, found.stream)
             row = streams.find(connection, found.consumer, found.stream)
             assert row is not None
             now_us = self._clock_us()
@@ -272,11 +292,11 @@ class SqlReader(MessageReading):
         order: str,
         after: int,
         wanted: dict[str, tuple[str, Any]],
-        stream: str = "s.stream",
+        owner: _Owner = _OF_STREAM,
     ) -> AsyncIterator[Row[Any]]:
         given = {name: value for name, (_, value) in wanted.items() if value is not None}
         conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given])
-        query = _PAGE.format(table=table, id=order, conditions=conditions, stream=stream)
+        query = _PAGE.format(table=table, id=order, conditions=conditions, owner=owner)
         async for row in self._paged(query, order, after, given):
             yield row
 

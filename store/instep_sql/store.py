@@ -16,6 +16,7 @@ from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep_sql import fencing
 from instep_sql.audit.marks import SqlAuditMarks
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
@@ -129,7 +130,7 @@ class SqlStore:
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
         info, journal = streams.dump_info(stream), self.options.journal
         now = self._clock_us()
-        streams.lock(connection, self._name, stream.id)
+        fencing.lock_stream(connection, self._name, stream.id)
         row = streams.find(connection, self._name, stream.id)
         if row is None:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
@@ -153,9 +154,9 @@ class SqlStore:
             return commit.commit(connection, self._dialect, self.options, row, batch, now_us)
 
         def committed(connection: Connection) -> bool:
-            streams.lock(connection, self._name, batch.stream)
+            fencing.lock_stream(connection, self._name, batch.stream)
             no = self._row(connection, batch.stream).no
-            return streams.is_at(connection, no, batch.position, now_us)
+            return fencing.stream_is_at(connection, no, batch.position, now_us)
 
         try:
             return await self._database.run(work, committed=committed)

@@ -92,7 +92,8 @@ def test_every_command_is_told_with_its_help() -> None:
 
 def test_the_schema_is_that_of_a_new_store() -> None:
     markdown = tables.sql_schema()
-    for name in ("instep_stream", "instep_entity", "instep_change", "instep_quarantine"):
+    tables_shown = ("stream", "receiver", "entity", "change", "quarantine", "sequence")
+    for name in (f"instep_{table}" for table in tables_shown):
         assert f"CREATE TABLE {name} (" in markdown
     assert "CREATE VIEW instep_entities AS" in markdown
 

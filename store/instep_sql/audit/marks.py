@@ -24,6 +24,7 @@ from instep_sql.audit.statements import AuditStatements
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, commit, streams
+from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
 
 __all__ = ["SqlAuditMarks"]
@@ -140,7 +141,7 @@ class SqlAuditMarks:
         """See `AuditMarks`."""
 
         def work(connection: Connection) -> Position:
-            streams.lock(connection, self._consumer, self._stream)
+            lock_stream(connection, self._consumer, self._stream)
             position = self._row(connection).position
             self._agree(connection, _OPEN)
             # Always once: what a GET has shown is in no partition.
@@ -163,7 +164,7 @@ class SqlAuditMarks:
         """See `AuditMarks`."""
 
         def work(connection: Connection) -> int:
-            streams.lock(connection, self._consumer, self._stream)
+            lock_stream(connection, self._consumer, self._stream)
             missing = not self._reading.unplaced_ends
             connection.execute(
                 self._sql.prove, self._values(bogus=int(bogus), missing=int(missing))
@@ -187,7 +188,7 @@ class SqlAuditMarks:
 
     def _repair(self, connection: Connection, position: Position, after: str) -> tuple[int, str]:
         """One page, in one transaction."""
-        streams.lock(connection, self._consumer, self._stream)
+        lock_stream(connection, self._consumer, self._stream)
         row = self._row(connection)
         if row.position.attempt != position.attempt:
             return 0, ""

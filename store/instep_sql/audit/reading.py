@@ -22,6 +22,7 @@ from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, streams, tombstones
 from instep_sql.entities.lookup import StoredRecord, find_headers
+from instep_sql.entities.streams import StreamKind
 from instep_sql.options import Journal
 
 __all__ = ["Mark", "MarksByChange", "MarksByKey", "MarksByUuid"]
@@ -33,10 +34,9 @@ _ONE_READING: Final = Position(attempt=1, lineage=1)
 _SHADOW: Final = "{} audited at {}"
 _ABANDONED: Final = text("""
     SELECT id FROM instep_stream
-    WHERE consumer = :consumer AND substr(stream, 1, length(:prefix)) = :prefix
+    WHERE kind = 'audit' AND consumer = :consumer AND substr(stream, 1, length(:prefix)) = :prefix
       AND updated_at_us < :before_us
 """)
-_AUDITING: Final = text("UPDATE instep_stream SET phase = 'receiving' WHERE id = :shadow")
 _REMOVALS: Final = [
     text(f"DELETE FROM {table} WHERE {column} = :shadow")  # noqa: S608 — constants only
     for table, column in (
@@ -131,10 +131,10 @@ class MarksByChange(MarksByKey):
         for shadow in connection.execute(_ABANDONED, abandoned).scalars().all():
             _remove(connection, shadow)
         name = prefix + str(self._audit)
-        row = streams.insert(connection, consumer, name, "{}", journal, self._audit)
+        row = streams.insert(
+            connection, consumer, name, "{}", journal, self._audit, kind=StreamKind.AUDIT
+        )
         self._shadow = row.no
-        # So it is listed nowhere, as little as a row of received sequences.
-        connection.execute(_AUDITING, {"shadow": row.no})
 
     def close(self, connection: Connection) -> None:
         _remove(connection, self._shadow)

@@ -33,6 +33,7 @@ __all__ = [
     "compose",
     "forget_parts",
     "move_parts",
+    "rename_parts",
     "sweep",
 ]
 
@@ -42,6 +43,11 @@ _COLUMNS: Final = (
 _ADD: Final = f"""
     INSERT INTO instep_part (stream_no, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 — constants only
+_RENAME: Final = text("""
+    UPDATE instep_part SET entity_key = :new,
+           part_key = CASE WHEN part_key = :old THEN :new ELSE part_key END
+    WHERE stream_no = :no AND entity_key = :old
+""")
 _STALE: Final = text("""
     SELECT DISTINCT e.id, e.key FROM instep_entity AS e
     JOIN instep_part AS p ON p.stream_no = e.stream_no AND p.entity_key = e.key
@@ -211,6 +217,11 @@ def move_parts(
     """)  # noqa: S608 — constants only
     values |= {"lineage": position.lineage, "attempt": position.attempt}
     connection.execute(moving, values)
+
+
+def rename_parts(connection: Connection, no: int, old: str, new: str) -> None:
+    """Let the parts of the entity `old` be those of `new`; its own part is renamed, too."""
+    connection.execute(_RENAME, {"no": no, "old": old, "new": new})
 
 
 def forget_parts(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> None:

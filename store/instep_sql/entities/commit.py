@@ -13,6 +13,8 @@ from instep.model.batches import Batch, CommitResult
 from instep.model.columns import all_whole
 from instep.model.position import Position
 from instep.model.records import Record
+from instep_sql import fencing
+from instep_sql.deviations import count_deviations
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
 from instep_sql.entities.entity_rows import write_rounds
@@ -47,7 +49,7 @@ def commit(
     4. What could not be read goes to quarantine, what departs from the specification is counted.
     5. The journal is trimmed to its retention.
     """
-    streams.advance(connection, dialect, stream.no, batch, now_us)
+    fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     written = Written()
     if batch.records:
         written = write_records(
@@ -80,7 +82,7 @@ def commit(
             where=dialect.where,
         )
     if batch.deviations:
-        streams.count_deviations(connection, stream.no, batch.deviations)
+        count_deviations(connection, "instep_stream", stream.no, batch.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     return result

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, text
 
@@ -15,6 +15,7 @@ from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.engine.dialect import ChangeRow, Dialect, json_array
+from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
@@ -163,12 +164,8 @@ def _newer_than(
         yield fact
 
 
-def append_swept(
-    connection: Connection, doomed: str, values: dict[str, Any], mode: Journal, now_us: int
-) -> None:
-    """Write a row for each entity that is about to be swept; `doomed` is the condition that names
-    them.
-    """
+def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, now_us: int) -> None:
+    """Write a row for each entity that is about to be swept."""
     previous = "body" if mode is Journal.PREVIOUS else "NULL"
     connection.execute(
         text(f"""
@@ -176,9 +173,9 @@ def append_swept(
                                        committed_at_us, body, previous)
             SELECT stream_no, key, class, '{ChangeKind.SWEPT.value}', NULL, token, appended_at_us,
                    :now_us, :nothing, {previous}
-            FROM instep_entity WHERE {doomed} ORDER BY id
+            FROM instep_entity WHERE {doomed.condition} ORDER BY id
         """),  # noqa: S608 — constants only
-        {**values, "now_us": now_us, "nothing": b""},
+        {**doomed.values, "now_us": now_us, "nothing": b""},
     )
 
 

@@ -7,7 +7,7 @@ key is the row's key as soon as it is known, because a TOMBSTONE may have nothin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,20 +19,14 @@ from instep.model.ordering import is_later
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import tombstones
+from instep_sql.entities import change_only, tombstones
 from instep_sql.entities.lookup import StoredRecord, find_headers
 from instep_sql.entities.streams import StreamRow
 
 __all__ = ["ReconciledRecords", "mark_proven", "reconcile_keys"]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
-_RENAME_PARTS: Final = text("""
-    UPDATE instep_part SET entity_key = :new,
-           part_key = CASE WHEN part_key = :old THEN :new ELSE part_key END
-    WHERE stream_no = :no AND entity_key = :old
-""")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
-_REMOVE_PARTS: Final = text("DELETE FROM instep_part WHERE stream_no = :no AND entity_key = :key")
 
 
 class ReconciledRecords(msgspec.Struct, frozen=True):
@@ -95,7 +89,7 @@ def reconcile_keys(
     for uuid, key in keys.items():
         old = rows.key_of.get(uuid)
         if old is not None and old != key:
-            _rename(connection, stream, rows, old, key)
+            _rename(connection, dialect, stream, rows, old, key)
             if old != uuid:
                 # The provider gave the entity another key: the end of the old one is no news.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
@@ -157,18 +151,23 @@ def _overtaken(record: Record, ended_at: dict[str, Tombstone], lineage: int) -> 
     return end is not None and end.lineage == lineage and end.appended_at_us > record.appended_at_us
 
 
-def _rename(connection: Connection, stream: StreamRow, rows: _Rows, old: str, new: str) -> None:
+def _rename(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    rows: _Rows,
+    old: str,
+    new: str,
+) -> None:
     moves, obsolete = rows.rename(old, new)
-    values: dict[str, Any] = {"no": stream.no, "old": old, "new": new}
     if obsolete is not None:
-        gone = {"no": stream.no, "key": obsolete}
-        connection.execute(_REMOVE, gone)
+        connection.execute(_REMOVE, {"no": stream.no, "key": obsolete})
         if stream.change_only:
-            connection.execute(_REMOVE_PARTS, gone)
+            change_only.forget_parts(connection, dialect, stream.no, [obsolete])
     if moves:
-        connection.execute(_RENAME, values)
+        connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
         if stream.change_only:
-            connection.execute(_RENAME_PARTS, values)
+            change_only.rename_parts(connection, stream.no, old, new)
 
 
 def mark_proven(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Literal
 
 from sqlalchemy import Connection, text
 
@@ -21,14 +21,14 @@ _KEEP: Final = text("""
     VALUES (:no, :reason, :token, :now_us, :digest, :raw)
     ON CONFLICT (stream_no, digest) DO NOTHING
 """)
-_SIZE: Final = text("""
+_SIZE: Final = """
     SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
-    FROM instep_quarantine WHERE stream_no = :no
-""")
-_REPLAYED_KEPT: Final = text("""
+    FROM instep_quarantine WHERE {owner} = :no
+"""
+_REPLAYED_KEPT: Final = """
     SELECT id, length(raw) AS bytes FROM instep_quarantine
-    WHERE stream_no = :no AND replayed_at_us IS NOT NULL ORDER BY id
-""")
+    WHERE {owner} = :no AND replayed_at_us IS NOT NULL ORDER BY id
+"""
 _DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
 _DROP_ALL: Final = text("DELETE FROM instep_quarantine")
 _DROP_STREAM: Final = text("""
@@ -37,6 +37,10 @@ _DROP_STREAM: Final = text("""
        OR scope IS NULL AND stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
 """)
 _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
+
+
+Owner = Literal["stream_no", "receiver_no"]
+"""The column that says whose an entry is: a record of a stream, or a message of a receiver."""
 
 
 def keep(
@@ -67,7 +71,7 @@ def keep(
             for one in unreadable
         ],
     )
-    if not make_room(connection, no, options):
+    if not make_room(connection, "stream_no", no, options):
         limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
         raise StoreUnavailableError(
             f"the quarantine of the stream is full ({limit_records:,} records or"
@@ -82,22 +86,24 @@ def keep(
 
 def make_room(
     connection: Connection,
+    owner: Owner,
     no: int,
     options: SqlOptions,
     *,
     more_records: int = 0,
     more_bytes: int = 0,
 ) -> bool:
-    """Whether what a stream has in quarantine, and more, is within the limits; those already
-    replayed make room, oldest first.
+    """Whether what a stream or receiver has in quarantine, and more, is within the limits; those
+    already replayed make room, oldest first.
     """
-    size = connection.execute(_SIZE, {"no": no}).one()
+    size = connection.execute(text(_SIZE.format(owner=owner)), {"no": no}).one()
     over_records = size.records + more_records - options.quarantine_max_records
     over_bytes = size.bytes + more_bytes - options.quarantine_max_bytes
     if over_records <= 0 and over_bytes <= 0:
         return True
     forgotten: list[dict[str, int]] = []
-    for row in connection.execute(_REPLAYED_KEPT, {"no": no}).all():
+    replayed = text(_REPLAYED_KEPT.format(owner=owner))
+    for row in connection.execute(replayed, {"no": no}).all():
         forgotten.append({"id": row.id})
         over_records, over_bytes = over_records - 1, over_bytes - row.bytes
         if over_records <= 0 and over_bytes <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, text
@@ -12,6 +12,7 @@ from instep.model.streams import SweepEstimate
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, tombstones
 from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal
 
 __all__ = ["SweepResult", "estimate_sweep", "sweep"]
@@ -20,10 +21,6 @@ _WINDOW: Final = text("""
     SELECT max(id) AS upto, count(*) AS size
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
 """)
-_UNMARKED: Final = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt < :attempt"
-_KEEP: Final = text(f"""
-    UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}
-""")  # noqa: S608 — constants only
 _RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 _ESTIMATE: Final = text("""
     SELECT count(*) AS total,
@@ -55,24 +52,21 @@ def sweep(
     too. New rows are marked and get ids behind the cursor: they are passed, never removed.
     """
     window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
-    values: dict[str, Any] = {
-        "no": stream.no,
-        "cursor": step.cursor,
-        "upto": step.cursor if window.upto is None else window.upto,
-        "attempt": step.attempt,
-    }
-    doomed = _UNMARKED
+    upto = step.cursor if window.upto is None else window.upto
+    unmarked = UnmarkedRows.of(stream.no, step.attempt, cursor=step.cursor, upto=upto)
+    doomed = unmarked
     if step.readable is not None:
-        doomed += f" AND class IN {dialect.members('readable')}"
-        values["readable"] = msgspec.json.encode(sorted(step.readable)).decode()
+        doomed = unmarked.of_classes(dialect, step.readable)
     if mode is not Journal.OFF:
-        journal.append_swept(connection, doomed, values, mode, now_us)
-    removal = text(f"DELETE FROM instep_entity WHERE {doomed} RETURNING key")  # noqa: S608
-    keys = connection.execute(removal, values).scalars().all()
+        journal.append_swept(connection, doomed, mode, now_us)
+    removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"  # noqa: S608
+    keys = connection.execute(text(removal), doomed.values).scalars().all()
     if step.readable is not None:
-        connection.execute(_KEEP, values)
+        # No GET shows the other classes: what the attempt has not marked of them is kept, unproven.
+        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"  # noqa: S608
+        connection.execute(text(keep), unmarked.values)
     if stream.change_only:
-        bodies = change_only.sweep(connection, dialect, stream.no, keys, values)
+        bodies = change_only.sweep(connection, dialect, stream.no, keys, unmarked.values)
         if mode is not Journal.OFF:
             journal.append_recomposed(connection, bodies, mode, now_us)
         rows = [(body, entity) for entity, body in bodies.items()]
@@ -80,7 +74,7 @@ def sweep(
     done = window.size < step.limit_records
     if done:
         tombstones.purge(connection, stream.no, step.attempt)
-    return SweepResult(len(keys), values["upto"], done)
+    return SweepResult(len(keys), upto, done)
 
 
 def estimate_sweep(connection: Connection, no: int, attempt: int) -> SweepEstimate:

@@ -30,13 +30,14 @@ _SCOPES_AT_ONCE: Final = 32
 _BLOCKED_SHOWN: Final = 100
 _FULL_RETRY_US: Final = 30_000_000
 
-_NEXT: Final = text("SELECT min(deliver_at_us) FROM instep_sequence WHERE stream_no = :no")
+_NEXT: Final = text("SELECT min(deliver_at_us) FROM instep_sequence WHERE receiver_no = :no")
 _BLOCKED: Final = text("""
-    SELECT scope FROM instep_sequence WHERE stream_no = :no AND blocked = 1 ORDER BY id LIMIT :limit
+    SELECT scope FROM instep_sequence
+    WHERE receiver_no = :no AND blocked = 1 ORDER BY id LIMIT :limit
 """)
 _READY: Final = text("""
     SELECT id, scope, attempts FROM instep_sequence
-    WHERE stream_no = :no AND deliver_at_us <= :now_us ORDER BY deliver_at_us, id LIMIT :limit
+    WHERE receiver_no = :no AND deliver_at_us <= :now_us ORDER BY deliver_at_us, id LIMIT :limit
 """)
 _WAITING: Final = text("""
     SELECT * FROM instep_inbox WHERE sequence_no = :sequence AND stage = 1
@@ -50,7 +51,7 @@ _AFTER: Final = text("""
     WHERE id = :id
 """)
 _QUARANTINE: Final = text("""
-    INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, raw, scope, inbox_no)
+    INSERT INTO instep_quarantine (receiver_no, reason, token, received_at_us, raw, scope, inbox_no)
     VALUES (:no, :reason, :token, :now_us, :raw, :scope, :inbox)
 """)
 
@@ -218,7 +219,7 @@ class _Delivery:
 
         def work(connection: Connection) -> bool:
             size = {"more_records": 1, "more_bytes": len(row.body)}
-            if not make_room(connection, self._no, self._options, **size):
+            if not make_room(connection, "receiver_no", self._no, self._options, **size):
                 return False
             connection.execute(_QUARANTINE, values)
             connection.execute(_FAILED, {"stage": FAILED, "id": row.id})

@@ -62,11 +62,11 @@ _DELIVER: Final = f"""
 _DELIVERED: Final = "DELETE FROM instep_inbox WHERE sequence_no = ? AND stage = 1"
 _ALL_WAITING: Final = text("""
     SELECT DISTINCT i.sequence_no FROM instep_sequence AS q
-    JOIN instep_inbox AS i ON i.sequence_no = q.id AND i.stage = 1 WHERE q.stream_no = :no
+    JOIN instep_inbox AS i ON i.sequence_no = q.id AND i.stage = 1 WHERE q.receiver_no = :no
 """)
 _NONE_WAITS: Final = text("""
     UPDATE instep_sequence SET deliver_at_us = NULL, blocked = 0, attempts = 0, error = ''
-    WHERE stream_no = :no AND (deliver_at_us IS NOT NULL OR blocked = 1)
+    WHERE receiver_no = :no AND (deliver_at_us IS NOT NULL OR blocked = 1)
 """)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 from typing import Final
 
 from sqlalchemy import Connection
@@ -19,9 +19,11 @@ from instep.ports.message_store import (
     StoredSequence,
 )
 from instep.sequencing.outbox import OutboxState
+from instep_sql import fencing
+from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import streams
+from instep_sql.fencing import ReceiverRow
 from instep_sql.messages import inbox, outbox, sequences
 from instep_sql.messages.handler import deliver, pending_deliveries
 from instep_sql.options import SqlOptions
@@ -54,28 +56,29 @@ class SqlMessageStore:
         self._clock_us = clock_us
         self._trimmer = inbox.Trimmer(dialect, options)
         self._owner = uuid.uuid4().hex
-        self._no: int | None = None
+        self._opened: ReceiverRow | None = None
+        self._commits = count(1)
+        """Numbers our transactions; a number is used once, whatever becomes of its transaction."""
         self._row_ids: dict[str, int] = {}
-        self._marks = random.Random(self._owner)
 
     def __repr__(self) -> str:
-        return f"<SqlMessages {self._dialect.where} consumer={self._consumer!r}>"
+        return f"<SqlMessageStore {self._dialect.where} consumer={self._consumer!r}>"
 
     async def open(self, kind: str, *, handled: bool) -> None:
         """See `MessageStore`."""
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> ReceiverRow:
             now_us = self._clock_us()
-            no = sequences.take_over(connection, self._consumer, self._owner, kind, now_us)
+            receiver = fencing.take_over(connection, self._consumer, self._owner, kind, now_us)
             if not handled:
-                inbox.deliver_waiting(connection, self._dialect, no, now_us)
-            return no
+                inbox.deliver_waiting(connection, self._dialect, receiver.no, now_us)
+            return receiver
 
-        self._no = await self._database.run(work)
+        self._opened = await self._database.run(work)
 
     async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
         """See `MessageStore`."""
-        no, _ = self._place
+        no = self._receiver.no
         return await self._database.run(
             lambda connection: sequences.load(connection, self._dialect, no, scopes)
         )
@@ -91,29 +94,28 @@ class SqlMessageStore:
 
     async def commit(self, group: MessageGroup) -> None:
         """See `MessageStore`."""
-        place, mark = self._place, self._marks.getrandbits(62)
-        no, _ = place
+        receiver, commits = self._receiver, next(self._commits)
         scopes = [change.scope for change in group.changes]
 
         def work(connection: Connection) -> dict[str, int]:
-            sequences.fence(
+            fencing.check_receiver(
                 connection,
                 self._dialect,
-                place,
-                mark=mark,
+                receiver,
+                commits=commits,
                 messages=inbox.count_messages(group),
                 now_us=group.now_us,
             )
-            sequences.write(connection, no, group)
+            sequences.write(connection, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
             inbox.apply_group(connection, self._dialect, group, numbers)
             if group.deviations:
-                streams.count_deviations(connection, no, group.deviations)
+                count_deviations(connection, "instep_receiver", receiver.no, group.deviations)
             self._trimmer.trim(connection, group)
             return numbers
 
         numbers = await self._database.run(
-            work, committed=lambda connection: sequences.is_at(connection, place, mark)
+            work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
         # Not before: a row that was rolled back has no number.
         if len(self._row_ids) > _ROW_IDS_KEPT:
@@ -122,29 +124,31 @@ class SqlMessageStore:
 
     async def due(self, now_us: int, limit: int) -> DueSequences:
         """See `MessageStore`."""
-        no, _ = self._place
+        no = self._receiver.no
         return await self._database.run(
             lambda connection: sequences.due(connection, no, now_us, limit)
         )
 
     async def deliver(self, handler: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
         """See `MessageStore`."""
-        place, mark = self._place, self._marks.getrandbits(62)
-        look = await self._database.run(lambda connection: pending_deliveries(connection, place[0]))
+        receiver, commits = self._receiver, next(self._commits)
+        look = await self._database.run(
+            lambda connection: pending_deliveries(connection, receiver.no)
+        )
         if look.next_us is None or look.next_us > now_us:
             # Nothing is written as long as there is nothing to do.
             return DeliveryResult(next_us=look.next_us, blocked=look.blocked)
         async with self._database.transaction() as transaction:
             await transaction.run(
-                lambda connection: sequences.fence(
-                    connection, self._dialect, place, mark=mark, messages=0, now_us=now_us
+                lambda connection: fencing.check_receiver(
+                    connection, self._dialect, receiver, commits=commits, messages=0, now_us=now_us
                 )
             )
             return await deliver(
                 transaction,
                 self._dialect,
                 self._options,
-                place[0],
+                receiver.no,
                 handler,
                 now_us=now_us,
                 limit_messages=limit_messages,
@@ -154,12 +158,12 @@ class SqlMessageStore:
 
     async def outboxes(self) -> Sequence[str]:
         """See `OutboxStore`."""
-        no, _ = self._place
+        no = self._receiver.no
         return await self._database.run(lambda connection: outbox.scopes(connection, no))
 
     async def load_outbox(self, scope: str) -> OutboxState | None:
         """See `OutboxStore`."""
-        no, _ = self._place
+        no = self._receiver.no
         return await self._database.run(lambda connection: outbox.load(connection, no, scope))
 
     async def save_outbox(
@@ -170,21 +174,22 @@ class SqlMessageStore:
         bodies: Mapping[int, bytes] | None = None,
     ) -> None:
         """See `OutboxStore`."""
-        place, mark = self._place, self._marks.getrandbits(62)
+        receiver, commits = self._receiver, next(self._commits)
 
         def work(connection: Connection) -> None:
-            sequences.fence(
-                connection, self._dialect, place, mark=mark, messages=0, now_us=self._clock_us()
+            now_us = self._clock_us()
+            fencing.check_receiver(
+                connection, self._dialect, receiver, commits=commits, messages=0, now_us=now_us
             )
-            outbox.save(connection, self._dialect, place[0], scope, state, before, bodies or {})
+            outbox.save(connection, self._dialect, receiver.no, scope, state, before, bodies or {})
 
         await self._database.run(
-            work, committed=lambda connection: sequences.is_at(connection, place, mark)
+            work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
 
     async def outbox_bodies(self, scope: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
         """See `OutboxStore`."""
-        no, _ = self._place
+        no = self._receiver.no
         return await self._database.run(
             lambda connection: outbox.bodies(connection, no, scope, numbers)
         )
@@ -195,15 +200,14 @@ class SqlMessageStore:
         """Scope → row, asking for those that are not known; nothing is remembered here."""
         known = {scope: self._row_ids[scope] for scope in scopes if scope in self._row_ids}
         if len(known) < len(scopes):
-            assert self._no is not None
             rest = [scope for scope in scopes if scope not in known]
-            known |= sequences.row_ids_of(connection, self._dialect, self._no, rest)
+            known |= sequences.row_ids_of(connection, self._dialect, self._receiver.no, rest)
         return known
 
     @property
-    def _place(self) -> tuple[int, str]:
-        if self._no is None:
+    def _receiver(self) -> ReceiverRow:
+        if self._opened is None:
             raise SinkError(
                 "the inbox is not open", where=self._dialect.where, hint="call open(kind) first"
             )
-        return self._no, self._owner
+        return self._opened

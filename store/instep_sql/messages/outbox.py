@@ -16,22 +16,22 @@ from instep_sql.engine.value_check import storable_text
 __all__ = ["bodies", "load", "save", "scopes"]
 
 _SCOPES: Final = text("""
-    SELECT scope FROM instep_outbox AS o WHERE stream_no = :no
+    SELECT scope FROM instep_outbox AS o WHERE receiver_no = :no
       AND EXISTS (SELECT 1 FROM instep_sent AS s WHERE s.outbox_no = o.id) ORDER BY id
 """)
 _FIND: Final = text("""
-    SELECT id, next_number FROM instep_outbox WHERE stream_no = :no AND scope = :scope
+    SELECT id, next_number FROM instep_outbox WHERE receiver_no = :no AND scope = :scope
 """)
 _ENTRIES: Final = text("SELECT entry FROM instep_sent WHERE outbox_no = :outbox ORDER BY number")
 _NEXT: Final = text("""
-    INSERT INTO instep_outbox (stream_no, scope, next_number) VALUES (:no, :scope, :next_number)
-    ON CONFLICT (stream_no, scope) DO UPDATE SET next_number = excluded.next_number
+    INSERT INTO instep_outbox (receiver_no, scope, next_number) VALUES (:no, :scope, :next_number)
+    ON CONFLICT (receiver_no, scope) DO UPDATE SET next_number = excluded.next_number
 """)
 _FORGET: Final = "DELETE FROM instep_sent WHERE outbox_no = ? AND number = ?"
 _CHANGE: Final = "UPDATE instep_sent SET entry = ? WHERE outbox_no = ? AND number = ?"
 _BODIES: Final = text("""
     SELECT s.number, s.body FROM instep_sent AS s JOIN instep_outbox AS o ON o.id = s.outbox_no
-    WHERE o.stream_no = :no AND o.scope = :scope AND s.number IN :numbers
+    WHERE o.receiver_no = :no AND o.scope = :scope AND s.number IN :numbers
 """).bindparams(bindparam("numbers", expanding=True))
 
 

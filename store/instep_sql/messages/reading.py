@@ -16,16 +16,16 @@ from instep.sequencing.state import SequencerState
 __all__ = ["MessageReading", "give_up_messages"]
 
 _SEQUENCES: Final = """
-    SELECT q.*, s.consumer,
+    SELECT q.*, r.consumer,
       (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 0) AS held,
       (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1) AS waiting
-    FROM instep_sequence AS q JOIN instep_stream AS s ON s.id = q.stream_no
+    FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
     WHERE q.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY q.id LIMIT :size
 """
 _MESSAGES: Final = """
-    SELECT m.*, q.scope, s.consumer FROM instep_message AS m
+    SELECT m.*, q.scope, r.consumer FROM instep_message AS m
     JOIN instep_sequence AS q ON q.id = m.sequence_no
-    JOIN instep_stream AS s ON s.id = q.stream_no
+    JOIN instep_receiver AS r ON r.id = q.receiver_no
     WHERE m.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY m.id LIMIT :size
 """
 _INBOX: Final = text("SELECT inbox_no FROM instep_quarantine WHERE id = :id")

@@ -14,7 +14,14 @@ from instep.alignment.audit import Counts, Verdict
 from instep.model.records import Record, RecordType
 from instep_sql.audit.marks import SqlAuditMarks
 from tests.instep_sql.audit.test_marks import Audited
-from tests.instep_sql.store_kit import CHANGE_ONLY, Stage, Stages, create_update, end_record
+from tests.instep_sql.store_kit import (
+    CHANGE_ONLY,
+    Stage,
+    Stages,
+    create_update,
+    end_record,
+    stream_info,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -142,3 +149,15 @@ async def test_what_a_killed_audit_left_is_removed_after_a_week(stage: Stages) -
             assert await count(at, "instep_stream") == 2
             assert await count(at, "instep_audit_mark") == 0
         assert await count(at, "instep_stream") == 1
+
+
+async def test_a_stream_with_the_name_of_an_audit_is_none(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        at.store._clock_us = lambda: 5
+        named = stream_info(f"{CHANGE_ONLY.id} audited at 5")
+        await at.store.position(named)
+        await at.commit(*LOG)
+        at.store._clock_us = lambda: 10**15
+        async with at.store.audit(CHANGE_ONLY):
+            pass
+        assert [one.id for one in await at.store.known_streams()] == [CHANGE_ONLY.id, named.id]

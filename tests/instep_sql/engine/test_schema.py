@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from instep.errors import StoreVersionError
 from instep_sql import SqlStore
 from instep_sql.engine import schema
-from instep_sql.engine.sqlite import Sqlite
-from instep_sql.options import SqlOptions
 from instep_sql.plugin import sink
+from tests.instep_sql.engine.old_stores_kit import STREAM_1, make
 from tests.instep_sql.store_kit import CHANGE_ONLY, create_update, stage, stream_info
 
 pytestmark = pytest.mark.asyncio
@@ -28,40 +25,18 @@ def scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config)
 
 
-def make(path: Path, revision: str) -> None:
-    """A store as the version of that revision left it."""
-    engine = Sqlite(SqlOptions(url=f"sqlite:///{path}")).writer()
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", "instep_sql:migrations")
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
-
-
 async def test_the_newest_revision_is_the_one_named() -> None:
     assert scripts().get_heads() == [schema.HEAD]
     revisions = [script.revision for script in scripts().walk_revisions()]
     assert revisions == sorted(revisions, reverse=True)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
 async def test_a_store_of_an_older_version_opens_with_its_content(
-    tmp_path: Path, revision: str
+    database: str, revision: str
 ) -> None:
-    path = tmp_path / "old.db"
-    make(path, revision)
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "INSERT INTO instep_stream VALUES (1, 'east', 's1', "
-            "'{\"token\": \"t9\", \"ordinal\": 4}', 't9', 9, 'aligned', 1, 4, 9, "
-            "'{}', '{}', 'off', 0)"
-        )
-        connection.execute(
-            "INSERT INTO instep_entity "
-            "VALUES (1, 1, 'a', 'NODE', 't9', '', 9, 9, 0, 1, 1, '', '', x'31')"
-        )
-    async with stage(f"sqlite:///{path}", CHANGE_ONLY) as at:
+    make(database, revision, STREAM_1)
+    async with stage(database, CHANGE_ONLY) as at:
         assert (at.position.token, at.position.ordinal) == ("t9", 4)
         assert await at.bodies() == {"a": b"1"}
         await at.commit(create_update("b", 10, whole=False))
@@ -69,7 +44,7 @@ async def test_a_store_of_an_older_version_opens_with_its_content(
 
 
 async def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
-    make(tmp_path / "old.db", "0001")
+    make(f"sqlite:///{tmp_path}/old.db", "0001")
     reader = sink.reader(f"sqlite:///{tmp_path}/old.db")
     with pytest.raises(StoreVersionError, match="has schema version 0001, this instep reads"):
         await reader.streams()

@@ -105,7 +105,7 @@ async def test_other_content_under_a_number_is_a_deviation(database: str) -> Non
         health = at.receiver.health().intake
         assert health is not None
         assert health.deviations == {"content-changed": 1}
-        rows = await at.rows("SELECT deviations FROM instep_stream")
+        rows = await at.rows("SELECT deviations FROM instep_receiver")
         assert rows == [('{"content-changed": 1}',)]
 
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from instep.errors import FencedError, StoreUnavailableError
+from instep.ports.message_store import MessageGroup, SequenceChange
+from instep.sequencing.state import SequencerState
 from instep_sql import SqlStore
+from tests.instep.runtime.messages.intake_kit import SCOPE, message
 from tests.instep_sql.store_kit import create_update, end_record, stage, stream_info
 from tests.postgres_kit import Server, serving
 
@@ -110,6 +113,29 @@ async def test_a_commit_whose_answer_was_lost_is_done_once(
             told += [("a", "updated"), ("b", "created"), ("old", "deleted"), ("a", "updated")]
             assert await at.told() == told
             assert (await at.store.position(stream_info())).ordinal == 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_messages_whose_answer_was_lost_are_received_once(
+    postgres: Server, postgres_database: str, when: str
+) -> None:
+    with cutting(postgres) as cutter:
+        url = postgres_database.replace(str(postgres.port), str(cutter.port))
+        async with SqlStore(url) as store:
+            await store.open("east")
+            kept = store.messages()
+            await kept.open("spoken", handled=False)
+            for number in (1, 2, 3):
+                answers = iter([when] if number == 2 else [])
+                cutter.cut = lambda answers=answers: next(answers, "no")  # type: ignore[misc]
+                state = SequencerState(next_number=number + 1)
+                release = [(0, message(number))]
+                change = SequenceChange(SCOPE, state, due_us=None, release=release)
+                await kept.commit(MessageGroup(number, [change], handled=False, deviations={}))
+            found = [one.number async for one in store.reader.messages()]
+            assert found == [1, 2, 3]
+            counted = "SELECT commits, messages FROM instep_receiver"
+            assert postgres.execute(counted, postgres_database) == [(3, 3)]
 
 
 async def test_a_commit_lost_again_and_again_leaves_the_question_to_the_position(
