@@ -28,7 +28,6 @@ from instep.model.position import Position
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
-from instep_sql.entities.streams import dump_position, with_baseline_pending
 
 __all__ = [
     "ReceiverRow",
@@ -36,11 +35,13 @@ __all__ = [
     "advance_stream",
     "ask_to_hand_over",
     "check_receiver",
+    "dump_position",
     "leases",
     "lock_stream",
     "receiver_is_at",
     "stream_is_at",
     "take_over",
+    "with_baseline_pending",
 ]
 
 _LOCK_STREAM: Final = text("""
@@ -156,11 +157,21 @@ def stream_is_at(connection: Connection, no: int, position: Position, now_us: in
     return bool(connection.execute(_STREAM_IS_AT, values).scalar_one())
 
 
+def dump_position(position: Position) -> str:
+    """A position as the store keeps it: JSON text, equal where positions are equal."""
+    return msgspec.json.encode(position).decode()
+
+
+def with_baseline_pending(position: Position) -> Position:
+    """The same position, at which a baseline is due."""
+    return msgspec.structs.replace(position, baseline_pending=True)
+
+
 class ReceiverRow(msgspec.Struct, frozen=True):
     """The receiver of a consumer, as this process has taken it over."""
 
     no: int
-    """`instep_receiver.id`."""
+    """The id of its row."""
     owner: str
     """Names this process and no other."""
 

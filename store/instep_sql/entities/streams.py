@@ -14,19 +14,18 @@ from sqlalchemy import Connection, text
 
 from instep.model.position import Position
 from instep.model.streams import Mode, StreamInfo
+from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
 
 __all__ = [
     "StreamKind",
     "StreamRow",
     "dump_info",
-    "dump_position",
     "find",
     "insert",
     "known",
     "save_info",
     "set_baseline_pending",
-    "with_baseline_pending",
 ]
 
 _FIND: Final = text("""
@@ -142,13 +141,3 @@ def set_baseline_pending(connection: Connection, no: int, position: Position) ->
     """Let the position that was just taken say that a baseline is due."""
     pending = dump_position(with_baseline_pending(position))
     connection.execute(_SET_POSITION, {"no": no, "position": pending})
-
-
-def with_baseline_pending(position: Position) -> Position:
-    """The same position, at which a baseline is due."""
-    return msgspec.structs.replace(position, baseline_pending=True)
-
-
-def dump_position(position: Position) -> str:
-    """As JSON text; equal positions are equal texts."""
-    return msgspec.json.encode(position).decode()
