@@ -28,7 +28,7 @@ from tests.postgres_kit import serving
 
 __all__ = ["INSTEP", "Report", "Site", "check_round", "compare", "site", "store_url"]
 
-INSTEP = [sys.executable, "-m", "instep"]
+INSTEP = [sys.executable, "-m", "instep.cli"]
 CONFIG = """
 [[consumers]]
 name = "crash"

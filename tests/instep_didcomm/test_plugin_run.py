@@ -20,7 +20,7 @@ from tests.instep_didcomm.link_kit import faulty_link
 from tests.instep_didcomm.listener_kit import BID, plain, post
 
 ALICE, BOB, AUCTIONEER = "did:ex:alice", "did:ex:bob", "did:ex:auctioneer"
-INSTEP = [sys.executable, "-m", "instep"]
+INSTEP = [sys.executable, "-m", "instep.cli"]
 CONFIG = """
 [[consumers]]
 name = "auction"
