@@ -94,6 +94,7 @@ NAMES = {
         "SourcePlugin",
         "StoreReader",
         "SupportsAudit",
+        "SupportsCommitted",
         "SupportsLease",
         "SupportsLeaseHandover",
         "SupportsMessageReading",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
-from tests.simulation.seeds import run_all, run_seed, run_sequences
+from tests.simulation.seeds import run_all, run_numbered, run_seed, run_sequences
+from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 
 _REPORT_EVERY_S = 10.0
 
@@ -34,7 +36,21 @@ def main() -> int:
     parser.add_argument(
         "--sequences", type=int, default=100, help="seeds of the numbered sequences, beside these"
     )
+    parser.add_argument(
+        "--sequenced-feeds",
+        type=int,
+        default=0,
+        help="seeds of the numbered entities, beside these",
+    )
+    parser.add_argument("--sequenced-feed-seed", type=int, help="this one alone, with its trace")
     given = parser.parse_args()
+    if given.sequenced_feed_seed is not None:
+        try:
+            print(simulate_numbered(given.sequenced_feed_seed, report=print))
+        except NumberedFailedError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return 0
     if given.seed is not None:
         try:
             print(simulate(given.seed, report=print if given.trace else None))
@@ -56,23 +72,27 @@ def main() -> int:
             reported_s = time.perf_counter()
             print(report(done, failures, reported_s - began_s), flush=True)
     print(report(done, failures, time.perf_counter() - began_s))
-    failures += sequences(range(given.first, given.first + given.sequences), given.processes)
+    for run, name, count in (
+        (run_sequences, "sequences", given.sequences),
+        (run_numbered, "numbered entities", given.sequenced_feeds),
+    ):
+        seeds = range(given.first, given.first + count)
+        failures += run_others(run, name, seeds, given.processes)
     return 1 if failures else 0
 
 
-def sequences(seeds: range, processes: int) -> int:
-    """Run seeds of the numbered sequences; how many failed."""
+def run_others(run: Callable[[int], str], name: str, seeds: range, processes: int) -> int:
+    """Run seeds of another simulation; how many failed."""
     failures = 0
     began_s = reported_s = time.perf_counter()
-    for done, failure in enumerate(run_all(run_sequences, seeds, processes), start=1):
+    for done, failure in enumerate(run_all(run, seeds, processes), start=1):
         if failure:
             failures += 1
-            print(f"sequences: {failure}", file=sys.stderr, flush=True)
+            print(f"{name}: {failure}", file=sys.stderr, flush=True)
         if time.perf_counter() - reported_s > _REPORT_EVERY_S or done == len(seeds):
             reported_s = time.perf_counter()
-            text = (
-                f"{done:,} seeds of sequences, {failures} failed, in {reported_s - began_s:,.1f} s"
-            )
+            took_s = reported_s - began_s
+            text = f"{done:,} seeds of {name}, {failures} failed, in {took_s:,.1f} s"
             print(text, flush=True)
     return failures
 

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
 from tests.simulation.database_files import database_folder, use_folder
+from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
-__all__ = ["run_all", "run_seed", "run_sequences"]
+__all__ = ["run_all", "run_numbered", "run_seed", "run_sequences"]
 
 T = TypeVar("T")
 
@@ -41,5 +42,14 @@ def run_sequences(seed: int) -> str:
     try:
         simulate_sequences(seed)
     except SequencesFailedError as error:
+        return str(error)
+    return ""
+
+
+def run_numbered(seed: int) -> str:
+    """The text of a failure; empty where there is none."""
+    try:
+        simulate_numbered(seed)
+    except NumberedFailedError as error:
         return str(error)
     return ""

@@ -183,6 +183,12 @@ def check_auditable(stream: StreamInfo) -> None:
             where=stream.id,
             hint="a realignment reads all of its log that is left",
         )
+    if not stream.resumable:
+        raise AuditError(
+            "the stream cannot be audited: a second session tells nothing of the first",
+            where=stream.id,
+            hint="a realignment compares all of it with current state",
+        )
 
 
 def check_standing(stream: StreamInfo, position: Position, before: Position | None) -> None:

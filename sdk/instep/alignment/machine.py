@@ -188,8 +188,9 @@ class Alignment:
     def receive(self, chunk: RecordChunk, now_us: int) -> Batch | None:
         """What to commit for a delivery; None when an effect must be carried out first.
 
-        After `ProbeOlderEntity` the same delivery is given again; after `Reopen` it is dropped: the
-        provider states it again.
+        After `ProbeOlderEntity` the same delivery is given again; after `Reopen` without a batch it
+        is dropped: the provider states it again. Where the feed asks for a realignment
+        (`RecordChunk.realign`), the batch is committed and the stream is opened again after it.
         """
         records = chunk.records
         deviations: dict[str, int] = {}
@@ -219,6 +220,8 @@ class Alignment:
         )
         batch = batch_at(self.stream, self.settings, position, content)
         self._consider(position, now_us)
+        if chunk.realign:
+            self.realign(chunk.realign)
         return batch
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:

@@ -55,7 +55,7 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, or from the start, for one of five reasons.
+    """Decide where to open: after our token, or from the start, for one of six reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -67,6 +67,9 @@ def resume_point(
         reason = reason or "first alignment"
     elif position.origin != stream.origin:
         reason = "the stream is served from elsewhere"
+        new_log = True
+    elif not stream.resumable:
+        reason = reason or "a new session: nothing tells what was missed since the last one"
         new_log = True
     elif position.token is None or position.phase is Phase.BASELINING:
         reason = reason or "the attempt had not come to a token"
@@ -115,8 +118,9 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
     untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
     if new_log:
         # Times and offsets of another log cannot be compared. Only the names of its partitions
-        # stay.
-        barrier = SweepBarrier(None, 0, dict.fromkeys(barrier.offsets, UNREACHABLE_OFFSET))
+        # stay, and not even they where each session has partitions of its own.
+        partitions = barrier.offsets if stream.resumable else ()
+        barrier = SweepBarrier(None, 0, dict.fromkeys(partitions, UNREACHABLE_OFFSET))
     return msgspec.structs.replace(
         position,
         phase=phase_after(

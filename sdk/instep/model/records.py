@@ -112,6 +112,11 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     """False where a statement may be a change that is merged into what is stored: then none of
     them stands for the one before it.
     """
+    realign: str = ""
+    """Why the stream must be realigned, where the feed itself has seen it (a lost message, say).
+    The records are committed first; then the stream is opened again from its start. That is no
+    error, and no connection was lost.
+    """
 
     def opened(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
         """These of the records (None: all of them), opened."""
@@ -134,4 +139,5 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
             deviations,
             self.size_bytes,
             whole=self.whole,
+            realign=self.realign,
         )

@@ -52,6 +52,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_s: float | None = None
     """None: not declared; inf: FOREVER."""
     record_retention_s: float | None = None
+    resumable: bool = True
+    """False where each opening is a session of its own, with places that say nothing of another's
+    (a subscription, say): every opening is then an attempt of its own, read from a baseline.
+    """
     readable: frozenset[str] = frozenset()
     """Classes whose current state a GET can show (BASELINE only)."""
     clock_offset_us: int = 0

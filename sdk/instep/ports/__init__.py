@@ -20,7 +20,7 @@ from instep.ports.sink import (
     SupportsStreamCatalog,
     SupportsSweepApproval,
 )
-from instep.ports.source import Feed, Source, SupportsPing
+from instep.ports.source import Feed, Source, SupportsCommitted, SupportsPing
 
 __all__ = [
     "AuditMarks",
@@ -39,6 +39,7 @@ __all__ = [
     "SourcePlugin",
     "StoreReader",
     "SupportsAudit",
+    "SupportsCommitted",
     "SupportsLease",
     "SupportsLeaseHandover",
     "SupportsMessageReading",

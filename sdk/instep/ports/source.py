@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
+from instep.model.position import Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
 
-__all__ = ["Feed", "Source", "SupportsPing"]
+__all__ = ["Feed", "Source", "SupportsCommitted", "SupportsPing"]
 
 
 class Feed(Protocol):
@@ -24,7 +25,25 @@ class Feed(Protocol):
         """Wait for records and return all that have arrived, in order, at most the feed's own
         bound.
 
+        A feed that has seen that the stream must be realigned says so in `RecordChunk.realign`.
         Cancelling loses nothing. Raises `SourceError`: the connection is over.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsCommitted(Protocol):
+    """A feed whose peer waits for an answer: it learns what is durable, and answers only then (a
+    2xx of a push protocol, an acknowledgement; S3). A feed without it is asked for nothing.
+    """
+
+    def committed(self, position: Position) -> None:
+        """All up to this position is durable: of each partition, what lies up to its offset.
+
+        Called after each commit made over this connection, in their order, also where no record was
+        in it; from `Phase.BASELINING` on to another phase, the baseline is durable as a whole. Of
+        consumers that share the connection it is the position that all of them have passed; its
+        token is None where theirs differ. Called between two batches: it must not block or raise.
         """
         ...
 

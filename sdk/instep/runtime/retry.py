@@ -17,7 +17,7 @@ import tenacity
 from instep.errors import InstepError
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["Environment", "ProcessError", "process_error", "retrying"]
+__all__ = ["Environment", "ProcessError", "backoff_s", "process_error", "retrying"]
 
 ProcessError = Callable[[Exception], Exception | None]
 
@@ -42,12 +42,19 @@ class Environment:
     process_error: ProcessError = process_error
 
 
+def backoff_s(settings: ConsumerSettings, environment: Environment, failures: int) -> float:
+    """How long to wait after so many failures in a row, at least one, in seconds: exponential, with
+    jitter, which keeps many clients from coming back at once.
+    """
+    longest = settings.reconnect_initial_s * 2.0 ** min(failures - 1, 30)
+    return min(settings.reconnect_max_s, longest) * environment.rng.uniform(0.5, 1.0)
+
+
 def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.AsyncRetrying:
-    """Exponential back-off with jitter; the jitter keeps many clients from coming back at once."""
+    """Attempts with the waits of `backoff_s` between them."""
 
     def wait_s(state: tenacity.RetryCallState) -> float:
-        longest = settings.reconnect_initial_s * 2.0 ** min(state.attempt_number - 1, 30)
-        return min(settings.reconnect_max_s, longest) * environment.rng.uniform(0.5, 1.0)
+        return backoff_s(settings, environment, state.attempt_number)
 
     def retriable(error: BaseException) -> bool:
         return isinstance(error, Exception) and environment.process_error(error) is None

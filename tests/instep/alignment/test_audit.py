@@ -101,6 +101,12 @@ def test_a_stream_that_nothing_can_be_held_against_is_refused() -> None:
         check_auditable(info(mode=Mode.BASELINE))
 
 
+def test_a_session_is_refused() -> None:
+    session = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}), resumable=False)
+    with pytest.raises(AuditError, match="a second session"):
+        check_auditable(session)
+
+
 def test_an_alignment_voids_an_audit() -> None:
     good = Position(phase=Phase.ALIGNED, origin="a/1", attempt=2)
     held = Position(phase=Phase.SWEEP_HELD, origin="a/1", attempt=2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from instep import RecordType
-from instep.alignment.effects import NoticeKind
-from instep.model import Start
+from instep.alignment.effects import NoticeKind, Reopen
+from instep.model import CommitResult, Start
 from tests.instep.alignment.driver_kit import aligned
 from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S
 
@@ -21,6 +23,34 @@ def test_a1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
     driver.close()
     assert driver.core.start(driver.log.now_us) == committed.token
     assert driver.converges()
+
+
+def test_a_realignment_that_the_feed_asks_for_follows_its_records() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    chunk = driver.read()
+    assert chunk is not None
+    asking = msgspec.structs.replace(chunk, realign="a message was lost")
+    batch = driver.core.receive(asking, driver.log.now_us)
+    assert batch is not None
+    assert batch.position.token == chunk.records[-1].token
+    driver.core.committed(batch, CommitResult())
+    assert Reopen("a message was lost") in driver.core.effects()
+    driver.core.closed()
+    assert driver.core.durable == batch.position
+    assert driver.core.start(driver.log.now_us) is Start.OLDEST
+
+
+def test_a_realignment_that_the_feed_asks_for_outlives_a_commit_that_fails() -> None:
+    driver = aligned()
+    driver.log.put("key-0")
+    chunk = driver.read()
+    assert chunk is not None
+    asking = msgspec.structs.replace(chunk, realign="a message was lost")
+    assert driver.core.receive(asking, driver.log.now_us) is not None
+    driver.core.closed()
+    assert driver.core.realign_reason == "a message was lost"
+    assert driver.core.start(driver.log.now_us) is Start.OLDEST
 
 
 def test_a1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:

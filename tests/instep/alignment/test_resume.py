@@ -81,6 +81,39 @@ def test_away_longer_than_the_log_keeps() -> None:
     assert truncated(61)
 
 
+SESSION = info(mode=Mode.BASELINE, resumable=False)
+
+
+def test_a_session_is_never_resumed() -> None:
+    def reason(at: Position, realign_reason: str = "") -> str:
+        return resume_point(
+            SESSION, at, watermark_us=T0_US, now_us=NOW_US, realign_reason=realign_reason
+        ).reason
+
+    assert reason(Position()) == "first alignment"
+    assert reason(position()).startswith("a new session")
+    assert reason(position(), "a message was lost") == "a message was lost"
+
+
+def test_a_session_is_a_log_of_its_own_and_leaves_nothing_to_reach() -> None:
+    at = position()
+    for _ in range(50):
+        # None of them comes to its end: what is kept must not grow with their number.
+        found = resume_point(SESSION, at, watermark_us=T0_US, now_us=NOW_US)
+        begun = new_attempt(SESSION, at, new_log=found.new_log, now_us=NOW_US)
+        assert begun.lineage == at.lineage + 1
+        assert begun.barrier == SweepBarrier()
+        session = f"session-{begun.attempt}"
+        at = position(
+            phase=Phase.ALIGNING,
+            attempt=begun.attempt,
+            lineage=begun.lineage,
+            offsets={session: 5},
+            appended_us={session: T0_US},
+            barrier=begun.barrier,
+        )
+
+
 def test_only_a_baseline_of_every_class_needs_nothing_of_the_past() -> None:
     node = frozenset({"NODE"})
     assert from_the_start(info(readable=node)) is Start.OLDEST

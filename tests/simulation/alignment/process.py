@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep.errors import StoreUnavailableError
+from instep.ports import Source
 from instep.runtime.retry import Environment
 from tests.simulation.alignment.network import SimSource
 from tests.simulation.alignment.store import SimStore, Worker
@@ -47,10 +49,17 @@ def consumer_settings(rng: random.Random) -> ConsumerSettings:
 class Process:
     """One life of the consumer."""
 
-    def __init__(self, world: World, path: Path, settings: ConsumerSettings) -> None:
+    def __init__(
+        self,
+        world: World,
+        path: Path,
+        settings: ConsumerSettings,
+        make_source: Callable[[], Source] | None = None,
+    ) -> None:
         self._world = world
         self._path = path
         self._settings = settings
+        self._make_source = make_source or (lambda: SimSource(world))
         self._worker = Worker(world)
         self._stop = asyncio.Event()
         self.crashed = False
@@ -65,7 +74,7 @@ class Process:
         store = SimStore(self._path, world, self._worker)
         consumer = Consumer(
             CONSUMER,
-            SimSource(world),
+            self._make_source(),
             store,
             self._settings,
             environment=Environment(

@@ -18,9 +18,10 @@ from typing import Final
 import msgspec
 
 from instep.errors import UnreachableError
+from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
-from instep.ports.source import Feed, Source, SupportsPing
+from instep.ports.source import Feed, Source, SupportsCommitted, SupportsPing
 
 __all__ = ["SharedSource"]
 
@@ -115,9 +116,12 @@ class _Line:
         self._members: list[_Member] = []
         self._wanted = asyncio.Event()
         self._came = asyncio.Event()
+        self._realigns = False
+        """Whether the connection has asked for a realignment: who opens anew, opens another."""
         self.error: BaseException | None = None
         self.feed: Feed | None = None
         self.prover: SupportsPing | None = None
+        self._committed: SupportsCommitted | None = None
         # A connection is left in the task that entered it, whichever consumer goes first.
         self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
 
@@ -133,7 +137,10 @@ class _Line:
 
     def join(self, stream: StreamInfo, start: str | Start) -> _Member | None:
         """A member that reads from `start` on, if all since then is still here."""
-        if self.error is not None or _place(stream) != _place(self._stream):
+        if self.error is not None or self._realigns or _place(stream) != _place(self._stream):
+            return None
+        if not stream.resumable and self.end:
+            # Of a session, what came is not read again: its baseline was not this consumer's.
             return None
         member = None
         if start == self._start and self._first == 0:
@@ -179,7 +186,16 @@ class _Line:
     def leave(self, member: _Member) -> bool:
         """A member has gone; whether it was the last."""
         self._members.remove(member)
+        self.report_committed()
         return not self._members
+
+    def report_committed(self) -> None:
+        """Tell the connection what is durable for all members, as far as it wants to know."""
+        if self._committed is None:
+            return
+        positions = [member.position for member in self._members if member.position is not None]
+        if positions and len(positions) == len(self._members):
+            self._committed.committed(_passed_by_all(positions))
 
     async def close(self) -> None:
         self._task.cancel()
@@ -190,6 +206,7 @@ class _Line:
             async with source.feed(self._stream, self._start) as feed:
                 self.feed = feed
                 self.prover = feed if isinstance(feed, SupportsPing) else None
+                self._committed = feed if isinstance(feed, SupportsCommitted) else None
                 self._wake()
                 while True:
                     # Nobody wants more than the fastest: that is the back-pressure.
@@ -203,6 +220,7 @@ class _Line:
 
     def _keep(self, chunk: RecordChunk) -> None:
         self._kept.append(chunk)
+        self._realigns = self._realigns or bool(chunk.realign)
         self._records += len(chunk.records)
         self._bytes += chunk.size_bytes
         while len(self._kept) > 1 and (
@@ -223,9 +241,24 @@ def _place(stream: StreamInfo) -> StreamInfo:
     return msgspec.structs.replace(stream, clock_offset_us=0)
 
 
+def _passed_by_all(positions: Sequence[Position]) -> Position:
+    """The position that all of these have passed, see `SupportsCommitted`."""
+    first = positions[0]
+    if len(positions) == 1:
+        return first
+    behind = next((one for one in positions if one.phase is Phase.BASELINING), first)
+    common = set(first.offsets).intersection(*(one.offsets for one in positions))
+    same_token = all(one.token == first.token for one in positions)
+    return msgspec.structs.replace(
+        behind,
+        token=first.token if same_token else None,
+        offsets={name: min(one.offsets[name] for one in positions) for name in common},
+    )
+
+
 class _Member:
-    """One consumer's place on a shared connection. Implements `instep.ports.source.Feed` and
-    `SupportsPing`, as far as the connection itself does.
+    """One consumer's place on a shared connection. Implements `instep.ports.source.Feed`, and
+    `SupportsPing` and `SupportsCommitted` as far as the connection itself does.
     """
 
     def __init__(self, line: _Line, at: int, rest: RecordChunk | None = None) -> None:
@@ -233,6 +266,8 @@ class _Member:
         self._at = at
         self._rest = rest
         """Of a delivery that was joined in its middle."""
+        self.position: Position | None = None
+        """What this consumer has committed over the connection."""
         self.clock_offset_us = 0
 
     def sync_clock(self) -> None:
@@ -245,6 +280,11 @@ class _Member:
         """See `SupportsPing`; of a connection that tells no life every moment counts for one."""
         prover = self._line.prover
         return 0.0 if prover is None else prover.unheard_s
+
+    def committed(self, position: Position) -> None:
+        """See `SupportsCommitted`."""
+        self.position = position
+        self._line.report_committed()
 
     async def ping(self) -> None:
         """See `SupportsPing`."""

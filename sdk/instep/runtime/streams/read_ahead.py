@@ -151,4 +151,5 @@ def _joined(chunks: list[RecordChunk]) -> RecordChunk:
         sum(chunk.size_bytes for chunk in chunks),
         next((one.open for one in chunks if one.open is not None), None),
         all(chunk.whole for chunk in chunks),
+        next((chunk.realign for chunk in chunks if chunk.realign), ""),
     )

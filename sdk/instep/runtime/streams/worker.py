@@ -18,13 +18,13 @@ from instep.alignment.lag import Fidelity
 from instep.alignment.machine import Alignment
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
-from instep.model.position import Phase
+from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
 from instep.ports.sink import LatestOnly, Sink, SupportsSweepApproval
-from instep.ports.source import Feed, Source
+from instep.ports.source import Feed, Source, SupportsCommitted
 from instep.runtime.health import StreamHealth
-from instep.runtime.retry import Environment, retrying
+from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
 
@@ -65,10 +65,15 @@ class StreamWorker:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
+        self._feed_committed: Callable[[Position], None] | None = None
         self._clock_offset_us = stream.clock_offset_us
         self._gone = False
         self._realign_reason = ""
         """A realignment that was asked for while the store could not be asked where we stand."""
+        self._feed_realign = ""
+        """Why the feed of this connection asked for a realignment."""
+        self._feed_realigns = 0
+        """How often in a row one did, none of them healthy and aligned before (A16)."""
         self._last_error = ""
         self._records = 0
         self._unreadable = 0
@@ -142,19 +147,36 @@ class StreamWorker:
                 opened_s = self._now()
                 await self._follow(core, feed)
         except _ReopenStream:
-            return
+            pass
         except Exception as error:
             self._failed(error, opened=opened_s is not None)
-            lived_s = 0.0 if opened_s is None else self._now() - opened_s
-            if (
-                lived_s < self._settings.healthy_after_s
-                or self._environment.process_error(error) is not None
-            ):
+            if not self._healthy(opened_s) or self._environment.process_error(error) is not None:
                 raise
         finally:
             self._feed = None
             if self._core is not None:
                 self._core.closed()
+        await self._space_realign(opened_s)
+
+    def _healthy(self, opened_s: float | None) -> bool:
+        return opened_s is not None and self._now() - opened_s >= self._settings.healthy_after_s
+
+    async def _space_realign(self, opened_s: float | None) -> None:
+        """A realignment that the feed asks for begins at once; one that follows another, which came
+        to nothing, waits as a failed connection does (A16).
+        """
+        reason, self._feed_realign = self._feed_realign, ""
+        if not reason:
+            return
+        core = self._core
+        aligned = core is not None and core.durable.phase is Phase.ALIGNED
+        self._feed_realigns = 0 if aligned and self._healthy(opened_s) else self._feed_realigns + 1
+        if self._feed_realigns > 1:
+            self._last_error = reason
+            text = f"realigned {self._feed_realigns - 1} times in a row and again: {reason}"
+            self._report(self.stream.id, "no-progress", text)
+            failures = self._feed_realigns - 1
+            await asyncio.sleep(backoff_s(self._settings, self._environment, failures))
 
     async def _prepared(self) -> Alignment:
         if self._gone:
@@ -197,6 +219,9 @@ class StreamWorker:
 
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
+        self._feed_realign = ""
+        # Asked once: to look whether an object has a protocol costs more than to use it.
+        self._feed_committed = feed.committed if isinstance(feed, SupportsCommitted) else None
         core.opened(self._provider_us())
         self._last_error = ""
         self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
@@ -222,6 +247,8 @@ class StreamWorker:
     async def _handle(
         self, core: Alignment, read_ahead: ReadAhead, chunk: RecordChunk | None
     ) -> None:
+        if chunk is not None and chunk.realign:
+            self._feed_realign = chunk.realign
         again = True
         while again:
             since_s, until_s = read_ahead.silence_s()
@@ -245,6 +272,8 @@ class StreamWorker:
                 self._report(self.stream.id, "deviation", kind)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
+        if self._feed_committed is not None:
+            self._feed_committed(core.durable)
 
     async def _carry_out(self, core: Alignment) -> bool:
         """Do what the alignment asks for. True: the delivery must be given to it again."""

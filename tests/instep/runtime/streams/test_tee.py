@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from instep import Consumer, Group, Record, StreamInfo
+from instep import Consumer, Group, Phase, Position, Record, StreamInfo
 from instep.config.plugins import sink_plugin
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError, UnreachableError
 from instep.model import Batch, CommitResult, RecordChunk, Start, StreamState
 from instep.ports import Feed
-from instep.ports.source import SupportsPing
+from instep.ports.source import SupportsCommitted, SupportsPing
 from instep.runtime.streams.fan_out import SharedSource
 from instep.runtime.streams.tee import TeeSink
 from instep_sql import SqlStore
@@ -223,6 +223,71 @@ async def test_signs_of_life_pass_through(monkeypatch: pytest.MonkeyPatch) -> No
         assert isinstance(feed, SupportsPing)
         await feed.ping()
         assert (feed.unheard_s, living.pings) == (7.0, 1)
+
+
+class AnsweringFeed(LogFeed):
+    def __init__(self, source: LogSource) -> None:
+        super().__init__(source, 0)
+        self.positions: list[Position] = []
+
+    def committed(self, position: Position) -> None:
+        self.positions.append(position)
+
+
+@pytest.mark.asyncio
+async def test_what_all_have_committed_is_told_to_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = LogSource()
+    answering = AnsweringFeed(source)
+    monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: answering)
+    of_all = SharedSource(source, 2)
+    baselining = Position(token="a", phase=Phase.BASELINING)
+    async with of_all.feed(info(), Start.LATEST) as one:
+        assert isinstance(one, SupportsCommitted)
+        async with of_all.feed(info(), Start.LATEST) as other:
+            assert isinstance(other, SupportsCommitted)
+            one.committed(Position(token="b", phase=Phase.ALIGNED, offsets={"0": 7, "1": 1}))
+            assert answering.positions == []
+            other.committed(baselining)
+            other.committed(Position(token="a", phase=Phase.ALIGNED, offsets={"0": 5}))
+        # Whoever is gone is waited for no longer.
+    told = [(one.token, one.phase, one.offsets) for one in answering.positions]
+    assert told == [
+        (None, Phase.BASELINING, {}),
+        (None, Phase.ALIGNED, {"0": 5}),
+        ("b", Phase.ALIGNED, {"0": 7, "1": 1}),
+    ]
+
+
+class RealigningFeed(LogFeed):
+    async def receive(self) -> RecordChunk:
+        return msgspec.structs.replace(await super().receive(), realign="lost")
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_asks_for_a_realignment_is_joined_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = LogSource(record(1))
+    name = "tests.instep.runtime.streams.test_tee.LogFeed"
+    monkeypatch.setattr(name, lambda *_: RealigningFeed(source, 0))
+    of_all = SharedSource(source, 2)
+    async with of_all.feed(info(), Start.OLDEST) as one:
+        assert (await one.receive()).realign == "lost"
+        async with of_all.feed(info(), Start.OLDEST):
+            assert source.open == 2
+
+
+@pytest.mark.asyncio
+async def test_a_session_is_joined_only_before_anything_came() -> None:
+    source = LogSource(record(1))
+    of_all, session = SharedSource(source, 2), info(resumable=False)
+    async with of_all.feed(session, Start.OLDEST) as one, of_all.feed(session, Start.OLDEST):
+        assert source.open == 1
+        await one.receive()
+        async with of_all.feed(session, Start.OLDEST):
+            assert source.open == 2
 
 
 @pytest.mark.asyncio
