@@ -1,0 +1,54 @@
+"""HTTP for adapters: a server and a client that hold against a peer that means harm."""
+
+from __future__ import annotations
+
+from instep_http.address_policy import ANY_ADDRESS, PUBLIC_ONLY, AddressPolicy
+from instep_http.client import Answer, ClientSettings, GuardedClient, post_with_retries
+from instep_http.errors import FOREIGN_ERRORS, retry_later, source_error
+from instep_http.redirects import NO_REDIRECTS, SAME_ORIGIN, KeepMethod, RedirectPolicy, SameOrigin
+from instep_http.server import (
+    BoundedServer,
+    Handler,
+    MessageSocket,
+    Request,
+    Response,
+    ServerLimits,
+    WebSocketHandler,
+    problem,
+)
+from instep_http.tls import TlsOptions, check_files, client_context, server_context
+from instep_http.urls import check_url, parse_url, read_listen, shown
+
+__all__ = [
+    "ANY_ADDRESS",
+    "FOREIGN_ERRORS",
+    "NO_REDIRECTS",
+    "PUBLIC_ONLY",
+    "SAME_ORIGIN",
+    "AddressPolicy",
+    "Answer",
+    "BoundedServer",
+    "ClientSettings",
+    "GuardedClient",
+    "Handler",
+    "KeepMethod",
+    "MessageSocket",
+    "RedirectPolicy",
+    "Request",
+    "Response",
+    "SameOrigin",
+    "ServerLimits",
+    "TlsOptions",
+    "WebSocketHandler",
+    "check_files",
+    "check_url",
+    "client_context",
+    "parse_url",
+    "post_with_retries",
+    "problem",
+    "read_listen",
+    "retry_later",
+    "server_context",
+    "shown",
+    "source_error",
+]

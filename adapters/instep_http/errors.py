@@ -1,0 +1,101 @@
+"""What an HTTP library raises, as errors of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+import aiohttp
+from yarl import URL
+
+from instep.errors import SourceError, TlsError, UnreachableError
+from instep_http.urls import shown
+
+__all__ = ["FOREIGN_ERRORS", "AddressRefusedError", "BodyTooBig", "retry_later", "source_error"]
+
+FOREIGN_ERRORS = (
+    aiohttp.ClientError,
+    OSError,
+    asyncio.TimeoutError,
+    ssl.SSLError,
+    ValueError,
+    OverflowError,
+)
+"""What an exchange can raise; `source_error` translates it. ValueError is a URL or a header that
+cannot be sent (names that IDNA refuses, line ends), OverflowError a port that no socket takes.
+"""
+
+_RETRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_REASON_CHARS = 200
+
+
+class BodyTooBig(aiohttp.ClientError):
+    """A body over its limit, in bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"a body of more than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+
+
+class AddressRefusedError(OSError):
+    """An address that an `AddressPolicy` refuses."""
+
+
+def retry_later(status: int) -> bool:
+    """Whether the same request may succeed later (RFC 9110 15.5, 15.6; RFC 6585 4)."""
+    return status in _RETRY_LATER
+
+
+def source_error(
+    error: BaseException, where: URL | str, *, tls_hint: str = "", body_hint: str = ""
+) -> SourceError:
+    """The error of ours for an error of a library; never with a secret in it.
+
+    Args:
+        error: One of `FOREIGN_ERRORS`, or a `SourceError`, which is returned as it is.
+        where: The URL that was asked; its query, user and password are left out.
+        tls_hint: What to do where a certificate is not accepted.
+        body_hint: What to do where an answer is too big.
+    """
+    place = shown(where)
+    match error:
+        case SourceError():
+            return error
+        case (
+            aiohttp.ClientConnectorCertificateError()
+            | aiohttp.ClientConnectorSSLError()
+            | ssl.SSLCertVerificationError()
+        ):
+            return TlsError(
+                f"the TLS handshake failed: {_reason(error)}", where=place, hint=tls_hint
+            )
+        case ssl.SSLError():
+            return TlsError(f"TLS failed: {_reason(error)}", where=place)
+        case aiohttp.ClientConnectorDNSError() | socket.gaierror():
+            return UnreachableError("unknown host", where=place, hint="check the endpoint's name")
+        case aiohttp.ClientProxyConnectionError():
+            return UnreachableError("the proxy cannot be reached", where=place)
+        case aiohttp.ClientHttpProxyError():
+            return UnreachableError(f"the proxy answers {error.status}", where=place)
+        case asyncio.TimeoutError():
+            return UnreachableError("no answer in time", where=place)
+        case BodyTooBig():
+            return SourceError(
+                f"an answer of more than {error.limit_bytes} bytes", where=place, hint=body_hint
+            )
+        case AddressRefusedError() | aiohttp.ClientConnectorError(os_error=AddressRefusedError()):
+            return UnreachableError(_reason(error), where=place, retriable=False)
+        case aiohttp.ClientConnectorError() | OSError():
+            return UnreachableError(f"no connection: {_reason(error)}", where=place)
+        case ValueError() | OverflowError():
+            # Not what it says: that may quote a header, with a login in it.
+            return SourceError("no URL or header that can be sent", where=place)
+        case _:
+            return UnreachableError(f"connection lost: {type(error).__name__}", where=place)
+
+
+def _reason(error: BaseException) -> str:
+    cause = getattr(error, "os_error", None) or error
+    text = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or str(cause)
+    return str(text)[:_MAX_REASON_CHARS]

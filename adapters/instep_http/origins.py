@@ -1,0 +1,56 @@
+"""Refuses what a web page in a browser sends: cross-site requests and rebound names.
+
+Peers of these protocols are programs, and no program states an Origin. A page of a foreign site
+that reaches a server on its visitor's machine, or in its network, does (Fetch standard, "origin
+header"; RFC 6455 10.2), and where it resolved its own name to our address, it states that name as
+Host.
+"""
+
+from __future__ import annotations
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from instep_http.connection_limits import is_loopback
+
+__all__ = ["OriginRules"]
+
+
+class OriginRules:
+    """Judges the heads of requests.
+
+    Args:
+        listen_host: Where the server listens.
+        allow_origins: Origins, as browsers write them: ``https://app.example.org``.
+        allow_hosts: Names or addresses, without port, that a request may be sent to, beside
+            `listen_host`. Without any, Host is checked on a loopback address only: a server that
+            listens elsewhere cannot know all of its names.
+    """
+
+    def __init__(
+        self, listen_host: str, allow_origins: frozenset[str], allow_hosts: frozenset[str]
+    ) -> None:
+        self._origins = allow_origins
+        self._loopback = is_loopback(listen_host)
+        self._checks_host = self._loopback or bool(allow_hosts)
+        self._hosts = {host.lower().strip("[]") for host in (listen_host, *allow_hosts)}
+
+    def refusal(self, headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> str:
+        """Why a request is refused; empty where it is not."""
+        for origin in headers.getall("Origin", ()):
+            if origin not in self._origins:
+                return "requests of web pages are not taken from this Origin"
+        if self._checks_host:
+            for host in headers.getall("Host", ()):
+                if not self._is_ours(host):
+                    return "this Host is not served here"
+        return ""
+
+    def _is_ours(self, host: str) -> bool:
+        name = _without_port(host).lower()
+        return name in self._hosts or (self._loopback and is_loopback(name))
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host

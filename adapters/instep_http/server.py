@@ -1,0 +1,529 @@
+"""An HTTP server for one address that nobody can hold up: aiohttp within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from instep.errors import SourceError
+from instep_http.acceptor import Acceptor, Slot
+from instep_http.connection_limits import ConnectionLimits
+from instep_http.origins import OriginRules
+
+__all__ = [
+    "BoundedServer",
+    "Connection",
+    "FirstProtocol",
+    "Handler",
+    "MessageSocket",
+    "Request",
+    "Response",
+    "ServerLimits",
+    "WebSocketHandler",
+    "problem",
+]
+
+MIB: Final = 1024 * 1024
+_HEARTBEAT_S: Final = 30.0
+_LINGER_S: Final = 1.0
+_SPARE_DESCRIPTORS: Final = 64
+_MAX_HEADERS: Final = 128
+
+_log = logging.getLogger("instep.http")
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a server."""
+
+    max_head_bytes: int = 8_190
+    """Longest request line and longest header line; there are 128 headers at most."""
+    max_body_bytes: int = 4 * MIB
+    """Longest body, after decompression."""
+    head_timeout_s: float = 10.0
+    """Longest TLS handshake, and longest wait for a head from its first byte …"""
+    body_timeout_s: float = 30.0
+    """… and for a body."""
+    idle_timeout_s: float = 60.0
+    """How long a connection is kept open without a request."""
+    max_connections: int = 1_000
+    """Most connections at once; more are reset."""
+    max_connections_per_address: int = 0
+    """Most from one IPv4 address or IPv6 /64; 0: a tenth of all, at least 8. Loopback is exempt."""
+    stop_timeout_s: float = 1.0
+    """How long `stop` waits for what was taken to be answered."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A whole request."""
+
+    method: str
+    path: str
+    headers: CIMultiDictProxy[str]
+    body: bytes
+    peer: str
+    """IP address of whoever sent it, which may be a proxy."""
+    secure: bool
+    """It came by TLS."""
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A whole response."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    close: bool = False
+    """End the connection with it."""
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers a request. An exception is logged and answered with 500. It is cancelled only where
+`BoundedServer.stop` has waited for it in vain.
+"""
+
+
+class MessageSocket:
+    """A WebSocket that messages come by; iterate over it, text and binary alike are bytes."""
+
+    def __init__(self, socket: web.WebSocketResponse) -> None:
+        self._socket = socket
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for message in self._socket:
+            if message.type is WSMsgType.TEXT:
+                yield message.data.encode()
+            elif message.type is WSMsgType.BINARY:
+                yield message.data
+            else:
+                return
+
+    async def close(self, code: int) -> None:
+        """Close it with a code (RFC 6455 7.4)."""
+        await self._socket.close(code=code)
+
+
+WebSocketHandler = Callable[[Request, MessageSocket], Awaitable[None]]
+"""Reads a WebSocket until it ends; it is closed when this returns."""
+
+
+class Connection(Protocol):
+    """A connection, as the server sees it."""
+
+    def end(self) -> None:
+        """Close it; a request that was taken is answered before."""
+
+    def abort(self) -> None:
+        """Close it without regard for what is under way."""
+
+
+FirstProtocol = Callable[["BoundedServer", Slot], asyncio.Protocol]
+"""Makes a protocol that is in charge of a connection before the server's own, which it hands over
+what it does not answer: see `BoundedServer.opened`, `closed` and `take_over`. It keeps the limits
+of time and size, and `OriginRules`, itself.
+"""
+
+
+def problem(status: int, code: str, detail: str, retry_after_s: int = 0) -> Response:
+    """A refusal with its reason (RFC 9457), and when to come again, in seconds."""
+    headers = {"Content-Type": "application/problem+json"}
+    if retry_after_s:
+        headers["Retry-After"] = str(retry_after_s)
+    body = msgspec.json.encode({"title": code, "status": status, "detail": detail})
+    return Response(status, body, headers)
+
+
+class BoundedServer:
+    """Serves one path.
+
+    The server itself answers 404 for another path, 405 for another method, 400 for a body that
+    cannot be decoded, 403 for a web page's request (see `OriginRules`), 408 for a slow body, 413
+    for one that is too long, 500 where the handler raises, 503 while it stops. A slow head and an
+    idle connection end without an answer.
+
+    Args:
+        listen: http or https, host, port (0: a free one) and path.
+        handler: Answers a request with its whole body.
+        limits: Its bounds.
+        tls: The certificate to show; None for http.
+        methods: Those that are taken.
+        websocket: Reads WebSockets at the same path; None: there are none.
+        refuse: Makes the refusals of the server, of status, code and detail.
+        allow_origins: See `OriginRules` …
+        allow_hosts: … for both.
+        first_protocol: Is in charge of each connection before the server.
+    """
+
+    def __init__(  # noqa: PLR0913 - one for each decision of an adapter
+        self,
+        listen: URL,
+        handler: Handler,
+        limits: ServerLimits | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        methods: frozenset[str] = frozenset({"POST"}),
+        websocket: WebSocketHandler | None = None,
+        refuse: Callable[[int, str, str], Response] = problem,
+        allow_origins: frozenset[str] = frozenset(),
+        allow_hosts: frozenset[str] = frozenset(),
+        first_protocol: FirstProtocol | None = None,
+    ) -> None:
+        self.limits = limits or ServerLimits()
+        self.origins = OriginRules(listen.host or "", allow_origins, allow_hosts)
+        self.address = ""
+        """The URL with the real port; empty while it does not listen."""
+        self.refused: Counter[str] = Counter()
+        """What was refused, by reason: connections (too-many, too-many-of-address, tls-handshake,
+        slow-head, no-descriptors) and requests (not-found, method, origin, too-slow, too-big,
+        unreadable, bad-request, internal, stopping).
+        """
+        self._listen = listen
+        self._handler = handler
+        self._tls = tls
+        self._methods = methods
+        self._websocket = websocket
+        self._refuse = refuse
+        self._first_protocol = first_protocol
+        self._count = ConnectionLimits(
+            self.limits.max_connections, self.limits.max_connections_per_address
+        )
+        self._acceptor: Acceptor | None = None
+        self._manager: web.Server | None = None
+        self._stopping = False
+        self._connections: set[Connection] = set()
+        self._none_left = asyncio.Event()
+        self._none_left.set()
+        self._handling: set[asyncio.Task[Any]] = set()
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many are open, those in their TLS handshake included."""
+        return self._count.open
+
+    @property
+    def path(self) -> str:
+        """The path that is served."""
+        return self._listen.path
+
+    async def start(self) -> None:
+        """Listen. Raises `SourceError` where that is not possible."""
+        limits = self.limits
+        self._stopping = False
+        self._manager = web.Server(self._handle)
+        acceptor = Acceptor(
+            self._new_protocol,
+            self._count,
+            self.refused,
+            self._tls,
+            limits.head_timeout_s,
+            limits.stop_timeout_s,
+        )
+        try:
+            port = await acceptor.listen(self._listen.host or "", self._listen.port or 0)
+        except OSError as error:
+            raise SourceError(
+                f"cannot listen: {error.strerror or error}",
+                where=str(self._listen),
+                hint="another address or port",
+            ) from error
+        self._acceptor = acceptor
+        self.address = str(self._listen.with_port(port))
+        self._check_descriptors()
+
+    async def stop(self) -> None:
+        """Stop in this order: listen no more; end idle connections; close WebSockets (1001); wait
+        `stop_timeout_s` at most until what was taken is answered; abort the rest, and cancel its
+        handlers. Safe to call again, and after a failed start.
+        """
+        acceptor, self._acceptor = self._acceptor, None
+        self.address = ""
+        if acceptor is None:
+            return
+        self._stopping = True
+        acceptor.close()
+        for connection in list(self._connections):
+            connection.end()
+        going = [one.close(code=WSCloseCode.GOING_AWAY) for one in self._sockets]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.stop_timeout_s):
+                    await asyncio.gather(*going, return_exceptions=True)
+                    await self._none_left.wait()
+        finally:
+            for connection in list(self._connections):
+                connection.abort()
+            for task in self._handling:
+                task.cancel()
+        await acceptor.wait_closed()
+        if self._handling:
+            await asyncio.wait(self._handling, timeout=self.limits.stop_timeout_s)
+        await self._none_left.wait()
+
+    def opened(self, connection: Connection) -> None:
+        """A connection is open; while the server stops it is ended at once."""
+        self._connections.add(connection)
+        self._none_left.clear()
+        if self._stopping:
+            connection.end()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is lost, or somebody else is in charge of it."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._none_left.set()
+
+    def take_over(self, transport: asyncio.Transport, slot: Slot, data: bytes) -> None:
+        """Be in charge of a connection from here on; `data` was read of it and not answered."""
+        connection = self._new_connection(slot)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        connection.data_received(data)
+
+    def _new_protocol(self, slot: Slot) -> asyncio.Protocol:
+        if self._first_protocol is not None:
+            return self._first_protocol(self, slot)
+        return self._new_connection(slot)
+
+    def _new_connection(self, slot: Slot) -> _Connection:
+        assert self._manager is not None
+        return _Connection(self, self._manager, slot)
+
+    def _check_descriptors(self) -> None:
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.limits.max_connections + _SPARE_DESCRIPTORS
+        if allowed != resource.RLIM_INFINITY and allowed < wanted:
+            _log.warning(
+                "%s: %d open files are allowed, which is too few for max_connections = %d",
+                self.address,
+                allowed,
+                self.limits.max_connections,
+            )
+
+    # -- one request -----------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        task = asyncio.current_task()
+        assert task is not None
+        self._handling.add(task)
+        task.add_done_callback(self._handling.discard)
+        with connection.handling():
+            return await self._respond(request, connection.slot.address)
+
+    async def _respond(self, request: web.BaseRequest, peer: str) -> web.StreamResponse:
+        detail = self.origins.refusal(request.headers)
+        if detail:
+            return self._refusal(403, "origin", detail, close=True)
+        if request.path != self._listen.path:
+            return self._refusal(404, "not-found", "nothing is served at this path")
+        if (
+            self._websocket is not None
+            and request.method == "GET"
+            and request.headers.get("Upgrade", "").lower() == "websocket"
+        ):
+            return await self._serve_websocket(request, peer, self._websocket)
+        if request.method not in self._methods:
+            allowed = ", ".join(sorted(self._methods))
+            ways = f"{allowed} or WebSocket" if self._websocket is not None else allowed
+            return self._refusal(405, "method", f"messages come by {ways}", Allow=allowed)
+        body = await self._body(request)
+        if isinstance(body, web.Response):
+            return body
+        if self._stopping:
+            return self._refusal(503, "stopping", "the server stops", close=True)
+        try:
+            answer = await self._handler(_request(request, body, peer))
+        except Exception:  # noqa: BLE001 - whoever waits is answered
+            _log.exception("a request was not handled")
+            return self._refusal(500, "internal", "it could not be handled")
+        return _response(answer, close=self._stopping)
+
+    async def _body(self, request: web.BaseRequest) -> bytes | web.Response:
+        """The whole body, or the refusal of it, which ends the connection: its rest is not read."""
+        limit_bytes = self.limits.max_body_bytes
+        body: bytes | None
+        try:
+            stated_bytes = request.content_length or 0
+            if request.content.total_bytes == stated_bytes <= limit_bytes:
+                # It came with the head, as most do: there is nothing to wait for.
+                body = request.content.read_nowait()
+            else:
+                async with asyncio.timeout(self.limits.body_timeout_s):
+                    body = await _read_body(request, limit_bytes)
+        except TimeoutError:
+            return self._refusal(408, "too-slow", "the body did not come in time", close=True)
+        except (web.HTTPException, web.RequestPayloadError, ValueError):
+            return self._refusal(400, "unreadable", "the body cannot be decoded", close=True)
+        if body is None:
+            return self._refusal(413, "too-big", f"more than {limit_bytes:,} bytes", close=True)
+        return body
+
+    async def _serve_websocket(
+        self, request: web.BaseRequest, peer: str, handler: WebSocketHandler
+    ) -> web.StreamResponse:
+        if self._stopping:
+            return self._refusal(503, "stopping", "the server stops", close=True)
+        socket = web.WebSocketResponse(
+            max_msg_size=self.limits.max_body_bytes,
+            heartbeat=_HEARTBEAT_S,
+            timeout=self.limits.stop_timeout_s,
+        )
+        try:
+            await socket.prepare(request)
+        except web.HTTPException:
+            return self._refusal(400, "unreadable", "no handshake of a WebSocket", close=True)
+        self._sockets.add(socket)
+        try:
+            await handler(_request(request, b"", peer), MessageSocket(socket))
+        except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
+            _log.exception("a WebSocket was not handled")
+            await socket.close(code=WSCloseCode.INTERNAL_ERROR)
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    def _refusal(
+        self, status: int, code: str, detail: str, *, close: bool = False, **headers: str
+    ) -> web.Response:
+        self.refused[code] += 1
+        answer = self._refuse(status, code, detail)
+        response = _response(answer, close=close or self._stopping)
+        response.headers.update(headers)
+        return response
+
+    def bad_request(self) -> web.Response:
+        """The answer to what is no HTTP request."""
+        return self._refusal(400, "bad-request", "no HTTP request", close=True)
+
+
+class _Connection(web.RequestHandler):
+    """A connection that has to be quick with the head of each request."""
+
+    def __init__(self, server: BoundedServer, manager: web.Server, slot: Slot) -> None:
+        limits = server.limits
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_timeout_s,
+            lingering_time=_LINGER_S,
+            access_log=None,  # type: ignore[arg-type]
+            max_line_size=limits.max_head_bytes,
+            max_field_size=limits.max_head_bytes,
+            max_headers=_MAX_HEADERS,
+        )
+        self.slot = slot
+        self._server = server
+        self._busy = False
+        self._head_deadline_s: float | None = None
+        """When the head that is awaited has to be there; None: none is."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._open: asyncio.Transport | None = None
+        """`transport` is None already while a closed connection still writes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._open = cast(asyncio.Transport, transport)
+        self._await_head()
+        self._server.opened(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._head_deadline_s = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.slot.release()
+        self._server.closed(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # Between two requests the idle time counts; with the first byte of a head this one does.
+        if self._head_deadline_s is None and not self._busy:
+            self._await_head()
+        super().data_received(data)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers what is no request, without a traceback for each."""
+        if exc is None or status >= 500 or request.writer.output_size:
+            return super().handle_error(request, status, exc, message)
+        _log.debug("no HTTP request from %s: %s", self.slot.address, exc)
+        return self._server.bad_request()
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
+        """The head of a request was read; it is being answered."""
+        self._head_deadline_s = None
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def end(self) -> None:
+        # The answer to a request that was taken ends the connection: the server stops.
+        if not self._busy:
+            self.force_close()
+
+    def abort(self) -> None:
+        if self._open is not None:
+            self._open.abort()
+
+    def _await_head(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_deadline_s = loop.time() + self._server.limits.head_timeout_s
+        # One timer looks after many heads: most are there at once, and a timer each is dear.
+        if self._timer is None:
+            self._timer = loop.call_at(self._head_deadline_s, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._head_deadline_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._head_deadline_s <= loop.time():
+            self._server.refused["slow-head"] += 1
+            self.abort()
+        else:
+            self._timer = loop.call_at(self._head_deadline_s, self._check_deadline)
+
+
+def _request(request: web.BaseRequest, body: bytes, peer: str) -> Request:
+    return Request(
+        request.method, request.path, request.headers, body, peer, request.scheme == "https"
+    )
+
+
+async def _read_body(request: web.BaseRequest, limit_bytes: int) -> bytes | None:
+    """The whole body; None where it is longer than that."""
+    if (request.content_length or 0) > limit_bytes:
+        return None
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > limit_bytes:
+            return None
+    return bytes(body)
+
+
+def _response(answer: Response, *, close: bool = False) -> web.Response:
+    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    if close or answer.close:
+        response.force_close()
+    return response

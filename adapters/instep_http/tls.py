@@ -1,0 +1,118 @@
+"""TLS of clients and servers: certificates from files, verification on unless named off."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import stat
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from instep.errors import ConfigurationError
+
+__all__ = ["TlsFiles", "TlsOptions", "check_files", "client_context", "server_context"]
+
+_log = logging.getLogger("instep.http")
+
+
+class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the server proves itself to us, and how we do to it."""
+
+    ca: str | None = None
+    """File of the certificates that are trusted, PEM; none: those of the system."""
+    cert: str | None = None
+    """File of our own certificate and its chain, PEM, where the server wants one."""
+    key: str | None = None
+    """File of its private key, PEM; none: it is in the file of the certificate."""
+    verify: bool | Literal["on", "off"] = True
+    """Only the name ``off`` (or false) turns verification off."""
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate is checked."""
+        return self.verify in {True, "on"}
+
+
+class TlsFiles(Protocol):
+    """A table with files of TLS."""
+
+    @property
+    def ca(self) -> str | None:
+        """Certificates that are trusted."""
+
+    @property
+    def cert(self) -> str | None:
+        """Our certificate."""
+
+    @property
+    def key(self) -> str | None:
+        """Its private key."""
+
+
+def check_files(tls: TlsFiles, where: str) -> None:
+    """Check that all files are there. A key that everybody can read is logged as a warning.
+
+    Raises `ConfigurationError`: a file is missing, or a key is given without a certificate.
+    """
+    if tls.key and not tls.cert:
+        raise ConfigurationError("a key without cert", where=f"{where}.key")
+    for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
+        if path is not None and not Path(path).is_file():
+            raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
+    if tls.key is not None and Path(tls.key).stat().st_mode & stat.S_IROTH:
+        _log.warning("%s.key: everybody on this machine can read %s", where, tls.key)
+
+
+def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
+    """The context of a client: verification is on unless it is turned off by name.
+
+    Raises `ConfigurationError`, with the option that is wrong below `where`.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(f"no certificates in it: {error}", where=f"{where}.ca") from None
+    if not tls.verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert:
+        _load_cert(context, tls.cert, tls.key, where)
+    return context
+
+
+def server_context(
+    cert: str, key: str | None, where: str, *, client_ca: str | None = None
+) -> ssl.SSLContext:
+    """The context of a server that shows a certificate.
+
+    Args:
+        cert: File of the certificate and its chain, PEM.
+        key: File of its private key, PEM; None: it is in the file of the certificate.
+        where: The name of their place, for errors.
+        client_ca: File of the certificates that must have signed a client's; None: none is asked.
+
+    Raises:
+        ConfigurationError: The files cannot be read or do not fit.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load_cert(context, cert, key, where)
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationError(
+                f"no certificates in it: {error}", where=f"{where}.client_ca"
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_cert(context: ssl.SSLContext, cert: str, key: str | None, where: str) -> None:
+    try:
+        context.load_cert_chain(cert, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(
+            f"certificate and key do not fit: {error}", where=f"{where}.cert"
+        ) from None

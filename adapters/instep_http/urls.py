@@ -1,0 +1,88 @@
+"""URLs of a configuration and of peers: read, checked, and shown without secrets."""
+
+from __future__ import annotations
+
+import re
+
+from yarl import URL
+
+from instep.errors import ConfigurationError, SourceError
+
+__all__ = ["check_url", "parse_url", "read_listen", "shown"]
+
+_LOGIN = re.compile(r"^([^/?#]*//)?[^/?#]*@")
+_MAX_SHOWN_CHARS = 200
+_MAX_LABEL_CHARS = 63
+_SCHEMES = ("http", "https")
+
+
+def check_url(
+    text: str,
+    schemes: tuple[str, ...],
+    where: str,
+    *,
+    secret: bool = False,
+    login_hint: str = "",
+) -> URL:
+    """The URL of a configuration.
+
+    Args:
+        text: What was given.
+        schemes: Those that are allowed; "" allows a path without scheme and host.
+        where: The name of its place, for errors.
+        secret: It may hold a user and password, and no error shows it.
+        login_hint: Where a login belongs instead.
+
+    Raises:
+        ConfigurationError: It is none, has another scheme, or a user or password in it.
+    """
+    name = "***" if secret else repr(shown(text))
+    try:
+        url = URL(text)
+        _ = url.port  # it is parsed here only
+    except ValueError:
+        raise ConfigurationError(f"{name} is no URL", where=where) from None
+    if url.scheme not in schemes or (url.scheme and not url.host):
+        wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
+        raise ConfigurationError(f"{name} is no URL of {wanted}", where=where)
+    if not secret and (url.user is not None or url.password is not None):
+        raise ConfigurationError("a login in a URL ends in logs", where=where, hint=login_hint)
+    return url
+
+
+def read_listen(text: str, where: str) -> URL:
+    """The address to listen at: ``http://host:port/path``, or ``host:port`` for http.
+
+    Raises `ConfigurationError`: no such URL, a login in it, or a query or fragment, which no
+    request of a peer would match.
+    """
+    url = check_url(text if "://" in text else f"http://{text}", _SCHEMES, where)
+    if url.query_string or url.fragment:
+        raise ConfigurationError("a path ends the address", where=where)
+    return url
+
+
+def parse_url(text: URL | str) -> URL:
+    """The http(s) URL that somebody else stated. Raises `SourceError`: nothing can be sent there.
+
+    A label over 63 letters or an empty one is refused here: name resolution would fail on it with
+    an error that depends on the library.
+    """
+    try:
+        url = URL(text)
+        host, port = url.host or "", url.port
+        url.host_subcomponent  # noqa: B018 - it is encoded here only
+        labels = (url.raw_host or "").removesuffix(".").split(".")
+    except ValueError:  # UnicodeError, too
+        host, port, labels, url = "", None, [], URL()
+    fits = ":" in host or all(0 < len(label) <= _MAX_LABEL_CHARS for label in labels)
+    if url.scheme not in _SCHEMES or not host or port is None or not fits:
+        raise SourceError("no URL of http:// or https://", where=shown(text))
+    return url
+
+
+def shown(url: URL | str) -> str:
+    """A URL for errors and logs: without query, fragment, user and password, and not too long."""
+    text = str(url).partition("?")[0].partition("#")[0]
+    text = _LOGIN.sub(r"\1", text)
+    return "".join(c if c.isprintable() else "?" for c in text[:_MAX_SHOWN_CHARS])
