@@ -19,7 +19,6 @@ from instep.sequencing.effects import AskResend, ReportFault, SequenceEffect, Se
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal
 from instep_didcomm.http.client import EnvelopeClient
-from instep_didcomm.http.response import Response
 from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.identity.keys import SecretKeys
@@ -33,10 +32,12 @@ from instep_didcomm.wire.pack import EnvelopePacker, Packing
 from instep_didcomm.wire.protocols import Protocols, sequence_scope
 from instep_didcomm.wire.received_orders import GapDetector, ReceivedOrdersError, detect
 from instep_didcomm.wire.unpack import EnvelopeUnpacker
+from instep_http import Response, problem
 
 __all__ = ["DidcommListener"]
 
-_ACCEPTED: Final = Response()
+_ACCEPTED: Final = Response(202)
+_FINISH_S: Final = 1.0
 _RETRY_AFTER_S: Final = 1
 _MOST_THREADS: Final = 10_000
 _MOST_PARTIES: Final = 1_000
@@ -117,7 +118,11 @@ class DidcommListener:
         options, environment = self._options, self._environment
         self._intake = intake
         client = EnvelopeClient(
-            self._client_tls, options.send_timeout_s, options.send_attempts, environment.rng
+            self._client_tls,
+            options.send_timeout_s,
+            options.send_attempts,
+            environment,
+            private_endpoints=options.allow_private_endpoints,
         )
         async with client:
             if self.did:
@@ -139,6 +144,7 @@ class DidcommListener:
                 if ready is not None and not ready.done():
                     ready.set_exception(SourceError("it does not listen", where=options.listen))
                 await self._server.stop()
+                await self._finish_tasks()
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
         thid, _, peer = scope.partition(" ")
@@ -159,6 +165,15 @@ class DidcommListener:
 
     async def close(self) -> None:
         await self._server.stop()
+
+    async def _finish_tasks(self) -> None:
+        """Wait a little for messages that are being taken: they need the client and the intake."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_FINISH_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
 
     async def _run_sender(self) -> None:
         """What goes on beside the receiving, until cancelled."""
@@ -218,7 +233,7 @@ class DidcommListener:
             response = self._unavailable(error)
         except Exception:  # noqa: BLE001 - whoever waits is answered
             _log.exception("a message could not be read for a reason of our own")
-            response = Response(500, "internal", "it could not be read")
+            response = problem(500, "internal", "it could not be read")
         respond(response)
 
     async def _commit(self, incoming: Incoming) -> Response:
@@ -247,7 +262,7 @@ class DidcommListener:
         # One of each kind is told; a hostile sender must not fill the log.
         level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
         _log.log(level, "a message is refused: %s: %s", code, detail)
-        return Response(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
+        return problem(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _note_sender(self, headers: Headers) -> None:
         """Who takes part in a thread, and who asks what we have."""

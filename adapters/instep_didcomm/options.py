@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from yarl import URL
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
@@ -18,6 +17,14 @@ from instep.sequencing.outbox import OutboxSettings
 from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.wire.pack import Packing
 from instep_didcomm.wire.protocols import Protocol
+from instep_http import (
+    TlsOptions,
+    check_files,
+    check_url,
+    client_context,
+    read_listen,
+    server_context,
+)
 
 __all__ = [
     "Options",
@@ -72,6 +79,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where peers take messages."""
     reply_to_documents: bool = True
     """Send to the endpoint that a peer's DID document states, where `peers` does not name it."""
+    allow_private_endpoints: bool = False
+    """Also where such an endpoint is no public address: on this machine, or in a private network.
+    """
     protocols: tuple[Protocol, ...] = ()
     """Which protocols use `sender_order`; the first that fits counts, others are not sequenced."""
     require_authenticated: bool | None = None
@@ -88,6 +98,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Longest message."""
     max_connections: Count = 1_000
     """Most connections at once; more are closed."""
+    max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Most from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least 8. Loopback
+    is exempt."""
+    allow_origins: tuple[str, ...] = ()
+    """Web pages that may send: ``https://app.example.org``. Any other request with an Origin is
+    refused."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names that requests may state as Host, beside that of `listen`. Without any, only a `listen`
+    on loopback refuses other names: a proxy in front of it must send its address or a name given
+    here."""
     head_timeout_s: Seconds = 10.0
     """Longest wait for the head of a request …"""
     body_timeout_s: Seconds = 30.0
@@ -125,22 +145,12 @@ def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
     """The certificate that we show; None for http. Raises `ConfigurationError`."""
     if not options.listen.startswith("https:"):
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(options.tls.cert or "", options.tls.key)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(
-            f"certificate and key do not fit: {error}", where=f"{where}.tls.cert"
-        ) from None
-    return context
+    return server_context(options.tls.cert or "", options.tls.key, f"{where}.tls")
 
 
 def client_tls(options: Options, where: str) -> ssl.SSLContext:
     """How we check the peers that we send to. Raises `ConfigurationError`."""
-    try:
-        return ssl.create_default_context(cafile=options.tls.ca)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(f"no certificates: {error}", where=f"{where}.tls.ca") from None
+    return client_context(TlsOptions(ca=options.tls.ca), f"{where}.tls")
 
 
 def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
@@ -163,20 +173,15 @@ def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
 
 
 def _check(options: Options, where: str) -> None:
-    url = _url(options.listen, f"{where}.listen")
+    url = read_listen(options.listen, f"{where}.listen")
     if url.scheme == "https" and not options.tls.cert:
         raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
-    if url.query_string or url.fragment:
-        raise ConfigurationError("a path ends the address", where=f"{where}.listen")
     _check_identity(options, where)
     _check_sequence(options, where)
     for place, protocol in enumerate(options.protocols):
         if not protocol.type:
             raise ConfigurationError("no type", where=f"{where}.protocols[{place}].type")
-    for name in ("cert", "key", "ca"):
-        path = getattr(options.tls, name)
-        if path is not None and not Path(path).is_file():
-            raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
+    check_files(options.tls, f"{where}.tls")
 
 
 def _check_identity(options: Options, where: str) -> None:
@@ -187,7 +192,7 @@ def _check_identity(options: Options, where: str) -> None:
     _check_did(options.did, f"{where}.did")
     for place, peer in enumerate(options.peers):
         _check_did(peer.did, f"{where}.peers[{place}].did")
-        _url(peer.endpoint, f"{where}.peers[{place}].endpoint")
+        check_url(peer.endpoint, ("http", "https"), f"{where}.peers[{place}].endpoint")
     if options.packing in (Packing.AUTHCRYPT, Packing.SIGNED) and not (
         options.secrets_file or options.secrets_env
     ):
@@ -218,16 +223,3 @@ def _check_sequence(options: Options, where: str) -> None:
             where=f"{where}.sequence",
             hint="resend, wait, skip or fail",
         )
-
-
-def _url(text: str, where: str) -> URL:
-    try:
-        url = URL(text)
-        port = url.port
-    except ValueError:
-        raise ConfigurationError(f"{text!r} is no URL", where=where) from None
-    if url.scheme not in {"http", "https"} or not url.host or port is None:
-        raise ConfigurationError(f"{text!r} is no URL of http:// or https://", where=where)
-    if url.user is not None or url.password is not None:
-        raise ConfigurationError("a login in a URL ends in logs", where=where)
-    return url

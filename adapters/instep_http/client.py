@@ -298,6 +298,7 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
     now: Callable[[], float],
     redirects: RedirectPolicy | None = None,
     retry_on: Callable[[int], bool] = retry_later,
+    cut: bool = False,
 ) -> Answer:
     """POST, again where the server is away or says later, with growing waits of 5 s at most.
 
@@ -313,6 +314,7 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
         now: The time in seconds since 1970 UTC, for a Retry-After that is a date.
         redirects: Instead of the client's own policy.
         retry_on: Which statuses mean later.
+        cut: See `GuardedClient.send`.
 
     Returns:
         The last answer, which may still be one that means later.
@@ -322,7 +324,9 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
     """
 
     async def post() -> Answer:
-        answer = await client.send("POST", url, headers=headers, data=body, redirects=redirects)
+        answer = await client.send(
+            "POST", url, headers=headers, data=body, redirects=redirects, cut=cut
+        )
         if retry_on(answer.status):
             raise _RetryLater(answer, answer.retry_after_s(now()))
         return answer

@@ -33,7 +33,7 @@ BID = "https://didcomm.org/auction/1.0/bid"
 AUCTION = {"type": "https://didcomm.org/auction/1.0/*", "sequenced": True}
 PLAIN = "application/didcomm-plain+json"
 UPGRADE = (
-    b"GET /didcomm HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /didcomm HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 

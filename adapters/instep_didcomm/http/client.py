@@ -6,24 +6,28 @@ http, or, for one that is not encrypted, to another origin.
 
 from __future__ import annotations
 
-import random
 import ssl
 from types import TracebackType
 from typing import Final, Self
 
-import aiohttp
-import tenacity
-from yarl import URL
-
-from instep.errors import SourceError, TlsError, UnreachableError
+from instep.errors import SourceError
+from instep.runtime.retry import Environment
+from instep_didcomm.sending.endpoints import PeerEndpoint
 from instep_didcomm.wire.envelope import MEDIA_TYPES, Form
+from instep_http import (
+    ANY_ADDRESS,
+    PUBLIC_ONLY,
+    ClientSettings,
+    GuardedClient,
+    KeepMethod,
+    post_with_retries,
+    retry_later,
+    shown,
+)
 
 __all__ = ["EnvelopeClient", "RefusedByPeerError"]
 
-_MOST_REDIRECTS: Final = 3
-_LONGEST_WAIT_S: Final = 5.0
-_MOST_CONNECTIONS: Final = 64
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 class RefusedByPeerError(SourceError):
@@ -38,25 +42,34 @@ class EnvelopeClient:
     Args:
         tls: How peers are verified.
         timeout_s: Longest wait for one answer.
-        attempts: How often one delivery knocks where the peer is away or says later.
-        rng: For the jitter between two attempts.
+        attempts: How often one delivery posts where the peer is away or says later.
+        environment: The clock, for a Retry-After; randomness, for the wait between two attempts.
+        private_endpoints: Post to any address that a DID document states; else to public ones.
     """
 
     def __init__(
-        self, tls: ssl.SSLContext, timeout_s: float, attempts: int, rng: random.Random
+        self,
+        tls: ssl.SSLContext,
+        timeout_s: float,
+        attempts: int,
+        environment: Environment,
+        *,
+        private_endpoints: bool = False,
     ) -> None:
-        self._tls = tls
-        self._timeout_s = timeout_s
+        settings = ClientSettings(
+            connect_timeout_s=timeout_s,
+            read_timeout_s=timeout_s,
+            total_timeout_s=timeout_s,
+            max_body_bytes=_MAX_ANSWER_BYTES,
+            tls_hint="give the issuer of the peer's certificate as tls.ca",
+        )
+        stated = ANY_ADDRESS if private_endpoints else PUBLIC_ONLY
+        self._configured = GuardedClient(settings, tls, addresses=ANY_ADDRESS)
+        self._stated = GuardedClient(settings, tls, addresses=stated)
         self._attempts = attempts
-        self._rng = rng
-        self._session: aiohttp.ClientSession | None = None
+        self._environment = environment
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, limit=_MOST_CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=self._timeout_s),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
         return self
 
     async def __aexit__(
@@ -65,80 +78,28 @@ class EnvelopeClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._configured.close()
+        await self._stated.close()
 
-    async def deliver(self, endpoint: str, envelope: bytes, form: Form) -> None:
+    async def deliver(self, endpoint: PeerEndpoint, envelope: bytes, form: Form) -> None:
         """Post until the peer has taken it. Raises `SourceError`: it has not, as far as we know."""
-
-        def wait_s(state: tenacity.RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            asked_s = (
-                error.data.get("retry_after_s", 0.0) if isinstance(error, SourceError) else 0.0
+        now = self._environment.now
+        answer = await post_with_retries(
+            self._configured if endpoint.configured else self._stated,
+            endpoint.url,
+            envelope,
+            {"Content-Type": MEDIA_TYPES[form]},
+            attempts=self._attempts,
+            rng=self._environment.rng,
+            now=now,
+            redirects=KeepMethod(other_origin=form is Form.ENCRYPTED),
+            cut=True,
+        )
+        if not 200 <= answer.status < 300:
+            raise RefusedByPeerError(
+                f"the peer answers {answer.status}",
+                where=shown(answer.url),
+                retriable=retry_later(answer.status),
+                status=answer.status,
+                retry_after_s=answer.retry_after_s(now()),
             )
-            longest = min(_LONGEST_WAIT_S, max(asked_s, 0.1 * 2.0**state.attempt_number))
-            return longest * self._rng.uniform(0.5, 1.0)
-
-        retrying = tenacity.AsyncRetrying(
-            wait=wait_s,
-            stop=tenacity.stop_after_attempt(self._attempts),
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, SourceError) and error.retriable
-            ),
-            reraise=True,
-        )
-        await retrying(self._deliver, URL(endpoint), envelope, form)
-
-    async def _deliver(self, url: URL, envelope: bytes, form: Form) -> None:
-        for _ in range(_MOST_REDIRECTS + 1):
-            target = await self._post(url, envelope, form)
-            if target is None:
-                return
-            _check_redirect(url, target, form)
-            url = target
-        raise RefusedByPeerError("too many redirects", where=str(url))
-
-    async def _post(self, url: URL, envelope: bytes, form: Form) -> URL | None:
-        """Where the peer sends us on; None where it has taken the message."""
-        assert self._session is not None, "use the client as an async context"
-        where = str(url.with_query(None))
-        try:
-            async with self._session.post(
-                url,
-                data=envelope,
-                headers={"Content-Type": MEDIA_TYPES[form]},
-                allow_redirects=False,
-            ) as response:
-                status = response.status
-                location = response.headers.get("Location", "")
-                asked = response.headers.get("Retry-After", "")
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise TlsError("the peer's certificate is not accepted", where=where) from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(
-                f"the peer does not answer ({type(error).__name__})", where=where
-            ) from error
-        if 200 <= status < 300:
-            return None
-        if status == 307:
-            try:
-                return url.join(URL(location))
-            except ValueError:
-                raise RefusedByPeerError("a redirect to no URL", where=where) from None
-        raise RefusedByPeerError(
-            f"the peer answers {status}",
-            where=where,
-            retriable=status in _LATER,
-            status=status,
-            retry_after_s=float(asked) if asked.isdecimal() and len(asked) < 6 else 0.0,
-        )
-
-
-def _check_redirect(url: URL, target: URL, form: Form) -> None:
-    if target.scheme not in {"http", "https"} or (url.scheme == "https" != target.scheme):
-        what = "from https to something weaker"
-    elif form is not Form.ENCRYPTED and target.origin() != url.origin():
-        what = "to another host, and the message is not encrypted"
-    else:
-        return
-    raise RefusedByPeerError(f"redirects {what}", where=str(url.with_query(None)))

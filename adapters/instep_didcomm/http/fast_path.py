@@ -4,6 +4,10 @@ aiohttp's parser reads what each head says, once for all heads that are alike: a
 head but for the length. Whatever is not the simplest request (another method or path, chunks,
 compression, an upgrade, HTTP/1.0, an error) goes with its connection to aiohttp's own handler,
 which is then in charge of it until it ends.
+
+It is here for its speed alone: of 100 senders over HTTP (`bench`, inbox-100) 3,482 messages/s are
+taken with it and 1,524 without, as medians of four rounds each, one after the other, on a machine
+of two cores that others used too. A test compares the answers of both ways, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import msgspec
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser, HttpVersion11
 
-from instep_didcomm.http.response import Response
-from instep_didcomm.options import Options
+from instep_http.acceptor import Slot
+from instep_http.origins import OriginRules
+from instep_http.server import BoundedServer, Response, problem
 
 __all__ = ["FastPostConnection", "MessageHandler", "RequestHeadParser"]
 
@@ -44,11 +49,18 @@ class RequestHead(msgspec.Struct, frozen=True):
 
 
 class RequestHeadParser:
-    """Reads heads of requests."""
+    """Reads heads of requests.
 
-    def __init__(self, path: str, limit_bytes: int) -> None:
+    Args:
+        path: The path that is served.
+        limit_bytes: Longest body.
+        origins: Whose requests are taken.
+    """
+
+    def __init__(self, path: str, limit_bytes: int, origins: OriginRules) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
+        self._origins = origins
         self.read = lru_cache(maxsize=_HEADS_KEPT)(self._read)
         """The head of a simple POST to us; None for any other."""
 
@@ -70,6 +82,7 @@ class RequestHeadParser:
             and not (message.should_close or message.chunked or message.compression)
             and not any(name in headers for name in _NOT_SIMPLE)
             and not body.total_bytes
+            and not self._origins.refusal(headers)
         )
         length = headers.get("Content-Length", "0")
         if not simple or not 0 < int(length) <= self._limit_bytes:
@@ -78,27 +91,23 @@ class RequestHeadParser:
 
 
 class FastPostConnection(asyncio.Protocol):
-    """One connection. `on_open` and `on_close` are told when it is opened and closed, `hand_over`
-    when it is for somebody else from now on.
+    """One connection, until the server takes it over; an `instep_http.server.FirstProtocol`.
 
     Bounds: the time of a head, of a body, of an idle connection; one message at a time.
     """
 
     def __init__(
         self,
-        options: Options,
+        server: BoundedServer,
+        slot: Slot,
         head_parser: RequestHeadParser,
         post: MessageHandler,
-        on_open: Callable[[FastPostConnection], bool],
-        on_close: Callable[[FastPostConnection], None],
-        hand_over: Callable[[asyncio.Transport, bytes], None],
     ) -> None:
-        self._options = options
+        self._server = server
+        self._limits = server.limits
+        self._slot = slot
         self._head_parser = head_parser
         self._post = post
-        self._on_open = on_open
-        self._on_close = on_close
-        self._hand_over = hand_over
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._needed_bytes = 0
@@ -111,12 +120,11 @@ class FastPostConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if not self._on_open(self):
-            self._transport.abort()
-        else:
-            self._set_deadline(self._options.head_timeout_s)
+        self._set_deadline(self._limits.head_timeout_s)
+        self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._slot.release()
         self._detach()
 
     def data_received(self, data: bytes) -> None:
@@ -164,12 +172,12 @@ class FastPostConnection(asyncio.Protocol):
             transport = self._transport
             self._detach()
             if transport is not None:
-                self._hand_over(transport, data)
+                self._server.take_over(transport, self._slot, data)
             return
         if needed > len(data):
             self._buffer += data
             self._needed_bytes = needed
-            self._set_deadline(self._options.body_timeout_s)
+            self._set_deadline(self._limits.body_timeout_s)
             return
         if needed < len(data):
             self._buffer += data[needed:]
@@ -181,11 +189,12 @@ class FastPostConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        transport.write(_response(answer, close=self._ending))
-        if self._ending:
+        closes = self._ending or answer.close
+        transport.write(_response(answer, close=closes))
+        if closes:
             transport.close()
             return
-        self._deadline_s = asyncio.get_running_loop().time() + self._options.idle_timeout_s
+        self._deadline_s = asyncio.get_running_loop().time() + self._limits.idle_timeout_s
         if self._buffer:
             # Not at once, or a thousand bad requests in a row would be a thousand calls deep.
             asyncio.get_running_loop().call_soon(self._resume)
@@ -213,35 +222,37 @@ class FastPostConnection(asyncio.Protocol):
         if transport is None:
             return
         if self.busy:
-            self._deadline_s = loop.time() + self._options.idle_timeout_s
+            self._deadline_s = loop.time() + self._limits.idle_timeout_s
         if self._deadline_s > loop.time():
             self._timer = loop.call_at(self._deadline_s, self._check_deadline)
             return
         if self._needed_bytes:
-            answer = Response(408, "too-slow", "the body did not come in time")
+            answer = problem(408, "too-slow", "the body did not come in time")
             transport.write(_response(answer, close=True))
         transport.close()
 
     def _detach(self) -> None:
         if self._transport is not None:
             self._transport = None
-            self._on_close(self)
+            self._server.closed(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def _response(answer: Response, *, close: bool = False) -> bytes:
-    return _render(answer, int(time.time()), close=close)
+    headers = tuple(answer.headers.items())
+    return _render(answer.status, headers, answer.body, int(time.time()), close=close)
 
 
 @lru_cache(maxsize=16)
-def _render(answer: Response, at_s: int, *, close: bool) -> bytes:
+def _render(
+    status: int, own: tuple[tuple[str, str], ...], body: bytes, at_s: int, *, close: bool
+) -> bytes:
     """A whole response; nearly all of one second are the same."""
-    body = answer.body
     headers = {"Content-Length": str(len(body)), "Date": formatdate(at_s, usegmt=True)}
     if close:
         headers["Connection"] = "close"
-    lines = [f"{name}: {value}" for name, value in {**headers, **answer.headers}.items()]
-    status = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"
-    return "\r\n".join((status, *lines)).encode() + _END + body
+    lines = [f"{name}: {value}" for name, value in {**headers, **dict(own)}.items()]
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return "\r\n".join((first, *lines)).encode() + _END + body

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from instep.errors import SourceError
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.options import Peer
 from instep_didcomm.problems import MessageRefusedError
+from instep_http import parse_url
 
-__all__ = ["EndpointResolver"]
+__all__ = ["EndpointResolver", "PeerEndpoint"]
 
 _HINT: Final = 'peers = [{ did = "did:…", endpoint = "https://…" }]'
+
+
+class PeerEndpoint(msgspec.Struct, frozen=True):
+    """Where a peer takes messages."""
+
+    url: str
+    configured: bool
+    """The user named it; else the peer did, who may mean harm."""
 
 
 class EndpointResolver:
@@ -28,10 +39,12 @@ class EndpointResolver:
         self._documents = documents
         self._follow_documents = follow_documents
 
-    async def endpoint(self, did: str) -> str:
-        """The http(s) URL that takes messages for this DID. Raises `SourceError`."""
+    async def endpoint(self, did: str) -> PeerEndpoint:
+        """The http(s) URL that takes messages for this DID; without query and login where it is
+        the peer's own word. Raises `SourceError`: there is none, or it is no URL.
+        """
         if did in self._peers:
-            return self._peers[did]
+            return PeerEndpoint(self._peers[did], configured=True)
         found = ""
         if self._follow_documents:
             try:
@@ -44,4 +57,5 @@ class EndpointResolver:
                 where=did[:120],
                 hint=_HINT,
             )
-        return found
+        url = parse_url(found).with_query(None).with_fragment(None).with_user(None)
+        return PeerEndpoint(str(url), configured=False)

@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/didcomm-plain+json"}
 
 def request(order: int, head: str = "", body: bytes | None = None) -> bytes:
     body = json.dumps(plain(order)).encode() if body is None else body
-    lines = ["POST /didcomm HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", head]
+    lines = ["POST /didcomm HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", head]
     return "\r\n".join(line for line in lines if line).encode() + b"\r\n\r\n" + body
 
 

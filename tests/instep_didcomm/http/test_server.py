@@ -16,9 +16,7 @@ from instep.model.messages import Message
 from instep.ports.listener import Receipt
 from instep_didcomm import DidcommListener, read_options
 from tests.instep_didcomm.listener_kit import (
-    UPGRADE,
     MemoryIntake,
-    closed,
     plain,
     post,
     serving,
@@ -154,79 +152,6 @@ async def test_websocket_ends_when_the_receiver_is_full_or_the_message_too_big()
             await socket.send_str("x" * 3_000)
             ended = await socket.receive(timeout=5)
             assert (ended.type, ended.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
-
-
-@pytest.mark.asyncio
-async def test_sockets_that_do_not_answer_do_not_hold_up_the_end() -> None:
-    writers = []
-    async with asyncio.timeout(20), serving() as (listener, _):
-        port = int(listener.address.split(":")[2].split("/")[0])
-        for _ in range(20):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(UPGRADE)
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            writers.append(writer)
-    for writer in writers:
-        writer.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "start", [b"", b"POST /didcomm HT", b"POST /didcomm HTTP/1.1\r\nHost: x\r\nA: "]
-)
-async def test_a_slow_head_ends_the_connection(start: bytes) -> None:
-    async with serving(head_timeout_s=0.1) as (listener, _):
-        port = int(listener.address.split(":")[2].split("/")[0])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(start)
-        assert await closed(reader) == b""
-        writer.close()
-
-
-@pytest.mark.asyncio
-async def test_a_slow_body_is_answered_with_408() -> None:
-    async with serving(body_timeout_s=0.1) as (listener, _):
-        port = int(listener.address.split(":")[2].split("/")[0])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /didcomm HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        assert (await closed(reader)).startswith(b"HTTP/1.1 408 ")
-        writer.close()
-
-
-@pytest.mark.asyncio
-async def test_a_second_head_on_a_connection_has_to_be_quick_too() -> None:
-    async with serving(head_timeout_s=0.2) as (listener, _):
-        port = int(listener.address.split(":")[2].split("/")[0])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        body = json.dumps(plain()).encode()
-        head = f"POST /didcomm HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        assert b" 202 " in await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"POST /did")
-        assert await closed(reader) == b""
-        writer.close()
-
-
-@pytest.mark.asyncio
-async def test_connections_are_bounded_and_free_again() -> None:
-    async with serving(max_connections=2) as (listener, _):
-        port = int(listener.address.split(":")[2].split("/")[0])
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        with pytest.raises(aiohttp.ClientError):
-            await post(listener.address, plain())
-        for _, writer in held:
-            writer.close()
-            await writer.wait_closed()
-
-        async def taken() -> bool:
-            try:
-                return (await post(listener.address, plain()))[0] == 202
-            except aiohttp.ClientError:
-                return False
-
-        async with asyncio.timeout(10):
-            while not await taken():
-                await asyncio.sleep(0.01)
 
 
 @pytest.mark.asyncio
