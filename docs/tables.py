@@ -29,7 +29,7 @@ from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
-from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
+from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 
 __all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
 
@@ -39,7 +39,7 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ('`auth` with `kind = "bearer"`', "Exactly one of the three.", Bearer),
     ('`auth` with `kind = "oauth2"`', "RFC 6749, 4.4 and 4.3.", OAuth2),
     ('`auth` with `kind = "login"`', "A login of the controller's own.", Login),
-    ("`tls` of a source", "", TlsOptions),
+    ("`tls` of a source", "", TapiTls),
     ('`[consumers.source]` with `kind = "didcomm"`', "", DidcommOptions),
     ("`peers` of a `didcomm` source", "", Peer),
     ("`protocols` of a `didcomm` source", "", Protocol),
@@ -70,13 +70,14 @@ def configuration() -> str:
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """What stands below each attribute of a class in the code."""
-    docs = ModuleAnalyzer.for_module(cls.__module__).find_attr_docs()
-    return {
-        name: " ".join(" ".join(lines).split())
-        for (owner, name), lines in docs.items()
-        if owner == cls.__qualname__
-    }
+    """What stands below each attribute of a class in the code, inherited ones included."""
+    found = {}
+    for base in reversed([one for one in cls.__mro__ if one.__module__.startswith("instep")]):
+        docs = ModuleAnalyzer.for_module(base.__module__).find_attr_docs()
+        for (owner, name), lines in docs.items():
+            if owner == base.__qualname__:
+                found[name] = " ".join(" ".join(lines).split())
+    return found
 
 
 def error_codes() -> str:

@@ -52,7 +52,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     total_timeout_s: float | None = None
     """Longest whole exchange with all its redirects, however steadily it drips; None: any."""
     max_body_bytes: int = 256 * MIB
-    """Largest answer, after decompression. Errors (status 400 and above) are cut at 64 KiB."""
+    """Largest answer, after decompression; one with a status of 300 or above is cut at 64 KiB."""
     max_connections: int = 64
     """Most at once; a request beyond waits."""
     cookies: bool = False
@@ -144,6 +144,7 @@ class GuardedClient:
         max_body_bytes: int | None = None,
         cut: bool = False,
         total_timeout_s: float | None = None,
+        on_head: Callable[[CIMultiDictProxy[str]], None] | None = None,
     ) -> Answer:
         """Send a request and read the answer; every status is one.
 
@@ -157,6 +158,7 @@ class GuardedClient:
             max_body_bytes: Instead of the settings' limit.
             cut: Cut a longer answer there; else it is an error.
             total_timeout_s: Instead of the settings' limit.
+            on_head: Is given the headers of each answer as soon as they are there.
 
         Raises:
             UnreachableError: No connection, no answer in time, a redirect that is not followed.
@@ -174,7 +176,9 @@ class GuardedClient:
         try:
             async with asyncio.timeout(limit_s):
                 while True:
-                    answer = await self._exchange(method, target, sent, body, limit_bytes, cut=cut)
+                    answer = await self._exchange(
+                        method, target, sent, body, limit_bytes, on_head, cut=cut
+                    )
                     location = answer.headers.get("Location")
                     if answer.status not in policy.statuses or location is None:
                         return answer
@@ -232,6 +236,7 @@ class GuardedClient:
         headers: Mapping[str, str],
         body: Mapping[str, Any],
         limit_bytes: int,
+        on_head: Callable[[CIMultiDictProxy[str]], None] | None,
         *,
         cut: bool,
     ) -> Answer:
@@ -240,6 +245,8 @@ class GuardedClient:
         async with self.session().request(
             method, url, headers=headers, allow_redirects=False, **body
         ) as response:
+            if on_head is not None:
+                on_head(response.headers)
             if response.status >= 300:
                 limit_bytes, cut = min(limit_bytes, _MAX_ERROR_BYTES), True
             read = await _read_body(response, limit_bytes, cut=cut)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from yarl import URL
 
 from instep.config.options import read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
+from instep_http import TlsOptions, check_files, check_url
 
 __all__ = [
     "AuthOptions",
@@ -24,11 +23,12 @@ __all__ = [
     "OAuth2",
     "Options",
     "StreamOptions",
-    "TlsOptions",
+    "TapiTls",
     "read_options",
 ]
 
 MIB = 1024 * 1024
+_HTTP = ("http", "https")
 
 
 class NoAuth(msgspec.Struct, frozen=True, tag_field="kind", tag="none"):
@@ -111,24 +111,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
 
 
-class TlsOptions(msgspec.Struct, frozen=True):
+class TapiTls(TlsOptions, frozen=True):
     """How the provider proves itself, and how we do."""
 
-    ca: str | None = None
-    """File of the certificates that are trusted, PEM; none: those of the system."""
-    cert: str | None = None
-    """File of our own certificate and its chain, PEM, where the provider wants one."""
-    key: str | None = None
-    """File of its private key, PEM; none: it is in the file of the certificate."""
-    verify: bool | Literal["on", "off"] = True
-    """Only the name ``off`` (or false) turns verification off."""
     insecure_websocket: bool = False
     """Open a stream in clear, login and all, where an ``https`` endpoint says ``ws``."""
-
-    @property
-    def verifies(self) -> bool:
-        """Whether the provider's certificate is checked."""
-        return self.verify in {True, "on"}
 
 
 class Authenticity(msgspec.Struct, frozen=True):
@@ -183,7 +170,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Which streams to follow."""
     auth: AuthOptions = NoAuth()
     """How to log in."""
-    tls: TlsOptions = TlsOptions()
+    tls: TapiTls = TapiTls()
     """How the provider proves itself, and how we do."""
     proxy: Secret | None = None
     """URL of an HTTP proxy; treated as a secret, since it may hold a password."""
@@ -235,7 +222,7 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
         table["endpoints"] = [table["endpoints"]]
     for name, struct in (
         ("streams", StreamOptions),
-        ("tls", TlsOptions),
+        ("tls", TapiTls),
         ("fail_over", FailOver),
     ):
         if name in table:
@@ -286,35 +273,21 @@ def _check(options: Options, where: str) -> None:
     if not options.endpoints:
         raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
     for endpoint in options.endpoints:
-        check_url(endpoint, ("http", "https"), f"{where}.endpoints")
-    if isinstance(options.auth, OAuth2):
-        check_url(options.auth.token_url, ("http", "https", ""), f"{where}.auth.token_url")
+        check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
+    match options.auth:
+        case OAuth2(token_url=url):
+            check_url(url, (*_HTTP, ""), f"{where}.auth.token_url", login_hint="use auth")
+        case Login(path=url):
+            check_url(url, (*_HTTP, ""), f"{where}.auth.path", login_hint="use auth")
+        case _:
+            pass
     if options.proxy is not None:
-        check_url(options.proxy.reveal(), ("http", "https"), f"{where}.proxy", secret=True)
+        check_url(options.proxy.reveal(), _HTTP, f"{where}.proxy", secret=True)
     for name in _POSITIVE:
         if getattr(options, name) <= 0:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
     options.fail_over.check(f"{where}.fail_over")
-    if options.tls.key and not options.tls.cert:
-        raise ConfigurationError("a key without cert", where=f"{where}.tls.key")
-    for name in ("ca", "cert", "key"):
-        path = getattr(options.tls, name)
-        if path is not None and not Path(path).is_file():
-            raise ConfigurationError(f"no such file: {path}", where=f"{where}.tls.{name}")
-
-
-def check_url(text: str, schemes: tuple[str, ...], where: str, *, secret: bool = False) -> None:
-    """Refuse a text that is no URL of these schemes. Raises `ConfigurationError`."""
-    shown = "***" if secret else repr(text)
-    try:
-        url = URL(text)
-    except ValueError:
-        raise ConfigurationError(f"{shown} is no URL", where=where) from None
-    if url.scheme not in schemes or (url.scheme and not url.host):
-        wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
-        raise ConfigurationError(f"{shown} is no URL of {wanted}", where=where)
-    if not secret and url.password is not None:
-        raise ConfigurationError("a password in a URL ends in logs", where=where, hint="use auth")
+    check_files(options.tls, f"{where}.tls")
 
 
 def _require(read: msgspec.Struct, names: tuple[str, ...], where: str) -> None:

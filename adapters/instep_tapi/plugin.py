@@ -9,9 +9,9 @@ from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep.ports.plugin import SourcePlugin
 from instep.ports.source import Source
+from instep_http import client_context
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
-from instep_tapi.restconf.http_session import tls_context
 from instep_tapi.source import TapiSource
 from instep_tapi.wire.decoder import decoder_for
 
@@ -22,7 +22,7 @@ class _Plugin:
     deviations = DEVIATIONS
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
-        tls_context(read_options(options, where).tls, f"{where}.tls")
+        client_context(read_options(options, where).tls, f"{where}.tls")
 
     def build(self, options: Mapping[str, Any], where: str) -> Source:
         return TapiSource(read_options(options, where), where)

@@ -25,13 +25,13 @@ from instep.errors import (
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed
+from instep_http import client_context
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import Choice, log_mode, select, websocket_address
 from instep_tapi.options import Options
 from instep_tapi.restconf.baseline import read_baseline, readable_classes
 from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.restconf.http_session import tls_context
 from instep_tapi.restconf.json_bounds import decode_document
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.wire.decoder import decoder_for
@@ -84,7 +84,7 @@ class TapiSource:
             plugin = verifier_plugin(checks.kind, f"{where}.authenticity.kind")
             self._verifier = plugin.build(checks.options, f"{where}.authenticity")
         self._clock = clock
-        tls = tls_context(options.tls, f"{where}.tls")
+        tls = client_context(options.tls, f"{where}.tls")
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
@@ -278,7 +278,7 @@ class TapiSource:
         )
         offset_us = discovered_at.rest.clock_offset_us
         return open_feed(
-            endpoint.session(),
+            endpoint.client,
             endpoint.tls,
             endpoint.auth,
             self._options,

@@ -20,7 +20,7 @@ from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TlsOptions
+from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 
 KEY = re.compile(r"`(source|settings|sink)\.(\w+)`")
 STRUCTS: list[type[msgspec.Struct]] = [
@@ -29,7 +29,7 @@ STRUCTS: list[type[msgspec.Struct]] = [
     Bearer,
     OAuth2,
     Login,
-    TlsOptions,
+    TapiTls,
     DidcommOptions,
     Peer,
     Protocol,

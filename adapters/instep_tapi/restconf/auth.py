@@ -19,8 +19,8 @@ from yarl import URL
 
 from instep.config.secret import Secret
 from instep.errors import AuthenticationError
+from instep_http import NO_REDIRECTS, GuardedClient, shown
 from instep_tapi.options import AuthOptions, Bearer, Login, NoAuth, OAuth2
-from instep_tapi.restconf.http_session import FOREIGN_ERRORS, read_body, source_error
 
 __all__ = ["Authenticator"]
 
@@ -42,18 +42,18 @@ class Authenticator:
 
     Args:
         options: How to log in.
-        session: Gives the HTTP session.
+        client: Sends the logins.
         clock: Monotonic seconds.
     """
 
     def __init__(
         self,
         options: AuthOptions,
-        session: Callable[[], aiohttp.ClientSession],
+        client: GuardedClient,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._session = session
+        self._client = client
         self._clock = clock
         self._ticket: _Ticket | None = None
         self._endpoint = URL()
@@ -146,19 +146,19 @@ class Authenticator:
         )
 
     async def _post(self, url: URL, **request: Any) -> Any:
-        try:
-            async with (
-                asyncio.timeout(_LONGEST_LOGIN_S),
-                self._session().post(url, allow_redirects=False, **request) as response,
-            ):
-                status = response.status
-                body = await read_body(response, _MAX_ANSWER_BYTES)
-        except FOREIGN_ERRORS as error:
-            raise source_error(error, url) from error
+        answer = await self._client.send(
+            "POST",
+            url,
+            redirects=NO_REDIRECTS,
+            max_body_bytes=_MAX_ANSWER_BYTES,
+            total_timeout_s=_LONGEST_LOGIN_S,
+            **request,
+        )
+        status = answer.status
         if status not in {200, 201}:
             raise AuthenticationError(
                 f"the login is answered with {status}",
-                where=str(url.with_query(None)),
+                where=shown(url),
                 hint="check user, password or client in auth"
                 if status in {400, 401, 403}
                 else "check the address of the login",
@@ -166,9 +166,9 @@ class Authenticator:
                 status=status,
             )
         try:
-            return msgspec.json.decode(body)
+            return msgspec.json.decode(answer.body)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise AuthenticationError("the login answers no JSON", where=str(url)) from None
+            raise AuthenticationError("the login answers no JSON", where=shown(url)) from None
 
     def _ticket_of(
         self, answer: Any, url: URL, token_field: str, expires_field: str | None, scheme: str
@@ -177,7 +177,7 @@ class Authenticator:
         if not isinstance(token, str) or not token or not _fits_header(token):
             raise AuthenticationError(
                 f"the login's answer has no token under {token_field!r}",
-                where=str(url.with_query(None)),
+                where=shown(url),
                 hint="set auth.token_field to where it is",
             )
         life_s = _seconds(_field(answer, expires_field)) if expires_field else None

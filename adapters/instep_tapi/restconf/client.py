@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -10,21 +10,41 @@ from http import HTTPStatus
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import aiohttp
 import msgspec
+from multidict import CIMultiDictProxy
 from yarl import URL
 
-from instep.errors import SourceError
+from instep_http import ClientSettings, GuardedClient
+from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.http_session import FOREIGN_ERRORS, read_body, source_error
 
-__all__ = ["Response", "RestconfClient", "error_text", "restconf_root"]
+__all__ = ["TLS_HINT", "Response", "RestconfClient", "error_text", "new_client", "restconf_root"]
+
+TLS_HINT = "give the issuer as tls.ca; a client certificate as tls.cert and tls.key"
 
 _ACCEPT = "application/yang-data+json, application/json;q=0.9"
-_MAX_REDIRECTS = 5
+_MAX_CONNECTIONS = 100
 _MAX_HOST_META_BYTES = 64 * 1024
-_MAX_ERROR_BYTES = 64 * 1024
 _MAX_ERROR_TEXT = 200
+
+
+def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
+    """The HTTP client of one instance of a provider; a redirect carries our login to no other
+    origin.
+    """
+    return GuardedClient(
+        ClientSettings(
+            connect_timeout_s=options.connect_timeout_s,
+            read_timeout_s=options.request_timeout_s,
+            max_body_bytes=options.max_body_bytes,
+            max_connections=_MAX_CONNECTIONS,
+            cookies=True,
+            proxy=options.proxy,
+            tls_hint=TLS_HINT,
+            body_hint="max_body_bytes",
+        ),
+        tls,
+    )
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -50,13 +70,13 @@ class RestconfClient:
 
     def __init__(
         self,
-        session: Callable[[], aiohttp.ClientSession],
+        client: GuardedClient,
         auth: Authenticator,
         max_body_bytes: int,
         longest_answer_s: float,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._session = session
+        self._client = client
         self._auth = auth
         self._max_body_bytes = max_body_bytes
         self._longest_answer_s = longest_answer_s
@@ -82,21 +102,20 @@ class RestconfClient:
         self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int
     ) -> Response:
         sent_s = self._wall_clock()
-        try:
-            async with (
-                asyncio.timeout(self._longest_answer_s),
-                self._session().get(
-                    url, headers={**headers, "Accept": accept}, max_redirects=_MAX_REDIRECTS
-                ) as response,
-            ):
-                self._note_clock(response.headers.get("Date"), sent_s)
-                if response.status != HTTPStatus.OK:
-                    cut_bytes = _MAX_ERROR_BYTES
-                limit_bytes = cut_bytes or self._max_body_bytes
-                body = await read_body(response, limit_bytes, whole=not cut_bytes)
-        except (*FOREIGN_ERRORS, SourceError) as error:
-            raise source_error(error, url) from error
-        return Response(str(url), response.status, body)
+
+        def note_clock(found: CIMultiDictProxy[str]) -> None:
+            self._note_clock(found.get("Date"), sent_s)
+
+        answer = await self._client.send(
+            "GET",
+            url,
+            headers={**headers, "Accept": accept},
+            max_body_bytes=cut_bytes or self._max_body_bytes,
+            cut=bool(cut_bytes),
+            total_timeout_s=self._longest_answer_s,
+            on_head=note_clock,
+        )
+        return Response(str(url), answer.status, answer.body)
 
     def _note_clock(self, date: str | None, sent_s: float) -> None:
         if date is None:

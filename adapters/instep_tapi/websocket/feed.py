@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, cast
 
-import aiohttp
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.picows import WSCloseHandshake
 from yarl import URL
@@ -21,6 +20,7 @@ from yarl import URL
 from instep.errors import SourceError, UnreachableError
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
+from instep_http import GuardedClient
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
@@ -42,7 +42,7 @@ _CONTROL_BYTES: Final = 125
 
 @asynccontextmanager
 async def open_feed(
-    session: aiohttp.ClientSession,
+    client: GuardedClient,
     tls: ssl.SSLContext,
     auth: Authenticator,
     options: Options,
@@ -59,7 +59,7 @@ async def open_feed(
     with_token = not isinstance(start, Start)
     url = start_url(address, start)
     feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token)
-    transport = await connect(feed, session, tls, auth, options, url, with_token=with_token)
+    transport = await connect(feed, client, tls, auth, options, url, with_token=with_token)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
     try:

@@ -11,17 +11,18 @@ from logging import CRITICAL, Logger
 from typing import Final
 from urllib.parse import quote
 
-import aiohttp
 import picows
 from aiohappyeyeballs import start_connection
 from multidict import CIMultiDict
+from python_socks import ProxyError
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
+from instep_http import FOREIGN_ERRORS, SAME_ORIGIN, GuardedClient, shown, source_error
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.http_session import FOREIGN_ERRORS, redirect_target, source_error
+from instep_tapi.restconf.client import TLS_HINT
 from instep_tapi.websocket.assembly import offered_extensions
 from instep_tapi.websocket.close_codes import handshake_error
 from instep_tapi.websocket.socket_reads import MAX_READ_BYTES, limit_reads
@@ -29,6 +30,7 @@ from instep_tapi.websocket.socket_reads import MAX_READ_BYTES, limit_reads
 __all__ = ["connect", "start_url"]
 
 _MAX_REDIRECTS: Final = 3
+_MAX_REASON_CHARS: Final = 200
 _NEXT_ADDRESS_S: Final = 0.25
 """Seconds until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
 _SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else may set its level
@@ -48,7 +50,7 @@ def start_url(address: URL, start: str | Start) -> URL:
 
 async def connect(
     listener: picows.WSListener,
-    session: aiohttp.ClientSession,
+    client: GuardedClient,
     tls: ssl.SSLContext,
     auth: Authenticator,
     options: Options,
@@ -61,12 +63,12 @@ async def connect(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
-    where = str(url.with_query(None))
+    where = shown(url)
     headers = await auth.headers()
     redirects, renewed = 0, False
     while True:
         try:
-            return await _upgrade(listener, session, tls, options, url, headers)
+            return await _upgrade(listener, client, tls, options, url, headers)
         except picows.WSHandshakeError as error:
             status = error.response.status if error.response is not None else None
             if status is None:
@@ -82,23 +84,26 @@ async def connect(
             location = error.response.headers.get("Location") if error.response else None
             if 300 <= status < 400 and location and redirects < _MAX_REDIRECTS:
                 redirects += 1
-                url = redirect_target(url, location)
+                url = SAME_ORIGIN.target(url, status, location)
                 continue
             raise handshake_error(status, where, with_token=with_token) from error
+        except ProxyError as error:
+            refusal = f"the proxy refuses: {error}"[:_MAX_REASON_CHARS]
+            raise UnreachableError(refusal, where=where) from error
         except (*FOREIGN_ERRORS, SourceError) as error:
-            raise source_error(error, url) from error
+            raise source_error(error, url, tls_hint=TLS_HINT) from error
 
 
 async def _upgrade(
     listener: picows.WSListener,
-    session: aiohttp.ClientSession,
+    client: GuardedClient,
     tls: ssl.SSLContext,
     options: Options,
     url: URL,
     login: dict[str, str],
 ) -> picows.WSTransport:
     headers = CIMultiDict(login)
-    cookies = session.cookie_jar.filter_cookies(url)
+    cookies = client.session().cookie_jar.filter_cookies(url)
     if cookies:
         headers["Cookie"] = "; ".join(f"{one.key}={one.coded_value}" for one in cookies.values())
     if options.compression:

@@ -17,6 +17,7 @@ from yarl import URL
 from instep.errors import AuthenticationError, UnreachableError
 from instep_tapi.options import AuthOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
+from tests.instep_http.client_kit import new_client
 
 
 def auth_options(**table: Any) -> AuthOptions:
@@ -44,8 +45,8 @@ async def desk_for(options: AuthOptions) -> AsyncIterator[tuple[Desk, Authentica
     app = web.Application()
     app.router.add_post("/login", desk.handle)
     now_s = [0.0]
-    async with TestServer(app) as server, aiohttp.ClientSession() as session:
-        auth = Authenticator(options, lambda: session, lambda: now_s[0])
+    async with TestServer(app) as server, new_client() as client:
+        auth = Authenticator(options, client, lambda: now_s[0])
         auth.use(URL(str(server.make_url("/"))))
         yield desk, auth, now_s
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -22,6 +21,7 @@ from instep_tapi.restconf.baseline import READABLE, read_baseline, readable_clas
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.wire.context_tree import entities
+from tests.instep_http.client_kit import new_client
 
 ROOT = "/restconf/data/tapi-common:context"
 TOPOLOGY = {
@@ -54,10 +54,10 @@ async def rest_of(
 
     app = web.Application()
     app.router.add_get("/{path:.*}", handle)
-    async with TestServer(app) as server, aiohttp.ClientSession() as session:
-        auth = Authenticator(NoAuth(), lambda: session)
+    async with TestServer(app) as server, new_client() as client:
+        auth = Authenticator(NoAuth(), client)
         context = str(URL(str(server.make_url("/"))).with_path(ROOT))
-        rest = RestconfClient(lambda: session, auth, 10**6, 30.0)
+        rest = RestconfClient(client, auth, 10**6, 30.0)
         yield rest, ContextAddress("http://h", context, ""), asked
 
 

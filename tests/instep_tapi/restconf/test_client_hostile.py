@@ -77,16 +77,6 @@ async def test_a_body_without_end_is_refused_at_its_limit() -> None:
     assert error.hint == "max_body_bytes"
 
 
-@pytest.mark.asyncio
-async def test_the_text_of_an_error_is_cut() -> None:
-    async def serve(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 500 No\r\n\r\n")
-        while True:
-            await peer.send(b"x" * 65536)
-
-    assert "is answered with 500" in str(await refusal(at_container(serve)))
-
-
 def _bomb(encoding: str) -> bytes:
     chunk, parts = bytes(MIB), []
     pack = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
@@ -129,14 +119,6 @@ async def test_json_of_many_small_values_is_refused_before_it_is_decoded() -> No
     body = b"[" + b"[]," * json_bounds.MAX_VALUES + b"[]]"
     with pytest.raises(ValueError, match="more than 16,000,000 JSON values"):
         await json_bounds.decode_document(body)
-
-
-@pytest.mark.asyncio
-async def test_redirects_in_a_circle_end() -> None:
-    async def serve(peer: Peer) -> None:
-        await peer.answer(b"", f"Location: {CONTAINER}", status="302 Found")
-
-    assert "too many redirects" in str(await refusal(at_container(serve)))
 
 
 @pytest.mark.asyncio

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -17,11 +16,11 @@ from yarl import URL
 
 from instep.errors import DiscoveryError, SourceError, UnreachableError
 from instep.model.streams import StreamState
-from instep_tapi.options import NoAuth, TlsOptions, read_options
+from instep_http import client_context
+from instep_tapi.options import NoAuth, read_options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.client import RestconfClient, error_text, restconf_root
+from instep_tapi.restconf.client import RestconfClient, error_text, new_client, restconf_root
 from instep_tapi.restconf.discovery import find_context
-from instep_tapi.restconf.http_session import make_session, tls_context
 from instep_tapi.wire.stream_context import (
     AvailableStream,
     StreamContext,
@@ -219,17 +218,10 @@ async def server_of(answers: Mapping[str, Any]) -> AsyncIterator[tuple[RestconfC
     async with TestServer(app) as server:
         endpoint = URL(str(server.make_url("/")))
         options = read_options({"endpoints": [str(endpoint)]}, "source")
-        async with make_session(options, tls_context(TlsOptions(), "tls")) as session:
-
-            def given_session() -> aiohttp.ClientSession:
-                return session
-
-            auth = Authenticator(NoAuth(), given_session)
+        async with new_client(options, client_context(options.tls, "tls")) as client:
+            auth = Authenticator(NoAuth(), client)
             auth.use(endpoint)
-            yield (
-                RestconfClient(given_session, auth, 10_000, 30.0, lambda: 1_609_459_200.0),
-                endpoint,
-            )
+            yield RestconfClient(client, auth, 10_000, 30.0, lambda: 1_609_459_200.0), endpoint
 
 
 @pytest.mark.asyncio
