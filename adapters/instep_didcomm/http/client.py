@@ -10,9 +10,10 @@ import ssl
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from instep.errors import SourceError
 from instep.runtime.retry import Environment
-from instep_didcomm.sending.endpoints import PeerEndpoint
 from instep_didcomm.wire.envelope import MEDIA_TYPES, Form
 from instep_http import (
     ANY_ADDRESS,
@@ -25,9 +26,17 @@ from instep_http import (
     shown,
 )
 
-__all__ = ["EnvelopeClient", "RefusedByPeerError"]
+__all__ = ["EnvelopeClient", "PeerEndpoint", "RefusedByPeerError"]
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024
+
+
+class PeerEndpoint(msgspec.Struct, frozen=True):
+    """Where a peer takes messages."""
+
+    url: str
+    configured: bool
+    """The user named it; else the peer did, who may mean harm."""
 
 
 class RefusedByPeerError(SourceError):

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from instep.errors import SourceError
+from instep_didcomm.http.client import PeerEndpoint
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.options import Peer
 from instep_didcomm.problems import MessageRefusedError
 from instep_http import parse_url
 
-__all__ = ["EndpointResolver", "PeerEndpoint"]
+__all__ = ["EndpointResolver"]
 
 _HINT: Final = 'peers = [{ did = "did:…", endpoint = "https://…" }]'
-
-
-class PeerEndpoint(msgspec.Struct, frozen=True):
-    """Where a peer takes messages."""
-
-    url: str
-    configured: bool
-    """The user named it; else the peer did, who may mean harm."""
 
 
 class EndpointResolver:

@@ -10,8 +10,7 @@ from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
 from instep.runtime.retry import Environment
-from instep_didcomm.http.client import EnvelopeClient, RefusedByPeerError
-from instep_didcomm.sending.endpoints import PeerEndpoint
+from instep_didcomm.http.client import EnvelopeClient, PeerEndpoint, RefusedByPeerError
 from instep_didcomm.wire.envelope import Form
 from tests.instep_http.client_kit import answering, status
 

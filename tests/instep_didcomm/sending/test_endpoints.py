@@ -6,9 +6,10 @@ import pytest
 
 from instep.errors import SourceError
 from instep_didcomm import new_identity
+from instep_didcomm.http.client import PeerEndpoint
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.options import Peer
-from instep_didcomm.sending.endpoints import EndpointResolver, PeerEndpoint
+from instep_didcomm.sending.endpoints import EndpointResolver
 from tests.instep_http.test_urls import BAD
 
 
