@@ -180,6 +180,22 @@ def test_the_same_bytes_get_the_same_answers(parts: list[bytes], places: list[in
     asyncio.run(both())
 
 
+@pytest.mark.parametrize(
+    "head", [*({"line": line} for line in LINES), *({"first": f} for f in FIRST)]
+)
+@pytest.mark.parametrize("usual", ["Host: localhost\r\nContent-Length: 4\r\n", ""])
+def test_one_unusual_line_gets_the_same_answer(head: dict[str, str], usual: str) -> None:
+    line = head.get("line", "Content-Length: {n}" if not usual else "X: y").replace("{n}", "4")
+    raw = f"{head.get('first', FIRST[0])}\r\n{usual}{line}\r\n\r\nbody".encode()
+
+    async def both() -> None:
+        # Nothing comes in the same read, which aiohttp may forget this for.
+        fast = await answers([raw, LAST], fast_path=True)
+        assert fast == await answers([raw, LAST], fast_path=False)
+
+    asyncio.run(both())
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("fast_path", [True, False])
 async def test_the_comparison_sees_answers_and_messages(fast_path: bool) -> None:
