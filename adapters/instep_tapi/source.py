@@ -24,7 +24,7 @@ from instep.errors import (
 )
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
-from instep.ports.source import Feed
+from instep.ports.source import Feed, Source
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import Choice, log_mode, select, websocket_address
@@ -67,7 +67,7 @@ class Survey(NamedTuple):
     choices: list[Choice]
 
 
-class TapiSource:
+class TapiSource(Source):
     """Implements `Source` (TR-548 ST-0.1 to ST-0.4, ST-4.2). `where` names its options in errors.
 
     One instance of the provider is used at a time, by all streams. When another is chosen, the

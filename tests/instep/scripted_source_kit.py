@@ -12,6 +12,7 @@ from typing import Final
 
 from instep import Mode, Record, RecordType, StreamInfo
 from instep.model import RecordChunk, Start, StreamState
+from instep.ports import Feed, Source
 
 SILENT: Final = "silent"
 Step = RecordChunk | Exception | str
@@ -53,10 +54,8 @@ def records(*offsets: int) -> RecordChunk:
     return RecordChunk([record(offset) for offset in offsets])
 
 
-class ScriptedFeed:
+class ScriptedFeed(Feed):
     """One connection."""
-
-    clock_offset_us = 0
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
@@ -72,7 +71,7 @@ class ScriptedFeed:
         return step
 
 
-class ScriptedSource:
+class ScriptedSource(Source):
     """Plays one script a connection; the last one is repeated."""
 
     def __init__(self, *connections: Sequence[Step], stream: StreamInfo | None = None) -> None:

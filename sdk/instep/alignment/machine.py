@@ -73,7 +73,7 @@ class Alignment:
         *,
         latest_only: bool = False,
     ) -> None:
-        """`latest_only`: see `LatestOnly`."""
+        """`latest_only`: see `Sink.latest_only`."""
         self.stream = stream
         self.position = position
         """The committed position, with a phase or attempt that the next batch will carry."""

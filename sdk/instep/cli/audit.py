@@ -17,7 +17,6 @@ from instep.config.file import Configuration, ConsumerConfiguration, default_pat
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
-from instep.ports.sink import SupportsStreamCatalog
 from instep.runtime.streams.audit import audit_stream
 
 __all__ = ["audit"]
@@ -73,9 +72,8 @@ async def _audit_consumer(
         )
     try:
         await sink.open(consumer.name)
-        # The streams as the consumer last found them, because those are the ones that it reads.
-        known = await sink.known_streams() if isinstance(sink, SupportsStreamCatalog) else ()
-        for stream in known:
+        # As the consumer last found them: what it reads is what is audited.
+        for stream in await sink.known_streams():
             if wanted in (None, stream.id):
                 report = await audit_stream(
                     source,

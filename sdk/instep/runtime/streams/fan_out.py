@@ -20,7 +20,7 @@ import msgspec
 from instep.errors import UnreachableError
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
-from instep.ports.source import Feed, Source, SupportsPing
+from instep.ports.source import Feed, Source
 
 __all__ = ["SharedSource"]
 
@@ -28,7 +28,7 @@ _REMEMBERED_RECORDS: Final = 40_000
 _REMEMBERED_BYTES: Final = 64 << 20
 
 
-class SharedSource:
+class SharedSource(Source):
     """A source for several consumers. Implements `instep.ports.source.Source` for each of them.
 
     `members` consumers close it; the last one closes the source behind it. `limit_records` and
@@ -117,7 +117,6 @@ class _Line:
         self._came = asyncio.Event()
         self.error: BaseException | None = None
         self.feed: Feed | None = None
-        self.prover: SupportsPing | None = None
         # A connection is left in the task that entered it, whichever consumer goes first.
         self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
 
@@ -189,7 +188,6 @@ class _Line:
         try:
             async with source.feed(self._stream, self._start) as feed:
                 self.feed = feed
-                self.prover = feed if isinstance(feed, SupportsPing) else None
                 self._wake()
                 while True:
                     # Nobody wants more than the fastest: that is the back-pressure.
@@ -223,10 +221,8 @@ def _place(stream: StreamInfo) -> StreamInfo:
     return msgspec.structs.replace(stream, clock_offset_us=0)
 
 
-class _Member:
-    """One consumer's place on a shared connection. Implements `instep.ports.source.Feed` and
-    `SupportsPing`, as far as the connection itself does.
-    """
+class _Member(Feed):
+    """One consumer's place on a shared connection; signs of life are the connection's."""
 
     def __init__(self, line: _Line, at: int, rest: RecordChunk | None = None) -> None:
         self._line = line
@@ -242,14 +238,14 @@ class _Member:
 
     @property
     def unheard_s(self) -> float:
-        """See `SupportsPing`; of a connection that tells no life every moment counts for one."""
-        prover = self._line.prover
-        return 0.0 if prover is None else prover.unheard_s
+        """See `Feed`."""
+        feed = self._line.feed
+        return 0.0 if feed is None else feed.unheard_s
 
     async def ping(self) -> None:
-        """See `SupportsPing`."""
-        if self._line.prover is not None:
-            await self._line.prover.ping()
+        """See `Feed`."""
+        if self._line.feed is not None:
+            await self._line.feed.ping()
 
     async def receive(self) -> RecordChunk:
         """See `Feed`. Raises `UnreachableError` when this consumer fell too far behind."""

@@ -21,7 +21,7 @@ from instep.model.batches import Batch
 from instep.model.position import Phase
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
-from instep.ports.sink import LatestOnly, Sink, SupportsSweepApproval
+from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, retrying
@@ -127,10 +127,6 @@ class StreamWorker:
             endpoint=self.stream.endpoint,
         )
 
-    @property
-    def _latest_only(self) -> bool:
-        return isinstance(self._sink, LatestOnly) and self._sink.latest_only
-
     # -- one connection --------------------------------------------------------------------------
 
     async def _connection(self) -> None:
@@ -172,7 +168,10 @@ class StreamWorker:
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._core = Alignment(
-                self.stream, position, self._settings.alignment, latest_only=self._latest_only
+                self.stream,
+                position,
+                self._settings.alignment,
+                latest_only=self._sink.latest_only,
             )
             if self._realign_reason:
                 self._core.realign(self._realign_reason)
@@ -206,7 +205,7 @@ class StreamWorker:
             self.stream,
             self._settings,
             self._now,
-            compacts=self._latest_only and not is_incremental(self.stream),
+            compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
         release = asyncio.create_task(self._watch_release())
         try:
@@ -295,11 +294,11 @@ class StreamWorker:
 
     async def _ask_for_release(self) -> None:
         """Another process may have let the held sweep go on (`instep sweep release`)."""
-        core, sink = self._core, self._sink
-        if core is None or not isinstance(sink, SupportsSweepApproval):
+        core = self._core
+        if core is None:
             return
         with contextlib.suppress(InstepError):
-            released = await sink.sweep_released(self.stream.id, core.position.attempt)
+            released = await self._sink.sweep_released(self.stream.id, core.position.attempt)
             if released and self.sweep_held:
                 self.release_sweep()
 
