@@ -59,7 +59,7 @@ class JsonFile(Sink):
         self._read()
 
     async def position(self, stream: StreamInfo) -> Position:
-        if stream.mode is not Mode.LOG or stream.record_strategy == "CHANGE_ONLY":
+        if stream.mode is not Mode.LOG or stream.partial_updates:
             raise ConfigurationError(
                 "this sink takes whole entities from a log that gives state alone",
                 where=stream.id,

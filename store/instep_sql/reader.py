@@ -15,7 +15,7 @@ from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
 from instep.model.position import Position
 from instep.model.records import RecordChunk, RecordType
-from instep.model.streams import SweepEstimate
+from instep.model.streams import SweepEstimate, upgraded_info
 from instep.ports.reader import StoreReader
 from instep_sql import fencing
 from instep_sql.engine import schema
@@ -107,7 +107,7 @@ class SqlReader(MessageReading, StoreReader):
                 consumer=row.consumer,
                 stream=row.stream,
                 position=msgspec.json.decode(row.position, type=Position),
-                info=json.loads(row.info),
+                info=upgraded_info(json.loads(row.info)),
                 entities=row.entities,
                 quarantined=row.quarantined,
                 deviations=json.loads(row.deviations),

@@ -27,6 +27,7 @@ def info(**changes: object) -> StreamInfo:
         "origin": "a/1",
         "kind": "scripted",
         "classes": ("NODE",),
+        "may_start_with_snapshot": False,
         "compaction_delay_s": 600.0,
         "tombstone_retention_s": 4 * 3600.0,
     }

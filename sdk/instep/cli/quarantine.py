@@ -8,7 +8,6 @@ import asyncio
 import base64
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Column
@@ -171,7 +170,7 @@ async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus 
         return "the handler is given it again by the consumer, running now or later"
     if status is None:
         raise InstepError("its stream is not in the store any more", where=one.stream)
-    stream = msgspec.convert(status.info, StreamInfo)
+    stream = StreamInfo.from_stored(status.info)
     delivery = source_plugin(stream.kind, f"stream {stream.id}").decode(one.raw, stream)
     if delivery.unreadable or not delivery.records:
         reasons = "; ".join(bad.reason for bad in delivery.unreadable) or "it states no record"

@@ -14,8 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
-from instep.alignment.lag import Fidelity
-from instep.alignment.machine import Alignment
+from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.position import Phase
@@ -77,7 +76,7 @@ class StreamWorker:
     def __repr__(self) -> str:
         health = self.health()
         link = "connected" if health.connected else health.last_error or "not connected"
-        return f"<Runner {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
+        return f"<StreamWorker {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled. Raises the error that is fatal."""
@@ -96,10 +95,7 @@ class StreamWorker:
     @property
     def sweep_held(self) -> bool:
         """Whether a sweep waits for a decision, and none was made."""
-        core = self._core
-        if core is None or core.realign_reason:
-            return False
-        return core.position.phase is core.durable.phase is Phase.SWEEP_HELD
+        return self._core is not None and self._core.status().sweep_held
 
     def realign(self, reason: str) -> None:
         """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
@@ -109,15 +105,15 @@ class StreamWorker:
             self._core.realign(reason)
 
     def health(self) -> StreamHealth:
-        core = self._core
+        status = AlignmentStatus() if self._core is None else self._core.status()
         return StreamHealth(
             stream=self.stream.id,
-            phase=core.durable.phase if core else Phase.UNALIGNED,
-            attempt=core.durable.attempt if core else 0,
-            caught_up=core.caught_up if core else False,
+            phase=status.phase,
+            attempt=status.attempt,
+            caught_up=status.caught_up,
             records=self._records,
-            read_delay_s=core.lag.read_delay_s if core else 0.0,
-            fidelity=core.lag.fidelity if core else Fidelity.FULL,
+            read_delay_s=status.read_delay_s,
+            fidelity=status.fidelity,
             connected=self._feed is not None,
             last_error=self._last_error,
             deviations=dict(self._deviations),
