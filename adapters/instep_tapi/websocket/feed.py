@@ -84,7 +84,7 @@ async def _close(transport: WSTransport) -> None:
 
 
 class WebSocketFeed(WSListener, Feed):
-    """See `Feed`. Made by `open_feed`, which lets it listen and runs its task."""
+    """See `Feed`. Made by `open_feed`, which connects it and runs its task."""
 
     def __init__(
         self,

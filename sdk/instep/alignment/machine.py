@@ -250,7 +250,7 @@ class Alignment:
         return batch
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
-        """The answer to `ProbeOlderEntity`."""
+        """Answer `ProbeOlderEntity`; then give the chunk to `receive` again."""
         self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
 
     def baseline_page(self, rows: list[Record]) -> Batch:

@@ -17,7 +17,7 @@ _SHOWN_RANGES = 10
 
 
 async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
-    """Show the sequences of a store, page by page; how many there are."""
+    """Show the sequences of a store page by page; returns how many there are."""
     columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]
     columns += [Column("Missing", ratio=2), Column("Held", width=7, justify="right")]
     columns += [Column("Waiting", width=8, justify="right"), Column("Remarks", ratio=3)]

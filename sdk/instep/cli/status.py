@@ -55,7 +55,7 @@ async def _stored(url: str, output: Format) -> int:
 
 
 async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
-    """Show the streams and the sequences of a store, or of one consumer; how many there are."""
+    """Show the streams and sequences of a store, or of one consumer; returns how many there are."""
     leases = await reader.leases()
     found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
     streams = [(one, leases.get(one.consumer)) for one in found]

@@ -97,7 +97,7 @@ class OutboxStore(Protocol):
 
 
 class StoredSequence(msgspec.Struct, frozen=True):
-    """A scope as committed."""
+    """A scope as it was last committed."""
 
     state: SequencerState
     waiting: int = 0

@@ -49,7 +49,7 @@ class Service(ABC):
 
     @abstractmethod
     def health(self) -> Health:
-        """The consumer, now."""
+        """How the consumer is now. Never waits."""
 
     @abstractmethod
     async def aligned(self, timeout_s: float | None = None) -> None:
