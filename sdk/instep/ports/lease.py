@@ -14,8 +14,9 @@ class Lease(Protocol):
     (`instep.coordination.lease` decides who tries, and when).
 
     Promised: of two processes that `acquire` the lease as they saw it, one gets it; whoever has
-    lost it cannot commit any more. Not promised: that the clocks of processes agree. All raise `SinkError`. Cancelling one leaves the lease as it was or as it would have been: ask
-    `read` which.
+    lost it cannot commit any more. Not promised: that the clocks of processes agree. All raise
+    `SinkError`. Cancelling one leaves the lease as it was or as it would have been: ask `read`
+    which.
     """
 
     holder: str

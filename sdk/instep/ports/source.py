@@ -90,7 +90,11 @@ class Source(ABC):
         raise BaselineError("this source reads no current state", where=stream.id)
 
     async def state(self, stream: StreamInfo) -> StreamState:  # noqa: ARG002 - the default
-        """The stream's state now, asked while it is silent. Raises `SourceError`."""
+        """The stream's state now, asked while it is silent. Raises `SourceError`.
+
+        UNKNOWN, the answer of a source that cannot tell, lets a silence prove less: a quiet stream
+        is aligned only after `AlignmentSettings.unreached_quiet_s` (A5).
+        """
         return StreamState.UNKNOWN
 
     @abstractmethod

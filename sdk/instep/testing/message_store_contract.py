@@ -311,14 +311,11 @@ async def check_message_store(make: MakeSink, *, only: str | None = None) -> Non
         async def test_my_inbox(promise, tmp_path):
             await check_message_store(lambda name: MySink(tmp_path / name), only=promise)
 
-    Args:
-        make: Gives a new sink, not yet opened, over the store of this name, as for `check_sink`.
-        only: The name of one promise (`MESSAGE_STORE_PROMISES`); None: all of them.
+    - `make`: Gives a new sink, not yet opened, over the store of this name, as for `check_sink`.
+    - `only`: The name of one promise (`MESSAGE_STORE_PROMISES`); None: all of them.
 
-    Raises:
-        BrokenPromiseError: The first promise that is not kept, and what was seen.
-        ValueError: No promise is named `only`.
-
+    Raises `BrokenPromiseError` for the first promise that is not kept, with what was seen;
+    `ValueError` where no promise is named `only`.
     Every sink that was made is closed. Cancelling leaves a check unfinished, its sinks closed.
     """
     subjects: list[_Subject] = []

@@ -436,18 +436,15 @@ async def check_sink(
         async def test_my_sink(promise, tmp_path):
             await check_sink(lambda name: MySink(tmp_path / name), only=promise)
 
-    Args:
-        make: Gives a new sink, not yet opened, over the store of this name: a name seen for the
-            first time means an empty store, the same name again the same store, as another process
-            would open it. The name is also what the sink is opened with as its consumer: a sink
-            that keeps consumers apart may use one store for all names.
-        entities: Reads the entities of a stream, key → body; without it, bodies are not checked.
-        only: The name of one promise (`SINK_PROMISES`); None: all of them.
+    - `make`: Gives a new sink, not yet opened, over the store of this name: a name seen for the
+      first time means an empty store, the same name again the same store, as another process would
+      open it. The name is also what the sink is opened with as its consumer: a sink that keeps
+      consumers apart may use one store for all names.
+    - `entities`: Reads the entities of a stream, key → body; without it, bodies are not checked.
+    - `only`: The name of one promise (`SINK_PROMISES`); None: all of them.
 
-    Raises:
-        BrokenPromiseError: The first promise that is not kept, and what was seen.
-        ValueError: No promise is named `only`.
-
+    Raises `BrokenPromiseError` for the first promise that is not kept, with what was seen;
+    `ValueError` where no promise is named `only`.
     Every sink that was made is closed. Cancelling leaves a check unfinished, its sinks closed.
     """
     subjects: list[_Subject] = []

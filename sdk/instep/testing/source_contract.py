@@ -309,16 +309,13 @@ async def check_source(
             async with my_provider(records=10) as url:
                 await check_source(lambda: MySource(url), least_records=10, only=promise)
 
-    Args:
-        make: Gives a new source of the same provider, not yet connected. The first stream that it
-            discovers is the one that is read; nothing may be appended to it meanwhile.
-        least_records: How many records that stream is known to have, 3 at least.
-        only: The name of one promise (`SOURCE_PROMISES`); None: all of them.
+    - `make`: Gives a new source of the same provider, not yet connected. The first stream that it
+      discovers is the one that is read; nothing may be appended to it meanwhile.
+    - `least_records`: How many records that stream is known to have, 3 at least.
+    - `only`: The name of one promise (`SOURCE_PROMISES`); None: all of them.
 
-    Raises:
-        BrokenPromiseError: The first promise that is not kept, and what was seen.
-        ValueError: No promise is named `only`, or `least_records` is below 3.
-
+    Raises `BrokenPromiseError` for the first promise that is not kept, with what was seen;
+    `ValueError` where no promise is named `only`, or `least_records` is below 3.
     Every source that was made is closed. Cancelling leaves a check unfinished, its sources closed.
     """
     if least_records < 3:
