@@ -143,7 +143,7 @@ class CatchUpDetector:
         self._moment_us = self._silent_from_us = moment_us
 
     def heard(self, records: Sequence[Record], now_us: int) -> None:
-        """Take note of records that the second connection brought."""
+        """Note records that the second connection delivered at `now_us`."""
         for record in records:
             partition = record.partition
             self._offsets[partition] = max(record.offset, self._offsets.get(partition, -1))

@@ -48,7 +48,7 @@ class SnapshotEndDetector:
         self._last: _Identity | None = None
 
     def follow(self, records: Sequence[RecordHeader], now_us: int) -> None:
-        """Look for the end of the snapshot in the records that came now."""
+        """Note records that came at `now_us`."""
         if self.ended:
             return
         for record in records:

@@ -75,7 +75,7 @@ async def _audit_consumer(
         for one in sink.sinks if isinstance(sink, TeeSink) else (sink,):
             try:
                 await one.open(consumer.name)
-                # The streams as the consumer last found them, because those are the ones that it reads.
+                # As the consumer last found them, because those are the ones that it reads.
                 for stream in await one.known_streams():
                     if wanted in (None, stream.id):
                         report = await audit_stream(

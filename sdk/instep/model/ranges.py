@@ -267,7 +267,7 @@ class RangeMap(msgspec.Struct, Generic[Value], array_like=True, gc=False):
         return ranges
 
     def copy(self) -> RangeMap[Value]:
-        """An independent copy."""
+        """The same map, which changes independently."""
         return RangeMap(self.lows.copy(), self.highs.copy(), self.values.copy())
 
     def set_range(self, low: int, high: int, value: Value) -> None:

@@ -16,6 +16,7 @@ from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
+from instep.runtime.group_commit import GatheringQueue, GroupCommitter, PendingCommit
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s

@@ -12,6 +12,7 @@ from instep.model.columns import concatenated
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, StreamState
 from instep.ports.source import Feed, Source
+from instep.runtime.group_commit import GatheringQueue
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.storm_compaction import decoded_storm
 
