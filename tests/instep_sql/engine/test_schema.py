@@ -93,7 +93,7 @@ async def test_many_open_a_new_database_at_once(database: str) -> None:
 
 async def test_a_stream_in_the_old_spelling_is_known_and_composed(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    make(path, "0002")
+    make(f"sqlite:///{path}", "0002")
     old = OLD | {"record_strategy": "CHANGE_ONLY"}
     with sqlite3.connect(path) as connection:
         connection.execute(
