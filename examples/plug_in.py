@@ -26,9 +26,9 @@ from instep import (
     StoreUnavailableError,
     StreamInfo,
 )
-from instep.model import Batch, CommitResult, SweepEstimate, SweepStep, Unreadable
+from instep.model import Batch, CommitResult, RecordHeader, SweepEstimate, SweepStep, Unreadable
 from instep.model.ordering import supersedes
-from instep.ports import StoreReader
+from instep.ports import Sink, StoreReader
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class Stream(msgspec.Struct):
     quarantine: list[Unreadable] = []
 
 
-class JsonFile:
-    """Implements `instep.ports.sink.Sink` for logs that give state alone (`Mode.LOG`). One process
+class JsonFile(Sink):
+    """A sink for logs that give state alone (`Mode.LOG`). One process
     a file.
     """
 
@@ -59,7 +59,7 @@ class JsonFile:
         self._read()
 
     async def position(self, stream: StreamInfo) -> Position:
-        if stream.mode is not Mode.LOG or stream.record_strategy == "CHANGE_ONLY":
+        if stream.mode is not Mode.LOG or stream.partial_updates:
             raise ConfigurationError(
                 "this sink takes whole entities from a log that gives state alone",
                 where=stream.id,
@@ -85,7 +85,7 @@ class JsonFile:
         unmarked = sum(entity.attempt < attempt for entity in entities)
         return SweepEstimate(total=len(entities), unmarked=unmarked)
 
-    async def has_older_entity(self, stream: str, record: Record, lineage: int) -> bool:
+    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
         return any(
             entity.lineage == lineage
             and entity.record.partition == record.partition

@@ -24,17 +24,24 @@ from instep.errors import (
 )
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
-from instep.ports.source import Feed
+from instep.ports.source import Feed, Source
 from instep_http import client_context
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
-from instep_tapi.endpoints.selection import Choice, log_mode, select, websocket_address
+from instep_tapi.endpoints.selection import (
+    Choice,
+    log_mode,
+    may_be_emulated,
+    select,
+    websocket_address,
+)
 from instep_tapi.options import Options
 from instep_tapi.restconf.baseline import read_baseline, readable_classes
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.wire.decoder import decoder_for
+from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import StreamContext, parse_context
 
 __all__ = ["KIND", "TapiSource"]
@@ -67,7 +74,7 @@ class Survey(NamedTuple):
     choices: list[Choice]
 
 
-class TapiSource:
+class TapiSource(Source):
     """Implements `Source` (TR-548 ST-0.1 to ST-0.4, ST-4.2). `where` names its options in errors.
 
     One instance of the provider is used at a time, by all streams. When another is chosen, the
@@ -218,7 +225,7 @@ class TapiSource:
             endpoint=address.endpoint,
             context=address.context,
             streams=address.streams,
-            state=stream.state,
+            state=stream.state.name,
             verified=self._verifier is not None,
         )
         return StreamInfo(
@@ -229,8 +236,9 @@ class TapiSource:
             endpoint=address.endpoint,
             mode=mode,
             classes=type_.classes,
-            storage_strategy=type_.storage_strategy,
-            record_strategy=type_.record_strategy,
+            partial_updates=type_.record_strategy == LogRecordStrategy.CHANGE_ONLY,
+            may_start_with_snapshot=mode is Mode.LOG and may_be_emulated(type_),
+            variant=f"{type_.storage_strategy} {type_.record_strategy}",
             compaction_delay_s=type_.compaction_delay_s,
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,

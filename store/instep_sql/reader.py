@@ -15,7 +15,8 @@ from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
 from instep.model.position import Position
 from instep.model.records import RecordChunk, RecordType
-from instep.model.streams import SweepEstimate
+from instep.model.streams import SweepEstimate, upgraded_info
+from instep.ports.reader import StoreReader
 from instep_sql import fencing
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
@@ -77,8 +78,8 @@ _QUARANTINED: Final = text("""
 """)
 
 
-class SqlReader(MessageReading):
-    """Reads beside the consumer that writes. Implements `StoreReader`; raises `SinkError`.
+class SqlReader(MessageReading, StoreReader):
+    """Reads beside the consumer that writes; see `StoreReader`. Raises `SinkError`.
 
     Reading is by pages in the order of arrival: an entity that is there all the time is shown once,
     one that comes or goes meanwhile may be shown or not. No page holds a transaction open.
@@ -106,7 +107,7 @@ class SqlReader(MessageReading):
                 consumer=row.consumer,
                 stream=row.stream,
                 position=msgspec.json.decode(row.position, type=Position),
-                info=json.loads(row.info),
+                info=upgraded_info(json.loads(row.info)),
                 entities=row.entities,
                 quarantined=row.quarantined,
                 deviations=json.loads(row.deviations),
@@ -191,15 +192,15 @@ class SqlReader(MessageReading):
                 replayed_at_us=row.replayed_at_us,
             )
 
-    async def replay(self, id: int, delivery: RecordChunk) -> int:
+    async def replay(self, id: int, chunk: RecordChunk) -> int:
         """Commit what a quarantined record turned out to say, by rule A3; returns entities changed.
 
         The consumer's position and fence stay as they are, so it may be running. Raises `SinkError`
         where there is no such record, or where it still cannot be read.
         """
-        if delivery.unreadable:
+        if chunk.unreadable:
             raise SinkError(
-                f"record {id} still cannot be read: {delivery.unreadable[0].reason}",
+                f"record {id} still cannot be read: {chunk.unreadable[0].reason}",
                 where=self._dialect.where,
             )
 
@@ -222,7 +223,7 @@ class SqlReader(MessageReading):
                 msgspec.structs.replace(self._options, journal=row.journal),
                 row,
                 row.position,
-                delivery.opened().records,
+                chunk.opened().records,
                 by_uuid=row.baseline,
                 now_us=now_us,
             )
@@ -242,7 +243,7 @@ class SqlReader(MessageReading):
         return await self._write(work)
 
     async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
-        """See `SupportsSweepRelease`."""
+        """See `StoreReader`."""
 
         def count(connection: Connection) -> SweepEstimate:
             row = streams.find(connection, consumer, stream)
@@ -255,7 +256,7 @@ class SqlReader(MessageReading):
         return await self._fetch(count)
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """See `SupportsSweepRelease`."""
+        """See `StoreReader`."""
 
         def work(connection: Connection) -> int:
             row = streams.find(connection, consumer, stream)
@@ -266,11 +267,11 @@ class SqlReader(MessageReading):
         await self._write(work)
 
     async def leases(self) -> dict[str, LeaseState]:
-        """See `SupportsLeaseHandover`."""
+        """See `StoreReader`."""
         return await self._fetch(fencing.leases)
 
     async def ask_to_hand_over(self, consumer: str) -> LeaseState:
-        """See `SupportsLeaseHandover`."""
+        """See `StoreReader`."""
         where = self._dialect.where
         return await self._write(
             lambda connection: fencing.ask_to_hand_over(connection, consumer, where)

@@ -16,6 +16,7 @@ from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep.ports.sink import Sink
 from instep_sql import fencing
 from instep_sql.audit.marks import SqlAuditMarks
 from instep_sql.engine import schema
@@ -47,8 +48,8 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-class SqlStore:
-    """A sink over SQLAlchemy. Implements `instep.ports.sink.Sink`.
+class SqlStore(Sink):
+    """A sink over SQLAlchemy; see `instep.ports.sink.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
     ahead of the entities (A1); rule A3 holds entity by entity; of two processes that
@@ -99,12 +100,12 @@ class SqlStore:
 
     @property
     def latest_only(self) -> bool:
-        """See `instep.ports.sink.LatestOnly`: only the journal tells of every statement."""
+        """See `Sink`: only the journal tells of every statement."""
         return self.options.journal is Journal.OFF
 
     @property
     def lease(self) -> SqlLease | None:
-        """See `instep.ports.sink.SupportsLease`: with `lease_s`, whoever does not hold it writes
+        """See `Sink`: with `lease_s`, whoever does not hold it writes
         nothing.
         """
         return self._lease
@@ -120,7 +121,7 @@ class SqlStore:
         )
 
     async def known_streams(self) -> list[StreamInfo]:
-        """See `SupportsStreamCatalog`."""
+        """See `Sink`."""
         return await self._database.run(lambda connection: streams.known(connection, self._name))
 
     async def position(self, stream: StreamInfo) -> Position:
@@ -177,9 +178,9 @@ class SqlStore:
         return row
 
     def messages(self) -> SqlMessageStore:
-        """See `instep.ports.message_store.SupportsMessages`."""
+        """See `Sink`."""
         return SqlMessageStore(
-            self._database, self._dialect, self.options, self._name, self._clock_us
+            self._database, self._dialect, self.options, lambda: self._name, self._clock_us
         )
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
@@ -195,7 +196,7 @@ class SqlStore:
         return await self.reader.database.run(count)
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:
-        """See `SupportsSweepApproval`."""
+        """See `Sink`."""
 
         def ask(connection: Connection) -> bool:
             row = streams.find(connection, self._name, stream)
@@ -225,7 +226,7 @@ class SqlStore:
 
     @asynccontextmanager
     async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
-        """See `instep.ports.audit.SupportsAudit`."""
+        """See `Sink`."""
         marks = SqlAuditMarks(
             self._database, self._dialect, self.options, self._name, stream, self._clock_us
         )

@@ -1,20 +1,27 @@
-"""A source that plays a script, for what a real provider cannot be made to do on command.
-
-Each connection is one list of steps: deliveries to give, errors to raise, `SILENT` to stay silent.
-"""
+"""The stream, records and scripted source that the tests of the core and its drivers share."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import AsyncIterator
 
-from instep import Mode, Record, RecordType, StreamInfo
-from instep.model import RecordChunk, Start, StreamState
+from instep import Mode, Record, RecordType, StreamInfo, testing
+from instep.model import RecordChunk
+from instep.testing import SILENT, ConnectionRefused, ScriptedFeed, Step
+from instep.testing.scripted_source import Script
 
-SILENT: Final = "silent"
-Step = RecordChunk | Exception | str
+__all__ = [
+    "SILENT",
+    "STREAM",
+    "T0_US",
+    "ConnectionRefused",
+    "ScriptedFeed",
+    "ScriptedSource",
+    "Step",
+    "info",
+    "record",
+    "records",
+]
+
 STREAM = "alarms"
 T0_US = 1_700_000_000_000_000
 
@@ -26,6 +33,7 @@ def info(**changes: object) -> StreamInfo:
         "origin": "a/1",
         "kind": "scripted",
         "classes": ("NODE",),
+        "may_start_with_snapshot": False,
         "compaction_delay_s": 600.0,
         "tombstone_retention_s": 4 * 3600.0,
     }
@@ -53,72 +61,13 @@ def records(*offsets: int) -> RecordChunk:
     return RecordChunk([record(offset) for offset in offsets])
 
 
-class ScriptedFeed:
-    """One connection."""
+class ScriptedSource(testing.ScriptedSource):
+    """The shipped one, with `info()` for its stream; a baseline is read after T0 alone."""
 
-    clock_offset_us = 0
+    def __init__(self, *connections: Script, stream: StreamInfo | None = None) -> None:
+        super().__init__(*connections, stream=stream or info())
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = list(steps)
-
-    async def receive(self) -> RecordChunk:
-        await asyncio.sleep(0)
-        if not self._steps or self._steps[0] == SILENT:
-            await asyncio.Event().wait()
-        step = self._steps.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        assert isinstance(step, RecordChunk)
-        return step
-
-
-class ScriptedSource:
-    """Plays one script a connection; the last one is repeated."""
-
-    def __init__(self, *connections: Sequence[Step], stream: StreamInfo | None = None) -> None:
-        self.stream = stream or info()
-        self.moved: StreamInfo | None = None
-        """What the stream is from the second discovery on."""
-        self.starts: list[str | Start] = []
-        """Where each connection was opened."""
-        self.pages: list[list[Record]] = []
-        self.stream_state = StreamState.ACTIVE
-        self.discoveries = 0
-        self.closed = False
-        self._connections: Iterator[Sequence[Step]] = iter(connections)
-        self._last: Sequence[Step] = [SILENT]
-
-    async def discover(self) -> Sequence[StreamInfo]:
-        self.discoveries += 1
-        if self.discoveries > 1 and self.moved is not None:
-            self.stream = self.moved
-        return [self.stream]
-
-    @asynccontextmanager
-    async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[ScriptedFeed]:
-        assert stream is self.stream or stream.id == self.stream.id
-        self.starts.append(start)
-        steps = self._last = next(self._connections, self._last)
-        if steps and isinstance(steps[0], ConnectionRefused):
-            raise steps[0].error
-        yield ScriptedFeed(steps)
-
-    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         assert stream.mode is Mode.BASELINE
         assert opened_at_us >= T0_US
-        for page in self.pages:
-            yield page
-
-    async def state(self, stream: StreamInfo) -> StreamState:
-        assert stream.id == self.stream.id
-        return self.stream_state
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-class ConnectionRefused(Exception):
-    """As the first step: opening the connection raises `error`."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+        return super().baseline(stream, opened_at_us)

@@ -22,7 +22,7 @@ def stream_info(stream: str = STREAM, **changes: Any) -> StreamInfo:
 
 
 BASELINE = stream_info(mode=Mode.BASELINE)
-CHANGE_ONLY = stream_info(record_strategy="CHANGE_ONLY")
+CHANGE_ONLY = stream_info(partial_updates=True)
 
 
 def create_update(key: str, at: int, body: bytes = b"", **changes: Any) -> Record:

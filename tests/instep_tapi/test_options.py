@@ -115,7 +115,7 @@ def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
     assert unreadable.stream == "s"
     node = {"record-content": "NODE", "node": {"uuid": "u"}}
     raw = json.dumps(log_record(body=node)).encode()
-    by_change = StreamInfo(id="s", origin="o", kind="tapi", record_strategy="CHANGE_ONLY")
+    by_change = StreamInfo(id="s", origin="o", kind="tapi", partial_updates=True)
     by_baseline = StreamInfo(id="s", origin="o", kind="tapi", mode=Mode.BASELINE)
     for info, whole, uuid in (
         (by_log, True, ""),

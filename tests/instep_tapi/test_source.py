@@ -28,8 +28,8 @@ async def test_st_0_2_tells_what_the_provider_declares() -> None:
         info = await only(source)
         assert (info.id, info.kind, info.mode) == ("network", "tapi", Mode.LOG)
         assert (info.compaction_delay_s, info.tombstone_retention_s) == (600, 4 * 3600)
-        assert info.storage_strategy == "COMPACTED"
-        assert info.record_strategy == "WHOLE_ENTITY_ON_CHANGE"
+        assert info.variant == "COMPACTED WHOLE_ENTITY_ON_CHANGE"
+        assert (info.partial_updates, info.may_start_with_snapshot) == (False, False)
         assert "NODE" in info.classes
         assert info.origin == f"{provider.url} {info.details['uuid']}"
         assert await source.state(info) is StreamState.ACTIVE

@@ -80,7 +80,9 @@ class DemoScript:
             self._print(f"stream {choice.id}: {chosen}, since {choice.reason}")
             if choice.id in infos:
                 info = infos[choice.id]
-                self._print(f"  {info.storage_strategy} log of {', '.join(info.classes)}")
+                type_ = choice.stream.type
+                assert type_ is not None
+                self._print(f"  {type_.storage_strategy} log of {', '.join(info.classes)}")
                 self._print(
                     f"  compaction delay {info.compaction_delay_s or 0:.2g} s, tombstone retention "
                     f"{info.tombstone_retention_s or 0:.2g} s (hours, made to pass fast)"

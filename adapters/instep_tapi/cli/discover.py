@@ -114,7 +114,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
         "chosen": choice.chosen,
         "reason": choice.reason,
         "uuid": stream.uuid,
-        "state": stream.state,
+        "state": stream.state.name,
         "protocol": stream.protocol,
         "address": stream.address,
         "endpoint": survey.address.endpoint,
@@ -166,6 +166,6 @@ def _print(survey: Survey) -> None:
             classes = "\n".join(type_.classes[:_MAX_CLASSES]) or "all"
             classes += f"\nand {more} more" if more > 0 else ""
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
-        cells = (choice.id, choice.stream.state.value, log, periods, classes, followed)
+        cells = (choice.id, choice.stream.state.name, log, periods, classes, followed)
         table.add_row(*(Text(plain(cell)) for cell in cells))
     console.print(table)

@@ -13,7 +13,7 @@ from instep_tapi.options import StreamOptions
 from instep_tapi.wire.names import ANY_CLASS, short_identity
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
-__all__ = ["Choice", "log_mode", "select", "websocket_address"]
+__all__ = ["Choice", "log_mode", "may_be_emulated", "select", "websocket_address"]
 
 _CONNECTABLE = {
     StreamState.ACTIVE: "it is ACTIVE",
@@ -88,7 +88,7 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
     if wanted.ids and id_ not in wanted.ids and stream.uuid not in wanted.ids:
         return "its id is not asked for"
     if stream.state not in _CONNECTABLE:
-        return f"its state is {stream.state}"
+        return f"its state is {stream.state.name}"
     if type_ is None:
         return "its supported-stream-type is not stated"
     if not _is_websocket(stream):
@@ -157,6 +157,15 @@ def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     if type_.storage_strategy == "COMPACTED" and (type_.compacted_details or trust_compacted):
         return Mode.LOG
     return Mode.BASELINE
+
+
+def may_be_emulated(type_: StreamType) -> bool:
+    """Whether what a log in `Mode.LOG` states may begin with a snapshot of current state (TR-548
+    3.19.2): seen from outside, such a log keeps changes and tombstones for one and the same time
+    (3.19.3).
+    """
+    one_time = type_.compaction_delay_s == type_.tombstone_retention_s
+    return type_.storage_strategy == "COMPACTED" and one_time
 
 
 def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) -> URL:

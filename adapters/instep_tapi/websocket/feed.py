@@ -20,6 +20,7 @@ from yarl import URL
 from instep.errors import SourceError, UnreachableError
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
+from instep.ports.source import Feed
 from instep_http import GuardedClient
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
@@ -82,8 +83,8 @@ async def _close(transport: WSTransport) -> None:
         transport.disconnect(graceful=False)
 
 
-class WebSocketFeed(WSListener):
-    """Implements `Feed`. Made by `open_feed`, which connects it and runs its task."""
+class WebSocketFeed(WSListener, Feed):
+    """See `Feed`. Made by `open_feed`, which connects it and runs its task."""
 
     def __init__(
         self,
@@ -145,11 +146,11 @@ class WebSocketFeed(WSListener):
 
     @property
     def unheard_s(self) -> float:
-        """See `SupportsPing`: a frame of any kind is a sign of life."""
+        """See `Feed`: a frame of any kind is a sign of life."""
         return self._clock() - self._last_frame_s
 
     async def ping(self) -> None:
-        """See `SupportsPing`. A Pong comes after all that the provider had sent before it."""
+        """See `Feed`. A Pong comes after all that the provider had sent before it."""
         if self._transport is not None and self._writable:
             self._transport.send_ping()
 

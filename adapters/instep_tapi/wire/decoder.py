@@ -312,8 +312,8 @@ def _time_us(stamp: str) -> int:
 
 
 def decoder_for(stream: StreamInfo, verifier: Verifier | None = None) -> FrameDecoder:
-    """The decoder of a stream, by its mode and log-record-strategy."""
-    by_change = stream.record_strategy == "CHANGE_ONLY"
+    """A reader as this stream needs it, by its mode and whether it states changes alone."""
+    by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
     return FrameDecoder(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
 

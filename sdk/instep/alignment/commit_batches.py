@@ -54,7 +54,7 @@ def is_incremental(stream: StreamInfo) -> bool:
     """Whether an earlier statement may count beside a later one about the same entity: a change, or
     an end that may name an entity that only the baseline knows.
     """
-    return stream.record_strategy == "CHANGE_ONLY" or stream.mode is Mode.BASELINE
+    return stream.partial_updates or stream.mode is Mode.BASELINE
 
 
 def opened(

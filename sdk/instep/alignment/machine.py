@@ -47,7 +47,7 @@ from instep.alignment.effects import (
     ReadBaseline,
     Reopen,
 )
-from instep.alignment.lag import LagMonitor
+from instep.alignment.lag import Fidelity, LagMonitor
 from instep.alignment.resume import ResumePoint, baseline_due, new_attempt, resume_point
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
@@ -57,7 +57,22 @@ from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 
-__all__ = ["Alignment"]
+__all__ = ["Alignment", "AlignmentStatus"]
+
+
+class AlignmentStatus(msgspec.Struct, frozen=True):
+    """How far an alignment has come, as its driver shows it."""
+
+    phase: Phase = Phase.UNALIGNED
+    """As durable, and so is `attempt`."""
+    attempt: int = 0
+    caught_up: bool = False
+    """Whether all that the log held when the stream was opened has come by."""
+    sweep_held: bool = False
+    """Whether a sweep durably waits for a decision, and none was made (A6)."""
+    read_delay_s: float = 0.0
+    fidelity: Fidelity = Fidelity.FULL
+    """What the read delay lets the log still tell (A8)."""
 
 
 class Alignment:
@@ -73,7 +88,7 @@ class Alignment:
         *,
         latest_only: bool = False,
     ) -> None:
-        """`latest_only`: see `LatestOnly`."""
+        """`latest_only`: see `Sink.latest_only`."""
         self.stream = stream
         self.position = position
         """The committed position, with a phase or attempt that the next batch will carry."""
@@ -101,6 +116,19 @@ class Alignment:
     def has_pending_commit(self) -> bool:
         """Whether a `tick` would have something to commit at once."""
         return self._pending_commit or self.position.phase is Phase.SWEEPING
+
+    def status(self) -> AlignmentStatus:
+        """How far it has come; changes nothing."""
+        durable, held = self.durable, Phase.SWEEP_HELD
+        undecided = self.position.phase is held and not self.realign_reason
+        return AlignmentStatus(
+            phase=durable.phase,
+            attempt=durable.attempt,
+            caught_up=self.caught_up,
+            sweep_held=undecided and durable.phase is held,
+            read_delay_s=self.lag.read_delay_s,
+            fidelity=self.lag.fidelity,
+        )
 
     def effects(self) -> list[Effect]:
         """Take the effects that the driver must carry out now, in order."""
@@ -225,7 +253,7 @@ class Alignment:
         return batch
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
-        """The answer to `ProbeOlderEntity`."""
+        """Answer `ProbeOlderEntity`; then give the chunk to `receive` again."""
         self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
 
     def baseline_page(self, rows: list[Record]) -> Batch:

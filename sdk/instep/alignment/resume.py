@@ -12,7 +12,6 @@ __all__ = [
     "ResumePoint",
     "baseline_due",
     "from_the_start",
-    "may_be_emulated",
     "new_attempt",
     "resume_point",
     "retention_s",
@@ -36,14 +35,6 @@ def retention_s(stream: StreamInfo) -> float | None:
     if stream.mode is Mode.BASELINE:
         return stream.record_retention_s
     return stream.tombstone_retention_s
-
-
-def may_be_emulated(stream: StreamInfo) -> bool:
-    """Whether what the log states may begin with a snapshot of current state (TR-548 3.19.2): seen
-    from outside, such a log keeps changes and tombstones for one and the same time (3.19.3).
-    """
-    compacted = stream.mode is Mode.LOG and stream.storage_strategy == "COMPACTED"
-    return compacted and stream.compaction_delay_s == stream.tombstone_retention_s
 
 
 def resume_point(

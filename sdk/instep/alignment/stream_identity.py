@@ -63,4 +63,4 @@ def _by_uuid(stream: StreamInfo) -> Hashable | None:
 
 
 def _by_content(stream: StreamInfo) -> Hashable | None:
-    return frozenset(stream.classes), stream.storage_strategy, stream.record_strategy
+    return frozenset(stream.classes), stream.variant

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.alignment.resume import from_the_start, may_be_emulated
+from instep.alignment.resume import from_the_start
 from instep.alignment.settings import AlignmentSettings
 from instep.model.columns import Columns, in_order
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
@@ -91,7 +91,7 @@ class PartitionProgress:
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
         self._opened_us = 0
-        self._emulated = may_be_emulated(stream)
+        self._may_start_with_snapshot = stream.may_start_with_snapshot
         self._snapshot: SnapshotEndDetector | None = None
         """The snapshot that the log may begin with in this attempt."""
         self._listened_us = (0, _FOR_EVER_US)
@@ -113,7 +113,8 @@ class PartitionProgress:
         self._heard_us = dict.fromkeys(partitions, now_us)
         self._opened_us = now_us
         aligning = position.phase is Phase.ALIGNING
-        self._snapshot = SnapshotEndDetector(now_us) if self._emulated and aligning else None
+        watched = self._may_start_with_snapshot and aligning
+        self._snapshot = SnapshotEndDetector(now_us) if watched else None
         self.heard = False
         self.silence_from(now_us)
 

@@ -14,7 +14,7 @@ __all__ = ["TRANSITIONS", "AlignmentEvent", "phase_after"]
 
 
 class AlignmentEvent(StrEnum):
-    """What moves a phase."""
+    """What moves an alignment from one phase to another."""
 
     ATTEMPT_OPENED = "attempt opened"
     """The stream was opened from its oldest record (TR-548 ST-2.1 step 1, ST-2.2 step 4)."""

@@ -17,8 +17,8 @@ from instep.config.file import Configuration, ConsumerConfiguration, default_pat
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
-from instep.ports.sink import SupportsStreamCatalog
 from instep.runtime.streams.audit import audit_stream
+from instep.runtime.streams.tee import TeeSink
 
 __all__ = ["audit"]
 
@@ -72,25 +72,27 @@ async def _audit_consumer(
             where=consumer.source.where,
         )
     try:
-        await sink.open(consumer.name)
-        # The streams as the consumer last found them, because those are the ones that it reads.
-        known = await sink.known_streams() if isinstance(sink, SupportsStreamCatalog) else ()
-        for stream in known:
-            if wanted in (None, stream.id):
-                report = await audit_stream(
-                    source,
-                    sink,
-                    stream,
-                    settings=consumer.settings.alignment,
-                    now=time.time,
-                    repair=repair,
-                    found=view.found,
-                )
-                view.report(consumer.name, report)
-                reports.append(report)
+        for one in sink.sinks if isinstance(sink, TeeSink) else (sink,):
+            try:
+                await one.open(consumer.name)
+                # As the consumer last found them, because those are the ones that it reads.
+                for stream in await one.known_streams():
+                    if wanted in (None, stream.id):
+                        report = await audit_stream(
+                            source,
+                            one,
+                            stream,
+                            settings=consumer.settings.alignment,
+                            now=time.time,
+                            repair=repair,
+                            found=view.found,
+                        )
+                        view.report(consumer.name, report)
+                        reports.append(report)
+            finally:
+                await one.close()
     finally:
         await source.close()
-        await sink.close()
 
 
 class _Lines:

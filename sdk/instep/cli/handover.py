@@ -9,8 +9,6 @@ import typer
 
 from instep.cli.output import plain
 from instep.cli.store import StoreOption, open_reader
-from instep.errors import ConfigurationError
-from instep.ports.reader import SupportsLeaseHandover
 
 __all__ = ["handover"]
 
@@ -34,8 +32,6 @@ def handover(
 
 async def _handover(url: str, consumer: str) -> None:
     async with open_reader(url) as reader:
-        if not isinstance(reader, SupportsLeaseHandover):
-            raise ConfigurationError("this kind of store keeps no lease", where=url)
         before = await reader.ask_to_hand_over(consumer)
         now = before
         try:

@@ -21,9 +21,7 @@ from instep.cli.output import (
     stamp,
 )
 from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
-from instep.errors import ConfigurationError
 from instep.model.messages import StoredMessage
-from instep.ports.reader import SupportsMessageReading
 
 __all__ = ["messages"]
 
@@ -44,10 +42,8 @@ def messages(
 
 async def _list(store: str, stream: str | None, output: Format) -> None:
     async with open_reader(store) as reader:
-        if not isinstance(reader, SupportsMessageReading):
-            raise ConfigurationError("this kind of store keeps no messages", where="--store")
-        await require_stream(reader, stream)
         found = reader.messages(stream=stream)
+        await require_stream(reader, stream)
         if output is Format.JSONL:
             async for message in found:
                 json_line(_line(message))

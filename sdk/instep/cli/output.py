@@ -36,7 +36,7 @@ MOMENT_WIDTH: Final = 19
 
 
 class Format(StrEnum):
-    """How a command prints."""
+    """How a command prints: for people, or one JSON object a line."""
 
     TABLE = "table"
     JSONL = "jsonl"

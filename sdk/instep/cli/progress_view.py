@@ -95,7 +95,7 @@ class View(ABC):
 
     @abstractmethod
     def event(self, event: ConsumerEvent) -> None:
-        """Show one event."""
+        """Show something that happened to a consumer."""
 
     @abstractmethod
     def health(self, healths: tuple[Health, ...]) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import base64
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Column
@@ -28,7 +27,7 @@ from instep.config.plugins import source_plugin
 from instep.errors import ConfigurationError, InstepError
 from instep.model.entities import Quarantined, StreamStatus
 from instep.model.streams import StreamInfo
-from instep.ports.reader import StoreReader, SupportsMessageReading
+from instep.ports.reader import StoreReader
 
 __all__ = ["drop", "list_", "replay", "show"]
 
@@ -167,11 +166,11 @@ async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
-    if isinstance(reader, SupportsMessageReading) and await reader.deliver_again(one.id):
+    if await reader.deliver_again(one.id):
         return "the handler is given it again by the consumer, running now or later"
     if status is None:
         raise InstepError("its stream is not in the store any more", where=one.stream)
-    stream = msgspec.convert(status.info, StreamInfo)
+    stream = StreamInfo.from_stored(status.info)
     delivery = source_plugin(stream.kind, f"stream {stream.id}").decode(one.raw, stream)
     if delivery.unreadable or not delivery.records:
         reasons = "; ".join(bad.reason for bad in delivery.unreadable) or "it states no record"

@@ -15,6 +15,7 @@ from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
+from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
 from instep.runtime.consumer import Consumer
 from instep.runtime.group import Group
@@ -72,8 +73,14 @@ async def _run(
 
 def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:
     source, sink = build_source(one.source), build_sink(one.sink)
+    if isinstance(sink, TeeSink):
+        if isinstance(source, Listener):
+            raise ConfigurationError(
+                "messages are kept by one sink, and a tee has several",
+                where=one.sink.where,
+                hint="name the sink that keeps them instead of the tee",
+            )
+        return sink.consumers(one.name, source, one.settings)
     if isinstance(source, Listener):
         return [Receiver(one.name, source, sink, one.settings)]
-    if isinstance(sink, TeeSink):
-        return sink.consumers(one.name, source, one.settings)
     return [Consumer(one.name, source, sink, one.settings)]

@@ -9,7 +9,7 @@ from rich.table import Column
 
 from instep.cli.output import Format, Listing, json_line, stamp
 from instep.model.ranges import Ranges
-from instep.ports.reader import SequenceStatus, StoreReader, SupportsMessageReading
+from instep.ports.reader import SequenceStatus, StoreReader
 
 __all__ = ["show_sequences"]
 
@@ -18,8 +18,6 @@ _SHOWN_RANGES = 10
 
 async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
     """Show the sequences of a store page by page; returns how many there are."""
-    if not isinstance(reader, SupportsMessageReading):
-        return 0
     columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]
     columns += [Column("Missing", ratio=2), Column("Held", width=7, justify="right")]
     columns += [Column("Waiting", width=8, justify="right"), Column("Remarks", ratio=3)]

@@ -22,7 +22,7 @@ from instep.config.plugins import deviations_of, sink_plugin
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
-from instep.ports.reader import StoreReader, SupportsLeaseHandover
+from instep.ports.reader import StoreReader
 
 __all__ = ["status"]
 
@@ -56,7 +56,7 @@ async def _stored(url: str, output: Format) -> int:
 
 async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
     """Show the streams and sequences of a store, or of one consumer; returns how many there are."""
-    leases = await reader.leases() if isinstance(reader, SupportsLeaseHandover) else {}
+    leases = await reader.leases()
     found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
     streams = [(one, leases.get(one.consumer)) for one in found]
     now_us = time.time_ns() // 1_000

@@ -10,7 +10,7 @@ import typer
 
 from instep.config.plugins import store_plugin
 from instep.errors import ConfigurationError
-from instep.ports.reader import StoreReader, SupportsMessageReading
+from instep.ports.reader import StoreReader
 
 __all__ = ["StoreOption", "StreamOption", "open_reader", "require_stream"]
 
@@ -32,6 +32,10 @@ async def open_reader(url: str) -> AsyncIterator[StoreReader]:
     reader = store_plugin(url).reader(url)
     try:
         yield reader
+    except ConfigurationError as error:
+        # What a reader cannot do at all, it raises without saying whose it is.
+        error.where = error.where or url
+        raise
     finally:
         await reader.close()
 
@@ -43,12 +47,11 @@ async def require_stream(reader: StoreReader, stream: str | None) -> None:
     known = {status.stream for status in await reader.streams()}
     if stream in known:
         return
-    if isinstance(reader, SupportsMessageReading):
-        async for sequence in reader.sequences():
-            if sequence.stream == stream:
-                return
-            if len(known) < _NAMED:
-                known.add(sequence.stream)
+    async for sequence in reader.sequences():
+        if sequence.stream == stream:
+            return
+        if len(known) < _NAMED:
+            known.add(sequence.stream)
     raise ConfigurationError(
         f"the store has no stream {stream!r}",
         where="--stream",

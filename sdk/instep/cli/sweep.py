@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from instep.config.file import default_path, load
 from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.reader import StoreReader, SupportsSweepRelease
+from instep.ports.reader import StoreReader
 
 __all__ = ["release", "status"]
 
@@ -83,7 +82,7 @@ async def _release(config: Path | None, store: str | None, stream: str | None) -
 
 async def _held(
     config: Path | None, store: str | None
-) -> AsyncIterator[tuple[SupportsSweepRelease, StreamStatus]]:
+) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
     """The streams whose sweep is held, of a store or of a configuration's consumers."""
     if config is not None and store is not None:
         raise ConfigurationError(
@@ -97,16 +96,8 @@ async def _held(
             url = str(consumer.sink.options.get("url", ""))
             places.setdefault(url, set()).add(consumer.name)
     for url, names in places.items():
-        async with _sweeps(url) as (reader, holding):
+        async with open_reader(url) as reader:
             for one in await reader.streams():
                 named = not names or one.consumer in names
                 if named and one.position.phase is Phase.SWEEP_HELD:
-                    yield holding, one
-
-
-@asynccontextmanager
-async def _sweeps(url: str) -> AsyncIterator[tuple[StoreReader, SupportsSweepRelease]]:
-    async with open_reader(url) as reader:
-        if not isinstance(reader, SupportsSweepRelease):
-            raise ConfigurationError("this kind of store holds no sweeps", where=url)
-        yield reader, reader
+                    yield reader, one

@@ -56,7 +56,7 @@ class PluginConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfiguration:
-    """One `[[consumers]]` table."""
+    """One `[[consumers]]` table of `instep.toml`, checked."""
 
     name: str
     source: PluginConfiguration

@@ -46,7 +46,7 @@ class Role(StrEnum):
 
 
 class LeaseEvent(StrEnum):
-    """An event that changes the role."""
+    """What moves a process from one role to another."""
 
     TAKEN = "taken"
     LOST = "lost"

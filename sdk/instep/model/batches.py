@@ -117,7 +117,9 @@ class Batch:
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """What the commit did. Counts of entities, after records of one key were folded."""
+    """What the commit did. Counts are of entities, after the records of one key became one; a sink
+    that applies records later (a lake) counts what it has taken, and sweeps 0.
+    """
 
     written: int = 0
     deleted: int = 0

@@ -105,12 +105,12 @@ class Ranges(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def first(self) -> int | None:
-        """The lowest number."""
+        """The lowest number in it; None where there is none."""
         return self.lows[0] if self.lows else None
 
     @property
     def last(self) -> int | None:
-        """The highest number."""
+        """The highest number in it; None where there is none."""
         return self.highs[-1] if self.highs else None
 
     def end_of(self, number: int) -> int:
@@ -136,7 +136,7 @@ class Ranges(msgspec.Struct, array_like=True, gc=False):
             at += 1
 
     def copy(self) -> Ranges:
-        """An independent copy."""
+        """The same ranges, which change independently."""
         return Ranges(self.lows.copy(), self.highs.copy())
 
     def add(self, number: int) -> None:
@@ -267,7 +267,7 @@ class RangeMap(msgspec.Struct, Generic[Value], array_like=True, gc=False):
         return ranges
 
     def copy(self) -> RangeMap[Value]:
-        """An independent copy."""
+        """The same map, which changes independently."""
         return RangeMap(self.lows.copy(), self.highs.copy(), self.values.copy())
 
     def set_range(self, low: int, high: int, value: Value) -> None:

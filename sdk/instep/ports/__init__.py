@@ -2,31 +2,19 @@
 readers.
 """
 
-from instep.ports.audit import AuditMarks, SupportsAudit
+from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
 from instep.ports.listener import Intake, Listener, Receipt, ReceiptOutcome
-from instep.ports.message_store import MessageStore, OutboxStore, SupportsMessages
+from instep.ports.message_store import MessageStore, OutboxStore
 from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
-from instep.ports.reader import (
-    StoreReader,
-    SupportsLeaseHandover,
-    SupportsMessageReading,
-    SupportsSweepRelease,
-)
-from instep.ports.sink import (
-    LatestOnly,
-    Sink,
-    SupportsLease,
-    SupportsStreamCatalog,
-    SupportsSweepApproval,
-)
-from instep.ports.source import Feed, Source, SupportsCommitted, SupportsPing
+from instep.ports.reader import StoreReader
+from instep.ports.sink import Sink
+from instep.ports.source import Feed, Source
 
 __all__ = [
     "AuditMarks",
     "Feed",
     "Intake",
-    "LatestOnly",
     "Lease",
     "Listener",
     "MessageStore",
@@ -38,16 +26,6 @@ __all__ = [
     "Source",
     "SourcePlugin",
     "StoreReader",
-    "SupportsAudit",
-    "SupportsCommitted",
-    "SupportsLease",
-    "SupportsLeaseHandover",
-    "SupportsMessageReading",
-    "SupportsMessages",
-    "SupportsPing",
-    "SupportsStreamCatalog",
-    "SupportsSweepApproval",
-    "SupportsSweepRelease",
     "Verifier",
     "VerifierPlugin",
 ]

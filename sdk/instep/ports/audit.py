@@ -5,25 +5,24 @@ store.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from instep.alignment.audit import (
-    Counts,
-    Finding,
-)
+from instep.alignment.audit import Counts, Finding
 from instep.model.position import Position
 from instep.model.records import Record
-from instep.model.streams import StreamInfo
 
-__all__ = ["AuditMarks", "SupportsAudit"]
+__all__ = ["AuditMarks"]
 
 
 class AuditMarks(Protocol):
-    """The marks of one audit in the store. Raises `SinkError`."""
+    """The marks of one audit in the store, made by `Sink.audit`.
+
+    The marks are the audit's own: nothing of the stream changes but by `repair`. Every method is
+    one transaction, raises `SinkError`, and when cancelled is done whole or not at all.
+    """
 
     async def position(self) -> Position:
-        """Where the main stream stands."""
+        """Where the main stream stands, as durable now."""
         ...
 
     async def mark(self, records: Sequence[Record]) -> None:
@@ -46,22 +45,15 @@ class AuditMarks(Protocol):
         ...
 
     async def repair(self, position: Position) -> int:
-        """Commit what is proven by rule A3 and told to the journal, as long as the stream is in the
-        attempt of this position; returns how many entities were repaired.
+        """Commit what is proven, by rule A3, and write it to the journal, as long as the stream is
+        in the attempt of this position; returns how many entities were repaired.
         """
         ...
 
-    async def counts(self) -> Counts: ...
+    async def counts(self) -> Counts:
+        """How many entities were found right, and how many wrong in which way."""
+        ...
 
     def findings(self) -> AsyncIterator[Finding]:
         """What is proven, in pages: memory does not grow with it."""
-        ...
-
-
-@runtime_checkable
-class SupportsAudit(Protocol):
-    """A sink that can be audited."""
-
-    def audit(self, stream: StreamInfo) -> AbstractAsyncContextManager[AuditMarks]:
-        """Begin an audit; its marks are removed at the end. Raises `SinkError`."""
         ...

@@ -11,9 +11,12 @@ __all__ = ["Lease"]
 
 class Lease(Protocol):
     """The right to write for a consumer, which one process has at a time
-    (`instep.coordination.lease`).
+    (`instep.coordination.lease` decides who tries, and when).
 
-    All raise `SinkError`.
+    Promised: of two processes that `acquire` the lease as they saw it, one gets it; whoever has
+    lost it cannot commit any more. Not promised: that the clocks of processes agree. All raise
+    `SinkError`. Cancelling one leaves the lease as it was or as it would have been: ask `read`
+    which.
     """
 
     holder: str
@@ -26,13 +29,16 @@ class Lease(Protocol):
         ...
 
     async def acquire(self, seen: LeaseState) -> LeaseState | None:
-        """Become the holder, if epoch and beat are as seen. From then on every transaction of the
-        sink carries the new epoch, and raises `LeaseLostError` once it is no longer the lease's.
+        """Become the holder, if epoch and beat are as seen; None where they are not. From then on
+        every transaction of the sink carries the new epoch, and raises `LeaseLostError` once it is
+        no longer the lease's.
         """
         ...
 
     async def renew(self) -> LeaseState:
-        """Say that the holder lives. Raises `LeaseLostError`."""
+        """Say that the holder lives; returns the lease as it is then. Raises
+        `LeaseLostError`.
+        """
         ...
 
     async def release(self) -> None:

@@ -61,7 +61,9 @@ class Intake(Protocol):
         """Where our own messages are kept until they are acknowledged."""
         ...
 
-    async def receive(self, message: Message) -> Receipt: ...
+    async def receive(self, message: Message) -> Receipt:
+        """Make a message durable, and say what became of it (S1, S3)."""
+        ...
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         """The same for messages that came together; one receipt each, in their order."""
@@ -74,11 +76,11 @@ class Intake(Protocol):
         ...
 
     async def cancel(self, scope: str, low: int, high: int) -> None:
-        """SequenceCancel: see `Sequencer.cancel`."""
+        """Promise that these numbers are never accepted (S5); see `Sequencer.cancel`."""
         ...
 
     async def fill(self, scope: str, low: int, high: int) -> None:
-        """SequenceFill: see `Sequencer.fill`."""
+        """Count these numbers as received, without content (S5); see `Sequencer.fill`."""
         ...
 
     async def fault(self, scope: str, number: int, reason: Refusal) -> None:
@@ -102,7 +104,7 @@ class Intake(Protocol):
         ...
 
     async def terminate(self, scope: str) -> None:
-        """TerminateSequence: see `Sequencer.terminate`."""
+        """End the sequence, whatever is missing; see `Sequencer.terminate`."""
         ...
 
     async def reset(self, scope: str) -> None:

@@ -1,14 +1,13 @@
 """What a sink must be able to do to keep numbered messages: the durable inbox and outbox.
 
-A sink that can has the method `messages` (`SupportsMessages`); what it returns is used by
-`instep.runtime.messages` alone. A handler gets the transaction of its message as a
-`HandlerConnection`.
+A sink that can returns it from `Sink.messages`; only `instep.runtime.messages` uses it. A handler
+gets the transaction of its message as a `HandlerConnection`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -29,7 +28,6 @@ __all__ = [
     "OutboxStore",
     "SequenceChange",
     "StoredSequence",
-    "SupportsMessages",
 ]
 
 
@@ -99,7 +97,7 @@ class OutboxStore(Protocol):
 
 
 class StoredSequence(msgspec.Struct, frozen=True):
-    """A scope as committed."""
+    """A scope as it was last committed."""
 
     state: SequencerState
     waiting: int = 0
@@ -219,13 +217,4 @@ class MessageStore(OutboxStore, Protocol):
         What a failed handler did is undone; the other messages are not touched by it. Cancelling
         undoes all.
         """
-        ...
-
-
-@runtime_checkable
-class SupportsMessages(Protocol):
-    """A sink that has a durable inbox."""
-
-    def messages(self) -> MessageStore:
-        """The inbox of the consumer for which the sink was opened."""
         ...

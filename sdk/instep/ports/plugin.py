@@ -20,34 +20,50 @@ __all__ = ["SinkPlugin", "SourcePlugin", "Verifier", "VerifierPlugin"]
 
 
 class SourcePlugin(Protocol):
-    """What an entry point of `instep.sources` names."""
+    """What an entry point of `instep.sources` names.
+
+    It may have `deviations` besides: kind → what that departure from the specification means.
+    Methods must not block. `where` names the place of the options in the configuration, for errors.
+    """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""
         ...
 
     def build(self, options: Mapping[str, Any], where: str) -> Source | Listener:
-        """Not yet connected: a provider's streams, or a listener for numbered messages."""
+        """A source of streams, or a listener for numbered messages; not yet connected.
+
+        `options` were checked before, without `kind`. Raises `ConfigurationError`.
+        """
         ...
 
     def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
-        """Read the bytes of one frame or record of this stream again (quarantine replay)."""
+        """Read the bytes of one frame or record of this stream again (quarantine replay).
+
+        Never raises: what cannot be read still is `Unreadable` in the chunk (A11).
+        """
         ...
 
 
 class SinkPlugin(Protocol):
-    """What an entry point of `instep.sinks` names."""
+    """What an entry point of `instep.sinks` names. Methods must not block."""
 
-    def check(self, options: Mapping[str, Any], where: str) -> None: ...
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong, named with `where`; connect to nothing."""
+        ...
 
-    def build(self, options: Mapping[str, Any], where: str) -> Sink: ...
+    def build(self, options: Mapping[str, Any], where: str) -> Sink:
+        """The sink of these options, not yet opened. Raises `ConfigurationError`."""
+        ...
 
     def reads(self, url: str) -> bool:
         """Whether a `--store URL` is of this kind."""
         ...
 
     def reader(self, url: str) -> StoreReader:
-        """Open the store of another process for reading. Raises `SinkError`."""
+        """Read access to the store at this URL, which another process may be writing. It need not
+        be connected yet. Raises `SinkError`, `ConfigurationError`.
+        """
         ...
 
 
@@ -66,4 +82,6 @@ class VerifierPlugin(Protocol):
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""
         ...
 
-    def build(self, options: Mapping[str, Any], where: str) -> Verifier: ...
+    def build(self, options: Mapping[str, Any], where: str) -> Verifier:
+        """The verifier of these options. Raises `ConfigurationError`."""
+        ...

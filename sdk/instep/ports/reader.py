@@ -4,89 +4,20 @@ subscribers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 from instep.coordination.lease import LeaseState
-from instep.model.records import RecordChunk
-
-if TYPE_CHECKING:
-    from instep.model.streams import SweepEstimate
+from instep.errors import ConfigurationError
 from instep.model.entities import Change, Quarantined, StoredEntity, StreamStatus
 from instep.model.messages import StoredMessage
+from instep.model.records import RecordChunk
+from instep.model.streams import SweepEstimate
 from instep.sequencing.state import SequencerState
 
-__all__ = [
-    "SequenceStatus",
-    "StoreReader",
-    "SupportsLeaseHandover",
-    "SupportsMessageReading",
-    "SupportsSweepRelease",
-]
-
-
-class StoreReader(Protocol):
-    """Read access to a store, beside the consumer that writes it. Raises `SinkError`."""
-
-    async def streams(self) -> list[StreamStatus]: ...
-
-    def entities(
-        self, *, stream: str | None = None, entity_class: str | None = None
-    ) -> AsyncIterator[StoredEntity]:
-        """Entities in a stable order, read in pages: memory does not grow with the store."""
-        ...
-
-    def changes(
-        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
-    ) -> AsyncIterator[Change]:
-        """The journal after `cursor`, in order of commit; with `follow` it waits for more."""
-        ...
-
-    def quarantine(
-        self, *, stream: str | None = None, id: int | None = None
-    ) -> AsyncIterator[Quarantined]: ...
-
-    async def replay(self, id: int, chunk: RecordChunk) -> int:
-        """Commit what a quarantined record turned out to say, by rule A3, and mark it replayed;
-        returns entities changed.
-        """
-        ...
-
-    async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
-        """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-@runtime_checkable
-class SupportsSweepRelease(Protocol):
-    """A reader through which a held sweep can be looked at and released (A6)."""
-
-    async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
-        """What the sweep of this attempt would remove."""
-        ...
-
-    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """Durably let the sweep of this attempt go on, whichever process consumes."""
-        ...
-
-
-@runtime_checkable
-class SupportsLeaseHandover(Protocol):
-    """A reader that tells which process consumes, of those that could."""
-
-    async def leases(self) -> dict[str, LeaseState]:
-        """By consumer; consumers without a lease are not in it."""
-        ...
-
-    async def ask_to_hand_over(self, consumer: str) -> LeaseState:
-        """Let the holder give its lease up at its next beat; returns the lease as it was. Raises
-        `SinkError` where nobody holds it.
-        """
-        ...
+__all__ = ["SequenceStatus", "StoreReader"]
 
 
 class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,22 +38,113 @@ class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     updated_at_us: int
 
 
-@runtime_checkable
-class SupportsMessageReading(Protocol):
-    """A reader of a store that keeps messages. Raises `SinkError`."""
+class StoreReader(ABC):
+    """Read access to a store, beside the consumer that writes it.
 
-    def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:
-        """Sequences in the order in which they first came, read in pages."""
-        ...
+    A reader inherits this class and implements the abstract methods; the others answer for a store
+    that does not have what they are asked for. Promised: what is read is committed, iteration is by
+    pages (memory does not grow with the store), and no page holds up the consumer. Not promised:
+    that two pages, or two calls, show the same moment.
+
+    All raise `SinkError`. Cancelling a read changes nothing; cancelling one of the methods that
+    write (`replay`, `drop`, `release_sweep`, `ask_to_hand_over`, `deliver_again`) leaves its
+    change whole or not there. Iterators may be abandoned at any time.
+    """
+
+    @abstractmethod
+    async def streams(self) -> list[StreamStatus]:
+        """All streams of all consumers, each as durable in the store."""
+
+    @abstractmethod
+    def entities(
+        self, *, stream: str | None = None, entity_class: str | None = None
+    ) -> AsyncIterator[StoredEntity]:
+        """Entities (of this stream, of this class) in a stable order.
+
+        An entity that is there all the time is shown once; one that comes or goes meanwhile may be
+        shown or not.
+        """
+
+    @abstractmethod
+    def changes(
+        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+    ) -> AsyncIterator[Change]:
+        """The journal after `cursor`, in the order of commit; 0 begins with the oldest kept.
+
+        With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
+        journal is kept, `SinkError` (`data["oldest"]`) where changes after `cursor` are gone.
+        """
+
+    @abstractmethod
+    def quarantine(
+        self, *, stream: str | None = None, id: int | None = None
+    ) -> AsyncIterator[Quarantined]:
+        """Records that could not be read (A11), oldest first; with `id` that one alone."""
+
+    @abstractmethod
+    async def replay(self, id: int, chunk: RecordChunk) -> int:
+        """Commit what a quarantined record turned out to say, by rule A3, and mark it replayed.
+
+        Returns how many entities changed. The consumer may be running. Raises `SinkError` where
+        there is no such record, or where `chunk` still has something unreadable.
+        """
+
+    @abstractmethod
+    async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
+        """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect. A second call does nothing."""
+
+    # -- held sweeps (A6) ------------------------------------------------------------------------
+
+    async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:  # noqa: ARG002
+        """What the sweep of this attempt would remove. Raises `ConfigurationError` for a store that
+        holds no sweeps.
+        """
+        raise ConfigurationError("this kind of store holds no sweeps")
+
+    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:  # noqa: ARG002
+        """Durably let the sweep of this attempt go on, whichever process consumes. Raises as
+        `estimate_sweep` does.
+        """
+        raise ConfigurationError("this kind of store holds no sweeps")
+
+    # -- active and standby ----------------------------------------------------------------------
+
+    async def leases(self) -> dict[str, LeaseState]:
+        """The leases by consumer; consumers without one are not in it."""
+        return {}
+
+    async def ask_to_hand_over(self, consumer: str) -> LeaseState:  # noqa: ARG002 - the default
+        """Let the holder give its lease up at its next beat; returns the lease as it was.
+
+        Raises `SinkError` where nobody holds it, `ConfigurationError` for a store without leases.
+        """
+        raise ConfigurationError("this kind of store keeps no lease")
+
+    # -- numbered messages -----------------------------------------------------------------------
+
+    async def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:  # noqa: ARG002
+        """Sequences (or this one) in the order in which they first came."""
+        none: tuple[SequenceStatus, ...] = ()
+        for sequence in none:
+            yield sequence
 
     def messages(
-        self, cursor: int = 0, *, stream: str | None = None
+        self,
+        cursor: int = 0,  # noqa: ARG002 - the default
+        *,
+        stream: str | None = None,  # noqa: ARG002 - the default
     ) -> AsyncIterator[StoredMessage]:
-        """Messages delivered to the store after `cursor`, in the order of delivery."""
-        ...
+        """Messages delivered to the store after `cursor`, in the order of delivery. Raises
+        `ConfigurationError` for a store that keeps none.
+        """
+        raise ConfigurationError("this kind of store keeps no messages")
 
-    async def deliver_again(self, id: int) -> bool:
+    async def deliver_again(self, id: int) -> bool:  # noqa: ARG002 - the default
         """Let the handler try a message in quarantine again, and mark it replayed there; False for
         what is not a message. The consumer, running now or later, delivers it.
         """
-        ...
+        return False

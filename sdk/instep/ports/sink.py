@@ -1,84 +1,128 @@
-"""A sink: where entities and positions are kept, together, and what a sink may support besides."""
+"""A sink: where entities and positions are kept, together."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from contextlib import AbstractAsyncContextManager
 
+from instep.errors import AuditError
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
+from instep.ports.message_store import MessageStore
 
-__all__ = ["LatestOnly", "Sink", "SupportsLease", "SupportsStreamCatalog", "SupportsSweepApproval"]
-
-
-class Sink(Protocol):
-    """Where entities and positions are kept, together."""
-
-    async def open(self, consumer: str) -> None:
-        """Make ready for this consumer. Raises `SinkError`."""
-        ...
-
-    async def position(self, stream: StreamInfo) -> Position:
-        """What is durable; a new `Position()` for a stream never seen."""
-        ...
-
-    async def commit(self, batch: Batch) -> CommitResult:
-        """All of the batch in one transaction, or nothing. Raises `SinkError`.
-
-        Cancelling does not tear the transaction: it is whole or it is not there.
-        """
-        ...
-
-    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
-        """Count entities, and those that no attempt from `attempt` on has marked."""
-        ...
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """Whether an entity of this lineage is stored whose record lies before this one in its
-        partition.
-        """
-        ...
-
-    async def close(self) -> None: ...
+__all__ = ["Sink"]
 
 
-@runtime_checkable
-class SupportsStreamCatalog(Protocol):
-    """What a sink can tell besides: a stream is then recognised after a restart, too, whatever
-    name another instance of the provider gives it.
+class Sink(ABC):
+    """Where the entities of one consumer are kept, together with the positions they came from.
+
+    A sink inherits this class and implements the abstract methods; the other members have answers
+    of their own, those of a sink that lacks the ability. A wrapper hands every member on, or it
+    hides what the sink in it can do.
+
+    What a sink promises (`instep.testing.check_sink` proves it):
+
+    - `commit` is all or nothing: records, quarantine, sweep step and position. The position is
+      never ahead of the data (A1).
+    - A batch that does not begin where the store stands raises `FencedError` and changes nothing:
+      of two processes that commit on one stream, one goes on.
+    - A record older than the stored one of the same lineage is ignored and not marked; any other is
+      written and marked with the attempt of the batch's position (A3,
+      `instep.model.ordering.supersedes`).
+    - A record that `ends` removes its entity; a second end is no error (A4).
+    - A sweep step removes what no attempt from `SweepStep.attempt` on has marked, and nothing else.
+
+    What it does not promise: order between streams, and that a reader sees all streams in one
+    snapshot.
+
+    All methods run in the consumer's event loop and must not block it. They raise `SinkError`:
+    `StoreUnavailableError` for what may work later (the consumer asks `position` again and goes
+    on from there), `FencedError` where another process has taken over. Cancelling one leaves the
+    store as it was or as it would have been, never between.
     """
 
-    async def known_streams(self) -> Sequence[StreamInfo]:
-        """The streams of this consumer that have a position, as last discovered."""
-        ...
-
-
-@runtime_checkable
-class SupportsSweepApproval(Protocol):
-    """What a sink can tell besides: that another process let a held sweep go on (A6)."""
-
-    async def sweep_released(self, stream: str, attempt: int) -> bool:
-        """Whether the sweep of this attempt was released."""
-        ...
-
-
-@runtime_checkable
-class LatestOnly(Protocol):
-    """What a sink can tell besides: whether it takes note of every statement, or keeps current
-    state alone. Then what a batch states of an entity before its last word is not even opened.
-    """
-
-    latest_only: bool
-
-
-@runtime_checkable
-class SupportsLease(Protocol):
-    """What a sink can do besides: be given to several processes, of which one writes."""
+    @property
+    def latest_only(self) -> bool:
+        """Whether the sink keeps current state alone. True: of several statements about an entity
+        in one batch, only the last is opened and given to `commit`. Asked once a connection.
+        """
+        return False
 
     @property
     def lease(self) -> Lease | None:
-        """None: not asked for."""
-        ...
+        """The right to write, where several processes are given this sink and one of them writes.
+        None: this process alone. Asked before `open`; always the same object.
+        """
+        return None
+
+    @abstractmethod
+    async def open(self, consumer: str) -> None:
+        """Connect and make ready for the consumer of this name; called once, before all else.
+
+        Raises `SinkError`, `ConfigurationError` for a store that this sink cannot use.
+        """
+
+    @abstractmethod
+    async def position(self, stream: StreamInfo) -> Position:
+        """What is durable of this stream; `Position()` for one never seen.
+
+        Called before the first commit on a stream, and again after every error of `commit`. The
+        sink may keep `stream` for its readers. Raises `ConfigurationError` for a stream that it
+        cannot keep (a mode that it does not know, say).
+        """
+
+    @abstractmethod
+    async def commit(self, batch: Batch) -> CommitResult:
+        """Make all of the batch durable, or nothing; return what it did, in entities.
+
+        Batches of one stream come one after the other, those of several streams at once. Ask for
+        `batch.records` in the thread that writes: they may be decoded only then. Raises
+        `FencedError` where the stored ordinal is not `batch.expects_ordinal`.
+        """
+
+    @abstractmethod
+    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
+        """Count the entities of the stream with this id, and those that no attempt from `attempt`
+        on has marked (A6). Changes nothing; commits need not wait for it.
+        """
+
+    @abstractmethod
+    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
+        """Whether an entity of this lineage is stored whose record lies before `record` in its
+        partition: by offset where both have one, by append time else (A2). Rows of a baseline,
+        which have no token, do not count.
+        """
+
+    async def known_streams(self) -> Sequence[StreamInfo]:
+        """The streams of this consumer that have a position, as last given to `position`.
+
+        With it a stream is recognised after a restart, whatever name another instance of the
+        provider gives it. Empty: streams are known by their ids alone.
+        """
+        return ()
+
+    async def sweep_released(self, stream: str, attempt: int) -> bool:  # noqa: ARG002 - the default
+        """Whether another process has let the held sweep of this attempt go on (A6)."""
+        return False
+
+    def messages(self) -> MessageStore | None:
+        """The durable inbox of the consumer, for a `Receiver`; None: the sink keeps no numbered
+        messages. Asked before `open`, used after it.
+        """
+        return None
+
+    def audit(self, stream: StreamInfo) -> AbstractAsyncContextManager[AuditMarks]:
+        """Begin an audit of the stream (A12); its marks are removed when the context is left.
+
+        Raises `AuditError` for a sink that cannot be audited, `SinkError` on entering.
+        """
+        raise AuditError("this kind of store cannot be audited", where=stream.id)
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Wait for a commit that is under way, then disconnect. A second call does nothing."""

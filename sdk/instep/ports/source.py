@@ -2,90 +2,114 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
 
+from instep.errors import BaselineError
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
 
-__all__ = ["Feed", "Source", "SupportsCommitted", "SupportsPing"]
+__all__ = ["Feed", "Source"]
 
 
-class Feed(Protocol):
-    """One open connection to one stream. Reading is bounded; not reading is back-pressure, not
-    loss.
+class Feed(ABC):
+    """One open connection to one stream, from one place of its log on.
+
+    A feed inherits this class; what is not abstract has the answer of a connection that cannot
+    tell. `Source.feed` makes it. Promised: every record after the place of the opening is returned
+    once and in the order of its partition, until `receive` raises. Memory is bounded: not reading
+    is back-pressure, not loss. Not promised: order between partitions, and offsets without gaps.
     """
 
-    clock_offset_us: int
-    """Provider's clock minus ours, as last seen; 0 where unknown."""
+    clock_offset_us: int = 0
+    """The provider's clock minus ours, as last seen; 0 where unknown."""
 
+    @abstractmethod
     async def receive(self) -> RecordChunk:
-        """Wait for records and return all that have arrived, in order, at most the feed's own
-        bound.
+        """Wait for records, and return what has arrived, in order, up to the feed's own bound.
 
         A feed that has seen that the stream must be realigned says so in `RecordChunk.realign`.
-        Cancelling loses nothing. Raises `SourceError`: the connection is over.
+        Only one task calls it at a time. Cancelling it loses nothing: the next call returns what
+        this one would have. Raises `SourceError` when the connection is over, and not before all
+        that arrived was returned; the feed is then only closed.
         """
-        ...
 
-
-@runtime_checkable
-class SupportsCommitted(Protocol):
-    """A feed whose peer waits for an answer: it learns what is durable, and answers only then (a
-    2xx of a push protocol, an acknowledgement; S3). A feed without it is asked for nothing.
-    """
-
-    def committed(self, position: Position) -> None:
+    def committed(self, position: Position) -> None:  # noqa: B027
         """All up to this position is durable: of each partition, what lies up to its offset.
 
-        Called after each commit made over this connection, in their order, also where no record was
-        in it; from `Phase.BASELINING` on to another phase, the baseline is durable as a whole. Of
-        consumers that share the connection it is the position that all of them have passed; its
-        token is None where theirs differ. Called between two batches: it must not block or raise.
+        For a feed whose peer waits for an answer: it answers only then (a 2xx of a push protocol,
+        an acknowledgement; S3). Called after each commit made over this connection, in their order,
+        also where no record was in it; from `Phase.BASELINING` on to another phase, the baseline is
+        durable as a whole. Of consumers that share the connection it is the position that all of
+        them have passed; its token is None where theirs differ. Called between two batches: it must
+        not block or raise.
         """
-        ...
-
-
-@runtime_checkable
-class SupportsPing(Protocol):
-    """What a feed can tell besides: that its peer is there while no record comes. Silence counts
-    for the end of the log only up to the last sign of life; without this, as long as it lasts.
-    """
 
     @property
     def unheard_s(self) -> float:
-        """Seconds since the last sign of life; what the peer had sent before it, was received."""
-        ...
+        """Seconds since the last sign of life; what the peer had sent before it, was received.
 
-    async def ping(self) -> None:
+        Silence counts for the end of the log only up to the last sign of life (A5). 0.0, the
+        answer of a feed that cannot tell, takes every silence for the provider's: a connection that
+        can be half open must do better.
+        """
+        return 0.0
+
+    async def ping(self) -> None:  # noqa: B027 - a feed without it has nothing to ask
         """Ask the peer for a sign of life, and do not wait for it. Never raises."""
-        ...
 
 
-class Source(Protocol):
-    """A provider of streams. Owns login, discovery and connections."""
+class Source(ABC):
+    """A provider of streams. It owns login, discovery and connections.
 
+    A source inherits this class. Promised (`instep.testing.check_source` proves it): a feed opened
+    at `Start.OLDEST` gives the log from its oldest record; one opened after a token goes on after
+    it, gives it again with what follows (at-least-once), or starts from the oldest record where the
+    token is lost (TR-548 5.2.9), or raises `TokenRefusedError`; entity-keys and tokens are
+    the same on every connection. Deviations of a provider are counted in the chunks, never raised
+    (A10); what cannot be read is given as `Unreadable`, never dropped (A11).
+
+    All methods run in the consumer's event loop and must not block it. Each may be cancelled at any
+    await; nothing stays open then. Errors are `SourceError`s whose `retriable` is right: the
+    consumer retries those and ends with the others.
+    """
+
+    @abstractmethod
     async def discover(self) -> Sequence[StreamInfo]:
-        """Log in, discover and select (TR-548 ST-0.1, ST-0.2). Raises `SourceError`."""
-        ...
+        """Log in, and return the streams to follow, each id once (TR-548 ST-0.1, ST-0.2).
 
+        Called at the start, and again when a stream cannot be opened. Raises `NoStreamError` where
+        nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
+        """
+
+    @abstractmethod
     def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
-        """Open a stream after a token, or from `Start` (TR-548 ST-0.3). Raises `SourceError` on
-        entering.
+        """Open a stream after the record with this token, or from `Start` (TR-548 ST-0.3).
+
+        The connection stands when the context is entered, and is closed when it is left, in the
+        same task. Several may be open at once, of one stream too. Raises on entering:
+        `TokenRefusedError`, `StreamGoneError` (discover again), `UnreachableError`.
         """
-        ...
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
-        """Read current state class by class, as records without token appended at `opened_at_us`.
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002
+        """Read the current state of a stream in `Mode.BASELINE`, in pages of records without token,
+        appended at `opened_at_us`.
 
-        Ends only when every readable class was read whole. Raises `BaselineError`.
+        Ends only when every class of `stream.readable` was read whole, else raises `BaselineError`.
+        A source whose streams all give state by their log leaves it as it is.
         """
-        ...
+        raise BaselineError("this source reads no current state", where=stream.id)
 
-    async def state(self, stream: StreamInfo) -> StreamState:
-        """The stream's state now (asked when a stream is silent). Raises `SourceError`."""
-        ...
+    async def state(self, stream: StreamInfo) -> StreamState:  # noqa: ARG002 - the default
+        """The stream's state now, asked while it is silent. Raises `SourceError`.
 
-    async def close(self) -> None: ...
+        UNKNOWN, the answer of a source that cannot tell, lets a silence prove less: a quiet stream
+        is aligned only after `AlignmentSettings.unreached_quiet_s` (A5).
+        """
+        return StreamState.UNKNOWN
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close all that is open. Feeds were left before; a second call does nothing."""

@@ -36,7 +36,7 @@ class ActiveStandby:
 
     @property
     def role(self) -> Role:
-        """What this process does."""
+        """Which of the pair this process is now."""
         return self._contender.role
 
     @property

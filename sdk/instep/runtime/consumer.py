@@ -85,7 +85,7 @@ class Consumer(Service):
             await self._until(self._is_aligned)
 
     def health(self) -> Health:
-        """The consumer, now."""
+        """How the consumer and each of its streams are now. Never waits."""
         streams = tuple(worker.health() for worker in self._workers.values())
         state, error = self._state, self._why(self._discovery.last_error)
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):

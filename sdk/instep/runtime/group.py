@@ -57,7 +57,7 @@ class Group:
         await self._all([consumer.aligned(timeout_s) for consumer in self.consumers])
 
     def health(self) -> tuple[Health, ...]:
-        """All of them, now."""
+        """How each of the consumers is now. Never waits."""
         return tuple(consumer.health() for consumer in self.consumers)
 
     @staticmethod

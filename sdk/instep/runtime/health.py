@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ConsumerState(StrEnum):
-    """How a consumer is."""
+    """What a consumer is doing, in one word."""
 
     STARTING = "starting"
     """Logging in and discovering."""
@@ -92,7 +92,7 @@ class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer, now."""
+    """How a consumer is at one moment."""
 
     consumer: str
     state: ConsumerState

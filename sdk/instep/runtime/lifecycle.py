@@ -12,7 +12,7 @@ from typing import Self
 
 from instep.coordination.lease import Role
 from instep.errors import LeaseLostError
-from instep.ports.sink import Sink, SupportsLease
+from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
 from instep.runtime.retry import Environment
@@ -39,7 +39,7 @@ class Service(ABC):
         self._settings = settings or ConsumerSettings()
         self._environment = environment or Environment()
         self._now = self._environment.now
-        lease = sink.lease if isinstance(sink, SupportsLease) else None
+        lease = sink.lease
         self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
@@ -49,7 +49,7 @@ class Service(ABC):
 
     @abstractmethod
     def health(self) -> Health:
-        """The consumer, now."""
+        """How the consumer is now. Never waits."""
 
     @abstractmethod
     async def aligned(self, timeout_s: float | None = None) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from instep.errors import ConfigurationError
 from instep.ports.listener import Intake, Listener
-from instep.ports.message_store import Handler, MessageStore, SupportsMessages
+from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
 from instep.runtime.lifecycle import Service, first_error
@@ -59,13 +59,12 @@ class Receiver(Service):
         Raises `ConfigurationError` for a sink that keeps no messages.
         """
         super().__init__(name, sink, settings, environment)
-        if not isinstance(sink, SupportsMessages):
+        if sink.messages() is None:
             raise ConfigurationError(
                 "this sink keeps no numbered messages",
                 where=name,
                 hint='use a sink that does, for example kind = "sql"',
             )
-        self._message_sink = sink
         self._listener = listener
         self._handler = handler
         self._intake: MessageIntake | None = None
@@ -128,7 +127,8 @@ class Receiver(Service):
     async def _work(self) -> None:
         """Receive until cancelled. Raises the first error that is fatal."""
         self._state = ConsumerState.STARTING
-        store = self._message_sink.messages()
+        store = self._sink.messages()
+        assert store is not None
         await self._open_store(store)
         handled = self._handler is not None
         intake = self._intake = MessageIntake(

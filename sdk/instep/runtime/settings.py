@@ -60,7 +60,7 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a consumer runs."""
+    """How a consumer connects, retries, batches and aligns."""
 
     batch_records: Count = 20_000
     """Most records of one commit; under load batches grow to it, in quiet they are what arrived."""

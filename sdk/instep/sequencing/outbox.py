@@ -109,7 +109,7 @@ class Outbox:
         return OutboxState(self._next_number, list(self._sent.values()))
 
     def committed(self, state: OutboxState) -> None:
-        """This checkpoint is durable."""
+        """Take note that this checkpoint is durable: what it decided may be sent."""
         self.durable = state
 
     def rolled_back(self) -> None:

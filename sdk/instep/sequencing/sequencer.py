@@ -224,7 +224,7 @@ class Sequencer:
     # -- one event -------------------------------------------------------------------------------
 
     def fault(self, number: int, reason: Refusal, now_us: int) -> Decision:
-        """`Fault`, alone."""
+        """Decide the event `Fault` alone."""
         return self.apply([Fault(number, reason)], now_us)
 
     def cancel(self, low: int, high: int, now_us: int) -> Decision:
@@ -236,27 +236,27 @@ class Sequencer:
         return self.apply([Fill([(low, high)])], now_us)
 
     def announce(self, highest: int, now_us: int) -> Decision:
-        """`Announce`, alone."""
+        """Decide the event `Announce` alone."""
         return self.apply([Announce(highest)], now_us)
 
     def give_up(self, through: int, now_us: int, reason: str = "given up") -> Decision:
-        """`GiveUp`, alone."""
+        """Decide the event `GiveUp` alone."""
         return self.apply([GiveUp(through, reason)], now_us)
 
     def last(self, number: int, now_us: int) -> Decision:
-        """`Last`, alone."""
+        """Decide the event `Last` alone."""
         return self.apply([Last(number)], now_us)
 
     def close(self, now_us: int, last_number: int | None = None) -> Decision:
-        """`Close`, alone."""
+        """Decide the event `Close` alone."""
         return self.apply([Close(last_number)], now_us)
 
     def terminate(self, now_us: int) -> Decision:
-        """`Terminate`, alone."""
+        """Decide the event `Terminate` alone."""
         return self.apply([Terminate()], now_us)
 
     def reset(self, now_us: int) -> Decision:
-        """`Reset`, alone."""
+        """Decide the event `Reset` alone."""
         return self.apply([Reset()], now_us)
 
     # -- durability and claims -------------------------------------------------------------------

@@ -39,7 +39,7 @@ class SequencePhase(StrEnum):
 
 
 class SequenceEvent(StrEnum):
-    """What moves a phase."""
+    """What moves a sequence from one phase to another."""
 
     LAST_KNOWN = "last known"
     """LastMessage (WS-RM 1.0), `last="true"` (WS-Reliability)."""

@@ -15,6 +15,7 @@ from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep.ports.sink import Sink
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter, PendingCommit
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
@@ -43,8 +44,8 @@ def create_writer(options: DeltaOptions) -> Writer:
     return SparkWriter(options)
 
 
-class DeltaSink:
-    """A sink over Delta tables. Implements `instep.ports.sink.Sink`.
+class DeltaSink(Sink):
+    """A sink over Delta tables; see `instep.ports.sink.Sink`.
 
     Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
     ahead of the rows (A1); each record of an attempt is a row once, as far back as
@@ -58,8 +59,6 @@ class DeltaSink:
     Keyword arguments are those of `DeltaOptions`; `writer` may be a `Writer` itself. Raises
     `ConfigurationError` for what does not fit.
     """
-
-    latest_only = False
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class DeltaSink:
         self._stream_metadata = StreamMetadata(self._writer, consumer, self._clock_us)
 
     async def known_streams(self) -> list[StreamInfo]:
-        """See `SupportsStreamCatalog`."""
+        """See `Sink`."""
         return await self._run(self._opened[1].streams)
 
     async def position(self, stream: StreamInfo) -> Position:
@@ -132,7 +131,7 @@ class DeltaSink:
         )
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:
-        """See `SupportsSweepApproval`."""
+        """See `Sink`."""
         return await self._run(partial(self._opened[1].released, stream, attempt))
 
     async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:

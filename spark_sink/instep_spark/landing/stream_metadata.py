@@ -49,7 +49,9 @@ class StreamMetadata:
 
     def streams(self) -> list[StreamInfo]:
         """The streams as last discovered, by earlier runs too."""
-        return [msgspec.json.decode(body, type=StreamInfo) for body in self._known().values()]
+        return [
+            StreamInfo.from_stored(msgspec.json.decode(body)) for body in self._known().values()
+        ]
 
     def enter(self, stream: StreamInfo) -> None:
         """Keep a stream's description, where it is not the one that is kept."""

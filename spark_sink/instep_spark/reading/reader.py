@@ -17,6 +17,7 @@ from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, Quarantined, StoredEntity, StreamStatus
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, SweepEstimate
+from instep.ports.reader import StoreReader
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.stream_metadata import StreamMetadata
@@ -48,8 +49,8 @@ _ROWS: Final = """
 """
 
 
-class DeltaReader:
-    """Implements `StoreReader` and `SupportsSweepRelease`; raises `SinkError`."""
+class DeltaReader(StoreReader):
+    """Reads a lake beside the consumer that writes it; see `StoreReader`. Raises `SinkError`."""
 
     def __init__(self, options: DeltaOptions, *, clock_us: Callable[[], int]) -> None:
         self._options = options
@@ -145,7 +146,7 @@ class DeltaReader:
                     consumer=row["consumer"],
                 )
 
-    async def replay(self, id: int, delivery: RecordChunk) -> int:  # noqa: ARG002
+    async def replay(self, id: int, chunk: RecordChunk) -> int:  # noqa: ARG002
         """Not in a lake. Raises `SinkError`."""
         self._refuse("a record in a lake's quarantine cannot be replayed")
 
@@ -166,13 +167,13 @@ class DeltaReader:
         )
 
     async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
-        """See `SupportsSweepRelease`."""
+        """See `StoreReader`."""
         return await self._run(
             lambda: live_view.estimate_sweep(self._writer, consumer, stream, attempt)
         )
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """See `SupportsSweepRelease`."""
+        """See `StoreReader`."""
         await self._run(lambda: self._stream_metadata(consumer).release(stream, attempt))
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from instep.model.position import Position
-from instep.model.streams import Mode, StreamInfo
+from instep.model.streams import Mode, StreamInfo, upgraded_info
 from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
 
@@ -79,13 +79,13 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     row = connection.execute(_FIND, {"consumer": consumer, "stream": stream}).one_or_none()
     if row is None:
         return None
-    info = json.loads(row.info)
+    info = upgraded_info(json.loads(row.info))
     return StreamRow(
         no=row.id,
         position=msgspec.json.decode(row.position, type=Position),
         info=row.info,
         journal=Journal(row.journal),
-        change_only=bool(row.parted) or info.get("record_strategy") == "CHANGE_ONLY",
+        change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
     )
 
@@ -94,7 +94,7 @@ def known(connection: Connection, consumer: str) -> list[StreamInfo]:
     """The streams of this consumer, as last discovered."""
     infos = connection.execute(_KNOWN, {"consumer": consumer}).scalars()
     # Not by msgspec: FOREVER is infinite here, for which JSON proper has no word.
-    return [msgspec.convert(json.loads(info), StreamInfo) for info in infos if info != "{}"]
+    return [StreamInfo.from_stored(json.loads(info)) for info in infos if info != "{}"]
 
 
 def insert(

@@ -46,7 +46,7 @@ class SqlMessageStore:
         database: Database,
         dialect: Dialect,
         options: SqlOptions,
-        consumer: str,
+        consumer: Callable[[], str],
         clock_us: Callable[[], int],
     ) -> None:
         self._database = database
@@ -62,14 +62,14 @@ class SqlMessageStore:
         self._row_ids: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<SqlMessageStore {self._dialect.where} consumer={self._consumer!r}>"
+        return f"<SqlMessageStore {self._dialect.where}>"
 
     async def open(self, kind: str, *, handled: bool) -> None:
         """See `MessageStore`."""
 
         def work(connection: Connection) -> ReceiverRow:
             now_us = self._clock_us()
-            receiver = fencing.take_over(connection, self._consumer, self._owner, kind, now_us)
+            receiver = fencing.take_over(connection, self._consumer(), self._owner, kind, now_us)
             if not handled:
                 inbox.deliver_waiting(connection, self._dialect, receiver.no, now_us)
             return receiver

@@ -45,24 +45,24 @@ _GONE: Final = "DELETE FROM instep_inbox WHERE stage = 2 AND id IN ({inbox})"
 
 
 class MessageReading(ABC):
-    """The part of `SqlReader` that implements `instep.ports.reader.SupportsMessageReading`."""
+    """The part of `SqlReader` that reads numbered messages."""
 
     _clock_us: Callable[[], int]
 
     async def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:
-        """See `SupportsMessageReading`."""
+        """See `StoreReader`."""
         async for row in self._paged(_SEQUENCES, "id", 0, {"stream": stream or ""}):
             yield _sequence(row)
 
     async def messages(
         self, cursor: int = 0, *, stream: str | None = None
     ) -> AsyncIterator[StoredMessage]:
-        """See `SupportsMessageReading`."""
+        """See `StoreReader`."""
         async for row in self._paged(_MESSAGES, "id", cursor, {"stream": stream or ""}):
             yield _message(row)
 
     async def deliver_again(self, id: int) -> bool:
-        """See `SupportsMessageReading`."""
+        """See `StoreReader`."""
         now_us = self._clock_us()
         return bool(await self._write(lambda connection: _deliver_again(connection, id, now_us)))
 

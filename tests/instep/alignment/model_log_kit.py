@@ -83,6 +83,7 @@ class ModelLog:
             origin=f"model/{self.origin}",
             kind="model",
             classes=("NODE",),
+            may_start_with_snapshot=False,
             compaction_delay_s=COMPACTION_DELAY_S,
             tombstone_retention_s=TOMBSTONE_RETENTION_S,
         )

@@ -93,7 +93,7 @@ def test_a_moment_to_come_is_waited_for() -> None:
 def test_a_stream_that_nothing_can_be_held_against_is_refused() -> None:
     for good in (
         info(),
-        info(record_strategy="CHANGE_ONLY"),
+        info(partial_updates=True),
         info(mode=Mode.BASELINE, readable=frozenset({"NODE"})),
     ):
         check_auditable(good)

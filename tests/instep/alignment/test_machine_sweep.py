@@ -111,6 +111,9 @@ def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver.wait(3600.0)
     assert driver.reached(Phase.SWEEP_HELD)
     assert driver.told(NoticeKind.SWEEP_HELD) == 1
+    status = driver.core.status()
+    assert (status.phase, status.sweep_held) == (Phase.SWEEP_HELD, True)
+    assert status.attempt == driver.core.durable.attempt
     assert driver.swept == []
     driver.log.put("key-5")
     driver.deliver()
@@ -118,6 +121,8 @@ def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver.open()
     assert driver.decided(Phase.SWEEP_HELD)
     driver.core.release_sweep()
+    assert driver.core.status().phase is Phase.SWEEP_HELD, "durable, until a batch carries it"
+    assert not driver.core.status().sweep_held
     driver.wait(3600.0)
     assert driver.reached(Phase.ALIGNED)
     assert sorted(driver.swept) == KEYS[:5]

@@ -43,8 +43,8 @@ def test_one_endpoint_gives_its_streams_names_that_differ_for_a_reason() -> None
 
 
 def test_another_log_strategy_is_another_stream() -> None:
-    known = [stream("x", storage_strategy="COMPACTED")]
-    assert ids(known, [stream("y", "b", storage_strategy="TRUNCATED")]) == ["y"]
+    known = [stream("x", variant="COMPACTED")]
+    assert ids(known, [stream("y", "b", variant="TRUNCATED")]) == ["y"]
 
 
 def test_nothing_is_known_at_first() -> None:

@@ -38,7 +38,7 @@ def test_the_log_is_known_by_an_end_that_no_snapshot_holds(at_s: int, ended: boo
 
 def emulated() -> Follower:
     position = Position(attempt=2, phase=Phase.ALIGNING, attempt_started_at_us=at(OPENED_S))
-    return Follower(position, compaction_delay_s=600.0, tombstone_retention_s=600.0)
+    return Follower(position, may_start_with_snapshot=True)
 
 
 def test_the_sweep_waits_for_the_end_of_a_snapshot() -> None:
@@ -61,7 +61,7 @@ def test_in_a_busy_log_that_shows_no_end_time_does_and_in_a_quiet_one_silence() 
     assert quiet.due(2_011)
 
 
-def test_only_a_log_with_one_time_for_both_may_begin_with_a_snapshot() -> None:
+def test_a_log_that_has_none_is_not_watched_for_a_snapshot() -> None:
     progress = PartitionProgress(info(), SETTINGS)
     progress.opened(Position(attempt=1, phase=Phase.ALIGNING), at(OPENED_S))
     offsets: dict[str, int] = {}

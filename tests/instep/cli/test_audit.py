@@ -70,3 +70,18 @@ def test_a_table_tells_the_same(config: str) -> None:
 
 def test_an_unknown_stream_is_named(config: str) -> None:
     assert "no consumer has such a stream" in failed(instep("audit", config, "--stream", "x"), 2)
+
+
+def test_each_store_of_a_tee_is_audited(config: str, tmp_path: Path) -> None:
+    text = Path(config).read_text()
+    sink = f'{{ kind = "sql", url = "sqlite:///{tmp_path}/network.db" }}'
+    assert sink in text
+    other = sink.replace("network.db", "other.db")
+    tee = tmp_path / "tee.toml"
+    tee.write_text(text.replace(sink, f'{{ kind = "tee", sinks = [{other}, {sink}] }}'))
+    with started("run", str(tee), "--until-aligned") as process:
+        process.communicate(timeout=60)
+    result = instep("audit", str(tee), "--stream", "network", "--format", "jsonl")
+    assert result.exit_code == 1
+    reports = [json.loads(line) for line in result.stdout.splitlines() if '"report"' in line]
+    assert [one["report"]["counts"]["missing"] for one in reports] == [0, 1]

@@ -12,8 +12,6 @@ from instep import Consumer, ConsumerState, LeaseLostError, Phase, StoreUnavaila
 from instep.coordination import Role
 from instep.coordination.lease import LeaseState
 from instep.errors import AuthenticationError
-from instep.ports.reader import SupportsLeaseHandover
-from instep.ports.sink import SupportsLease
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep.runtime.consumer_kit import LATER, QUICK, keys
@@ -98,7 +96,6 @@ async def test_failing_for_good_gives_the_lease_up(tmp_path: Path) -> None:
                 await a.wait()
         assert a.health().state is ConsumerState.FAILED
         reader = sink.reader(f"sqlite:///{tmp_path}/s.db")
-        assert isinstance(reader, SupportsLeaseHandover)
         assert [lease.holder for lease in (await reader.leases()).values()] == [""]
         await reader.close()
 
@@ -162,7 +159,7 @@ async def test_a_store_that_is_away_is_told_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/s.db", lease_s=LEASE_S, holder="a")
-    assert isinstance(store, SupportsLease)
+    assert store.lease is not None
 
     async def away() -> LeaseState:
         raise StoreUnavailableError("away", where="there")

@@ -177,7 +177,7 @@ async def test_realign_on_request_reads_from_the_start(store: SqlStore) -> None:
 
 
 async def test_a_baseline_is_read_while_the_stream_is_held(store: SqlStore) -> None:
-    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}), storage_strategy="TRUNCATED")
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
     source = ScriptedSource(
         [RecordChunk([record(5, "b", ends=True), record(6, "c")]), SILENT], stream=stream
     )

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from instep.alignment.stream_identity import match_streams
 from instep.errors import StoreVersionError
 from instep_sql import SqlStore
 from instep_sql.engine import schema
 from instep_sql.plugin import sink
+from tests.instep.model.test_streams import OLD
 from tests.instep_sql.engine.old_stores_kit import STREAM_1, make
 from tests.instep_sql.store_kit import CHANGE_ONLY, create_update, stage, stream_info
 
@@ -84,3 +89,28 @@ async def test_many_open_a_new_database_at_once(database: str) -> None:
     await asyncio.gather(*[store.position(stream_info()) for store in stores])
     assert len(await stores[0].reader.streams()) == 8
     await asyncio.gather(*[store.close() for store in stores])
+
+
+async def test_a_stream_in_the_old_spelling_is_known_and_composed(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    make(f"sqlite:///{path}", "0002")
+    old = OLD | {"record_strategy": "CHANGE_ONLY"}
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "INSERT INTO instep_stream VALUES (1, 'east', 'network', '{}', NULL, 0, 'unaligned', 0,"
+            " 0, 0, ?, '{}', 'off', 0)",
+            (json.dumps(old),),
+        )
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.open("east")
+        [known] = await store.known_streams()
+        assert known.partial_updates
+        # Another instance of the provider gives it another name.
+        offered = msgspec.structs.replace(known, id="n2", uuid="2", endpoint="https://b")
+        [found] = match_streams([known], [offered])
+        assert found.id == "network"
+        [status] = await store.reader.streams()
+        assert status.info["partial_updates"] is True
+        assert "record_strategy" not in status.info
+        row = await store._database.run(lambda one: store._row(one, "network"))
+        assert row.change_only

@@ -110,7 +110,7 @@ async def test_a_message_that_keeps_failing_blocks_its_sequence_alone(database: 
         # As another process does it.
         if database.startswith("sqlite"):
             reader = sink.reader(database)
-            assert await reader.deliver_again(failed.id)  # type: ignore[attr-defined]
+            assert await reader.deliver_again(failed.id)
             await reader.close()
         else:
             assert await at.store.reader.deliver_again(failed.id)

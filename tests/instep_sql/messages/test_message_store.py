@@ -9,7 +9,6 @@ import pytest
 
 from instep import FencedError, SequencerSettings
 from instep.model.ranges import Ranges
-from instep.ports.message_store import SupportsMessages
 from instep.sequencing import (
     AskResend,
     GapPolicy,
@@ -227,7 +226,6 @@ async def test_a_sequence_without_gaps_stays_small(database: str) -> None:
 async def test_our_own_messages_survive_until_acknowledged(database: str) -> None:
     async with SqlStore(database) as store:
         await store.open("east")
-        assert isinstance(store, SupportsMessages)
         kept = store.messages()
         await kept.open("spoken", handled=False)
         assert await kept.load_outbox("t") is None

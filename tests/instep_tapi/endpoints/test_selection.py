@@ -9,7 +9,7 @@ from yarl import URL
 
 from instep.errors import TlsError
 from instep.model.streams import Mode, StreamState
-from instep_tapi.endpoints.selection import log_mode, select, websocket_address
+from instep_tapi.endpoints.selection import log_mode, may_be_emulated, select, websocket_address
 from instep_tapi.options import StreamOptions
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
@@ -42,7 +42,7 @@ def chosen(*streams: AvailableStream, **wanted: tuple[str, ...]) -> dict[str, st
 def test_all_that_can_be_connected_to_by_default() -> None:
     states = {state: stream(state, "NODE", state=state) for state in StreamState}
     judged = chosen(*states.values())
-    assert judged.pop("TERMINATED") == "its state is TERMINATED"
+    assert judged.pop("terminated") == "its state is TERMINATED"
     assert set(judged.values()) == {None}
 
 
@@ -144,6 +144,27 @@ def test_whether_the_log_alone_gives_state(
 ) -> None:
     type_ = StreamType(uuid="t", storage_strategy=storage, compacted_details=details)
     assert log_mode(type_, trust_compacted=trust) is mode
+
+
+@pytest.mark.parametrize(
+    ("storage", "delay_s", "tombstones_s", "may_be"),
+    [
+        ("COMPACTED", 600.0, 600.0, True),
+        ("COMPACTED", None, None, True),
+        ("COMPACTED", 600.0, 14_400.0, False),
+        ("FULL_HISTORY", None, None, False),
+    ],
+)
+def test_only_a_log_with_one_time_for_both_may_begin_with_a_snapshot(
+    storage: str, delay_s: float | None, tombstones_s: float | None, may_be: bool
+) -> None:
+    type_ = StreamType(
+        uuid="t",
+        storage_strategy=storage,
+        compaction_delay_s=delay_s,
+        tombstone_retention_s=tombstones_s,
+    )
+    assert may_be_emulated(type_) is may_be
 
 
 @pytest.mark.parametrize("storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE"])

@@ -115,7 +115,7 @@ def test_a_change_is_never_folded_away() -> None:
     [
         ({}, True, ["t2"]),
         ({}, False, ["t1", "t2"]),
-        ({"record_strategy": "CHANGE_ONLY"}, True, ["t1", "t2"]),
+        ({"partial_updates": True}, True, ["t1", "t2"]),
         ({"mode": Mode.BASELINE}, True, ["t1", "t2"]),
     ],
 )

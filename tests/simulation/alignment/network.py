@@ -18,6 +18,7 @@ import msgspec
 from instep import Record, RecordType, StreamInfo
 from instep.errors import DiscoveryError, StreamGoneError, TokenRefusedError, UnreachableError
 from instep.model import RecordChunk, Start, StreamState
+from instep.ports import Feed, Source
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.log import Start as LogStart
@@ -32,7 +33,7 @@ __all__ = ["SimFeed", "SimSource"]
 _clients = itertools.count()
 
 
-class SimSource:
+class SimSource(Source):
     """One process's view of the provider. Implements `Source`."""
 
     def __init__(self, world: World) -> None:
@@ -110,7 +111,7 @@ class SimSource:
         pass
 
 
-class SimFeed:
+class SimFeed(Feed):
     """One connection. Implements `Feed`."""
 
     def __init__(

@@ -44,7 +44,7 @@ class Entry(MessageHeader, gc=False):
 
 
 class Scope:
-    """A sequence in memory."""
+    """A sequence as the intake holds it in memory."""
 
     __slots__ = ("name", "sequencer", "waiting")
 

@@ -16,9 +16,9 @@ from instep.alignment.settings import AlignmentSettings
 from instep.errors import AuditError
 from instep.model.position import Position
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
-from instep.ports.audit import AuditMarks, SupportsAudit
+from instep.ports.audit import AuditMarks
 from instep.ports.sink import Sink
-from instep.ports.source import Feed, Source, SupportsPing
+from instep.ports.source import Feed, Source
 
 __all__ = ["audit_stream"]
 
@@ -42,11 +42,10 @@ async def audit_stream(
     `found` is told each entity that is wrong. Raises `AuditError`, `SourceError`, `SinkError`.
     """
     check_auditable(stream)
-    if not isinstance(sink, SupportsAudit):
-        raise AuditError("this kind of store cannot be audited", where=stream.id)
+    auditing = sink.audit(stream)
     # The answer also tells the provider's clock.
     await source.state(stream)
-    async with sink.audit(stream) as marks:
+    async with auditing as marks:
         position = await marks.position()
         check_standing(stream, position, None)
         # A baseline is read beside it, and needs of the log what the store has not come to.
@@ -144,8 +143,7 @@ class _Reading:
                     retriable=True,
                 )
             await self._read()
-            unheard_s = self._feed.unheard_s if isinstance(self._feed, SupportsPing) else 0.0
-            arrived = self._catch_up.arrived(self._us(self._now() - unheard_s))
+            arrived = self._catch_up.arrived(self._us(self._now() - self._feed.unheard_s))
 
     async def _read(self) -> None:
         """Mark what comes, or look why nothing does."""
@@ -153,8 +151,7 @@ class _Reading:
             async with asyncio.timeout(self._tick_s):
                 chunk = (await self._feed.receive()).opened()
         except TimeoutError:
-            if isinstance(self._feed, SupportsPing):
-                await self._feed.ping()
+            await self._feed.ping()
             # A silence that the provider announces says nothing about the head of the log.
             if await self._source.state(self._stream) in _SILENT:
                 self._catch_up.silence_from(self._us(self._now()))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from instep.alignment.stream_identity import match_streams
 from instep.errors import DiscoveryError, InstepError, NoStreamError
 from instep.model.streams import StreamInfo
-from instep.ports.sink import Sink, SupportsStreamCatalog
+from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
@@ -46,12 +46,7 @@ class StreamDiscovery:
             with attempt:
                 try:
                     offered = await self._source.discover()
-                    sink = self._sink
-                    known = (
-                        await sink.known_streams()
-                        if isinstance(sink, SupportsStreamCatalog)
-                        else ()
-                    )
+                    known = await self._sink.known_streams()
                 except InstepError as error:
                     self.last_error = str(error)
                     self._report("disconnected", self.last_error)

@@ -21,7 +21,7 @@ from instep.errors import UnreachableError
 from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
-from instep.ports.source import Feed, Source, SupportsCommitted, SupportsPing
+from instep.ports.source import Feed, Source
 
 __all__ = ["SharedSource"]
 
@@ -29,7 +29,7 @@ _REMEMBERED_RECORDS: Final = 40_000
 _REMEMBERED_BYTES: Final = 64 << 20
 
 
-class SharedSource:
+class SharedSource(Source):
     """A source for several consumers. Implements `instep.ports.source.Source` for each of them.
 
     `members` consumers close it; the last one closes the source behind it. `limit_records` and
@@ -120,8 +120,6 @@ class _Line:
         """Whether the connection has asked for a realignment: who opens anew, opens another."""
         self.error: BaseException | None = None
         self.feed: Feed | None = None
-        self.prover: SupportsPing | None = None
-        self._committed: SupportsCommitted | None = None
         # A connection is left in the task that entered it, whichever consumer goes first.
         self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
 
@@ -190,12 +188,12 @@ class _Line:
         return not self._members
 
     def report_committed(self) -> None:
-        """Tell the connection what is durable for all members, as far as it wants to know."""
-        if self._committed is None:
+        """Report to the connection what is durable for all members."""
+        if self.feed is None:
             return
         positions = [member.position for member in self._members if member.position is not None]
         if positions and len(positions) == len(self._members):
-            self._committed.committed(_passed_by_all(positions))
+            self.feed.committed(_passed_by_all(positions))
 
     async def close(self) -> None:
         self._task.cancel()
@@ -205,8 +203,6 @@ class _Line:
         try:
             async with source.feed(self._stream, self._start) as feed:
                 self.feed = feed
-                self.prover = feed if isinstance(feed, SupportsPing) else None
-                self._committed = feed if isinstance(feed, SupportsCommitted) else None
                 self._wake()
                 while True:
                     # Nobody wants more than the fastest: that is the back-pressure.
@@ -242,7 +238,7 @@ def _place(stream: StreamInfo) -> StreamInfo:
 
 
 def _passed_by_all(positions: Sequence[Position]) -> Position:
-    """The position that all of these have passed, see `SupportsCommitted`."""
+    """The position that all of these have passed, see `Feed.committed`."""
     first = positions[0]
     if len(positions) == 1:
         return first
@@ -256,10 +252,8 @@ def _passed_by_all(positions: Sequence[Position]) -> Position:
     )
 
 
-class _Member:
-    """One consumer's place on a shared connection. Implements `instep.ports.source.Feed`, and
-    `SupportsPing` and `SupportsCommitted` as far as the connection itself does.
-    """
+class _Member(Feed):
+    """One consumer's place on a shared connection; signs of life are the connection's."""
 
     def __init__(self, line: _Line, at: int, rest: RecordChunk | None = None) -> None:
         self._line = line
@@ -277,19 +271,19 @@ class _Member:
 
     @property
     def unheard_s(self) -> float:
-        """See `SupportsPing`; of a connection that tells no life every moment counts for one."""
-        prover = self._line.prover
-        return 0.0 if prover is None else prover.unheard_s
+        """See `Feed`."""
+        feed = self._line.feed
+        return 0.0 if feed is None else feed.unheard_s
 
     def committed(self, position: Position) -> None:
-        """See `SupportsCommitted`."""
+        """See `Feed.committed`."""
         self.position = position
         self._line.report_committed()
 
     async def ping(self) -> None:
-        """See `SupportsPing`."""
-        if self._line.prover is not None:
-            await self._line.prover.ping()
+        """See `Feed`."""
+        if self._line.feed is not None:
+            await self._line.feed.ping()
 
     async def receive(self) -> RecordChunk:
         """See `Feed`. Raises `UnreachableError` when this consumer fell too far behind."""

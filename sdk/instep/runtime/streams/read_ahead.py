@@ -11,7 +11,7 @@ from instep.errors import InstepError, StreamGoneError
 from instep.model.columns import concatenated
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, StreamState
-from instep.ports.source import Feed, Source, SupportsPing
+from instep.ports.source import Feed, Source
 from instep.runtime.group_commit import GatheringQueue
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.storm_compaction import decoded_storm
@@ -45,8 +45,6 @@ class ReadAhead:
         """The stream's, where it was asked for since the last record came."""
         self._decoded = decoded_storm if compacts else RecordChunk.decoded
         self._feed = feed
-        # Asked once: to look whether an object has a protocol costs more than to use it.
-        self._prover = feed if isinstance(feed, SupportsPing) else None
         self._source = source
         self._stream = stream
         self._queue = GatheringQueue[RecordChunk](settings.batch_records, settings.batch_bytes)
@@ -91,7 +89,7 @@ class ReadAhead:
         """
         until_s = self._taken_s
         if until_s is None:
-            until_s = self._now() - (0.0 if self._prover is None else self._prover.unheard_s)
+            until_s = self._now() - self._feed.unheard_s
         return self._listens_since_s, until_s
 
     async def _read(self) -> None:
@@ -130,8 +128,7 @@ class ReadAhead:
             await asyncio.sleep(self._ask_every_s)
             if self._now() - self._heard_s < self._ask_every_s:
                 continue
-            if self._prover is not None:
-                await self._prover.ping()
+            await self._feed.ping()
             with contextlib.suppress(InstepError):
                 self.state = await self._source.state(self._stream)
             if self.state is StreamState.TERMINATED:

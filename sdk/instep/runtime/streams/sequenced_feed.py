@@ -35,6 +35,7 @@ from instep.model.position import Phase, Position
 from instep.model.ranges import Ranges
 from instep.model.records import Record, RecordChunk, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
+from instep.ports.source import Feed
 from instep.sequencing.effects import RealignSequence, SequenceFailed
 from instep.sequencing.gaps import GapPolicy
 from instep.sequencing.sequencer import Sequencer
@@ -116,9 +117,8 @@ class _Pending:
         self.waiting.clear()
 
 
-class SequencedFeed:
-    """One session of numbered messages. Implements `instep.ports.source.Feed` and
-    `SupportsCommitted`; the module says what it promises.
+class SequencedFeed(Feed):
+    """One session of numbered messages. The module says what it promises.
 
     The adapter's part: make one before it subscribes, because the first message may arrive before
     the subscription is answered; `accept` each message; call `baseline_version` when its
@@ -297,7 +297,7 @@ class SequencedFeed:
                 pass
 
     def committed(self, position: Position) -> None:
-        """See `SupportsCommitted`: give the receipts that are true from now on."""
+        """See `Feed.committed`: give the receipts that are true from now on."""
         if not self._baseline_durable and position.phase is not Phase.BASELINING:
             self._baseline_durable = True
             self._wake.set()

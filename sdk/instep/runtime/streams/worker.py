@@ -14,15 +14,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
-from instep.alignment.lag import Fidelity
-from instep.alignment.machine import Alignment
+from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
-from instep.model.position import Phase, Position
+from instep.model.position import Phase
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
-from instep.ports.sink import LatestOnly, Sink, SupportsSweepApproval
-from instep.ports.source import Feed, Source, SupportsCommitted
+from instep.ports.sink import Sink
+from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
@@ -65,7 +64,6 @@ class StreamWorker:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
-        self._feed_committed: Callable[[Position], None] | None = None
         self._clock_offset_us = stream.clock_offset_us
         self._gone = False
         self._realign_reason = ""
@@ -82,7 +80,7 @@ class StreamWorker:
     def __repr__(self) -> str:
         health = self.health()
         link = "connected" if health.connected else health.last_error or "not connected"
-        return f"<Runner {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
+        return f"<StreamWorker {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled. Raises the error that is fatal."""
@@ -101,10 +99,7 @@ class StreamWorker:
     @property
     def sweep_held(self) -> bool:
         """Whether a sweep waits for a decision, and none was made."""
-        core = self._core
-        if core is None or core.realign_reason:
-            return False
-        return core.position.phase is core.durable.phase is Phase.SWEEP_HELD
+        return self._core is not None and self._core.status().sweep_held
 
     def realign(self, reason: str) -> None:
         """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
@@ -114,15 +109,15 @@ class StreamWorker:
             self._core.realign(reason)
 
     def health(self) -> StreamHealth:
-        core = self._core
+        status = AlignmentStatus() if self._core is None else self._core.status()
         return StreamHealth(
             stream=self.stream.id,
-            phase=core.durable.phase if core else Phase.UNALIGNED,
-            attempt=core.durable.attempt if core else 0,
-            caught_up=core.caught_up if core else False,
+            phase=status.phase,
+            attempt=status.attempt,
+            caught_up=status.caught_up,
             records=self._records,
-            read_delay_s=core.lag.read_delay_s if core else 0.0,
-            fidelity=core.lag.fidelity if core else Fidelity.FULL,
+            read_delay_s=status.read_delay_s,
+            fidelity=status.fidelity,
             connected=self._feed is not None,
             last_error=self._last_error,
             deviations=dict(self._deviations),
@@ -131,10 +126,6 @@ class StreamWorker:
             tombstone_retention_s=self.stream.tombstone_retention_s,
             endpoint=self.stream.endpoint,
         )
-
-    @property
-    def _latest_only(self) -> bool:
-        return isinstance(self._sink, LatestOnly) and self._sink.latest_only
 
     # -- one connection --------------------------------------------------------------------------
 
@@ -194,7 +185,10 @@ class StreamWorker:
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._core = Alignment(
-                self.stream, position, self._settings.alignment, latest_only=self._latest_only
+                self.stream,
+                position,
+                self._settings.alignment,
+                latest_only=self._sink.latest_only,
             )
             if self._realign_reason:
                 self._core.realign(self._realign_reason)
@@ -220,8 +214,6 @@ class StreamWorker:
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
         self._feed_realign = ""
-        # Asked once: to look whether an object has a protocol costs more than to use it.
-        self._feed_committed = feed.committed if isinstance(feed, SupportsCommitted) else None
         core.opened(self._provider_us())
         self._last_error = ""
         self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
@@ -231,7 +223,7 @@ class StreamWorker:
             self.stream,
             self._settings,
             self._now,
-            compacts=self._latest_only and not is_incremental(self.stream),
+            compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
         release = asyncio.create_task(self._watch_release())
         try:
@@ -272,8 +264,8 @@ class StreamWorker:
                 self._report(self.stream.id, "deviation", kind)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
-        if self._feed_committed is not None:
-            self._feed_committed(core.durable)
+        if self._feed is not None:
+            self._feed.committed(core.durable)
 
     async def _carry_out(self, core: Alignment) -> bool:
         """Do what the alignment asks for. True: the delivery must be given to it again."""
@@ -324,11 +316,11 @@ class StreamWorker:
 
     async def _ask_for_release(self) -> None:
         """Another process may have let the held sweep go on (`instep sweep release`)."""
-        core, sink = self._core, self._sink
-        if core is None or not isinstance(sink, SupportsSweepApproval):
+        core = self._core
+        if core is None:
             return
         with contextlib.suppress(InstepError):
-            released = await sink.sweep_released(self.stream.id, core.position.attempt)
+            released = await self._sink.sweep_released(self.stream.id, core.position.attempt)
             if released and self.sweep_held:
                 self.release_sweep()
 

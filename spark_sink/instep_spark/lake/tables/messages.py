@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from instep.config.plugins import store_plugin
-from instep.errors import ConfigurationError
 from instep.model.messages import StoredMessage
-from instep.ports.reader import SupportsMessageReading
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import MESSAGES
@@ -54,8 +52,6 @@ class MessagesTable(LakeTable):
         """
         reader = store_plugin(store).reader(store)
         try:
-            if not isinstance(reader, SupportsMessageReading):
-                raise ConfigurationError("this kind of store keeps no messages", where="--store")
             last = spark.sql(f"SELECT coalesce(max(cursor), 0) AS at FROM {self.sql}").first()  # noqa: S608
             assert last is not None
             page: list[StoredMessage] = []

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from instep import Mode, Record, RecordType, StreamInfo
 from instep.errors import BaselineError, UnreachableError
 from instep.model import Start, StreamState
-from instep.ports import ReceiptOutcome
+from instep.ports import ReceiptOutcome, Source
 from instep.runtime.streams.sequenced_feed import (
     NumberedRecords,
     SequencedFeed,
@@ -339,7 +339,7 @@ def body(incarnation: int, version: int, value: str) -> bytes:
     return json.dumps({"incarnation": incarnation, "version": version, "value": value}).encode()
 
 
-class NumberedSource:
+class NumberedSource(Source):
     """What an adapter of the protocol would be. Implements `instep.ports.Source`."""
 
     def __init__(

@@ -36,9 +36,10 @@ class Clock:
 class AnsweringFeed(ScriptedFeed):
     """A connection that can be asked whether it is there."""
 
+    unheard_s = 0.0
+
     def __init__(self, *deliveries: RecordChunk) -> None:
         super().__init__(list(deliveries))
-        self.unheard_s = 0.0
         self.pings = 0
 
     async def ping(self) -> None:

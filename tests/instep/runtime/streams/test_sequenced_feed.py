@@ -11,7 +11,7 @@ import pytest_asyncio
 from instep import Phase, Position
 from instep.errors import UnreachableError
 from instep.model import RecordChunk, Unreadable
-from instep.ports import Feed, Receipt, ReceiptOutcome, SupportsCommitted
+from instep.ports import Receipt, ReceiptOutcome
 from instep.runtime.streams.sequenced_feed import (
     NumberedRecords,
     SequencedFeed,
@@ -94,11 +94,6 @@ async def patient() -> AsyncIterator[Driver]:
 
 def offsets(chunk: RecordChunk) -> list[int]:
     return [record.offset for record in chunk.records]
-
-
-async def test_it_is_a_feed_that_hears_of_commits(patient: Driver) -> None:
-    feed: Feed = patient.feed
-    assert isinstance(feed, SupportsCommitted)
 
 
 async def test_r0801_a_message_is_confirmed_when_it_is_durable(patient: Driver) -> None:

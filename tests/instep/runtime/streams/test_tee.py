@@ -12,8 +12,7 @@ from instep import Consumer, Group, Phase, Position, Record, StreamInfo
 from instep.config.plugins import sink_plugin
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError, UnreachableError
 from instep.model import Batch, CommitResult, RecordChunk, Start, StreamState
-from instep.ports import Feed
-from instep.ports.source import SupportsCommitted, SupportsPing
+from instep.ports import Feed, Source
 from instep.runtime.streams.fan_out import SharedSource
 from instep.runtime.streams.tee import TeeSink
 from instep_sql import SqlStore
@@ -21,7 +20,7 @@ from tests.instep.runtime.consumer_kit import LATER, QUICK, drained, keys
 from tests.instep.scripted_source_kit import info, record
 
 
-class LogSource:
+class LogSource(Source):
     """A log that grows, and who reads it."""
 
     def __init__(self, *records: Record) -> None:
@@ -50,12 +49,6 @@ class LogSource:
         finally:
             self.open -= 1
 
-    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
-        del stream, opened_at_us
-        pages: list[list[Record]] = []  # a compacted log has none
-        for page in pages:
-            yield page
-
     async def state(self, stream: StreamInfo) -> StreamState:
         del stream
         return StreamState.ACTIVE
@@ -64,9 +57,7 @@ class LogSource:
         self.closed += 1
 
 
-class LogFeed:
-    clock_offset_us = 0
-
+class LogFeed(Feed):
     def __init__(self, source: LogSource, at: int) -> None:
         self.source = source
         self.at = at
@@ -214,13 +205,11 @@ class LivingFeed(LogFeed):
 async def test_signs_of_life_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     source = LogSource(record(1))
     async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
-        assert isinstance(feed, SupportsPing)
         await feed.ping()
         assert feed.unheard_s == 0.0
     living = LivingFeed(source, 0)
     monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: living)
     async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
-        assert isinstance(feed, SupportsPing)
         await feed.ping()
         assert (feed.unheard_s, living.pings) == (7.0, 1)
 
@@ -243,10 +232,8 @@ async def test_what_all_have_committed_is_told_to_the_connection(
     monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: answering)
     of_all = SharedSource(source, 2)
     baselining = Position(token="a", phase=Phase.BASELINING)
-    async with of_all.feed(info(), Start.LATEST) as one:
-        assert isinstance(one, SupportsCommitted)
+    async with of_all.feed(info(), Start.LATEST) as one:  # noqa: SIM117 - the other goes first
         async with of_all.feed(info(), Start.LATEST) as other:
-            assert isinstance(other, SupportsCommitted)
             one.committed(Position(token="b", phase=Phase.ALIGNED, offsets={"0": 7, "1": 1}))
             assert answering.positions == []
             other.committed(baselining)

@@ -1,0 +1,166 @@
+"""A sink in memory, for tests of sources and of programs that use a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from instep.errors import ConfigurationError, FencedError
+from instep.model.batches import Batch, CommitResult, SweepStep
+from instep.model.ordering import supersedes
+from instep.model.position import Position
+from instep.model.records import Record, RecordHeader, Unreadable
+from instep.model.streams import Mode, StreamInfo, SweepEstimate
+from instep.ports.sink import Sink
+
+__all__ = ["MemorySink", "MemoryStore"]
+
+
+class _Entity(msgspec.Struct, frozen=True):
+    record: Record
+    lineage: int
+    attempt: int
+
+
+class _Stream(msgspec.Struct):
+    info: StreamInfo | None = None
+    position: Position = Position()
+    entities: dict[str, _Entity] = {}
+    unreadable: list[Unreadable] = []
+    deviations: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class MemoryStore:
+    """What outlives a `MemorySink`: given to a second one, it stands for the same store met by
+    another process, or after a restart.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, str], _Stream] = {}
+
+    def _stream(self, consumer: str, stream: str) -> _Stream:
+        return self._streams.setdefault((consumer, stream), _Stream())
+
+
+class MemorySink(Sink):
+    """Keeps entities and positions as a real sink does (A1, A3, A4, the fence), in dictionaries.
+
+    ::
+
+        sink = MemorySink()
+        async with Consumer("test", my_source, sink) as consumer:
+            await consumer.aligned(timeout_s=10)
+        assert sink.entities("alarms").keys() == {"a", "b"}
+
+    It takes streams in `Mode.LOG` that state whole entities, and refuses others in `position`. It
+    keeps no messages and no lease. What it holds is read at any time, also after `close`.
+    """
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.failures: list[Exception] = []
+        """Raised by the next commits, one each, which then change nothing."""
+        self._store = store or MemoryStore()
+        self._consumer = ""
+
+    def entities(self, stream: str) -> dict[str, Record]:
+        """The newest record of each entity of the stream, by its key."""
+        return {key: one.record for key, one in self._stream(stream).entities.items()}
+
+    def unreadable(self, stream: str) -> list[Unreadable]:
+        """What could not be read of the stream (A11), in the order of commit."""
+        return list(self._stream(stream).unreadable)
+
+    def deviations(self, stream: str) -> dict[str, int]:
+        """Departures of the provider from its specification: kind → count (A10)."""
+        return dict(self._stream(stream).deviations)
+
+    async def open(self, consumer: str) -> None:
+        """See `Sink`."""
+        self._consumer = consumer
+
+    async def position(self, stream: StreamInfo) -> Position:
+        """See `Sink`."""
+        if stream.mode is not Mode.LOG or stream.partial_updates:
+            raise ConfigurationError(
+                "a sink in memory takes whole entities from a log that gives state alone",
+                where=stream.id,
+                hint='use SqlStore("sqlite://") for this stream',
+            )
+        kept = self._stream(stream.id)
+        kept.info = stream
+        return kept.position
+
+    async def commit(self, batch: Batch) -> CommitResult:
+        """See `Sink`. Nothing is awaited between its first change and its last."""
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        stream = self._stream(batch.stream)
+        if stream.position.ordinal != batch.expects_ordinal:
+            raise FencedError(
+                "another process has committed",
+                where=batch.stream,
+                expected=batch.expects_ordinal,
+            )
+        written = deleted = 0
+        position = batch.position
+        for record in batch.records:
+            known = stream.entities.get(record.key)
+            if (
+                known is not None
+                and known.lineage == position.lineage
+                and supersedes(known.record, record)
+            ):
+                continue  # ignored, and not marked
+            if record.ends:
+                deleted += stream.entities.pop(record.key, None) is not None
+            else:
+                stream.entities[record.key] = _Entity(record, position.lineage, position.attempt)
+                written += 1
+        swept = _sweep(stream, batch.sweep) if batch.sweep else 0
+        stream.unreadable += batch.unreadable
+        stream.deviations.update(batch.deviations)
+        stream.position = position
+        return CommitResult(
+            written=written, deleted=deleted, swept=swept, sweep_done=batch.sweep is not None
+        )
+
+    async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
+        """See `Sink`."""
+        entities = self._stream(stream).entities.values()
+        return SweepEstimate(len(entities), sum(one.attempt < attempt for one in entities))
+
+    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
+        """See `Sink`."""
+        return any(
+            one.lineage == lineage
+            and one.record.partition == record.partition
+            and supersedes(record, one.record)
+            for one in self._stream(stream).entities.values()
+        )
+
+    async def known_streams(self) -> Sequence[StreamInfo]:
+        """See `Sink`."""
+        streams = self._store._streams  # noqa: SLF001 - one class in two parts
+        return [
+            one.info
+            for (consumer, _), one in streams.items()
+            if consumer == self._consumer and one.info is not None
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open; what it holds stays readable."""
+
+    def _stream(self, stream: str) -> _Stream:
+        return self._store._stream(self._consumer, stream)  # noqa: SLF001 - one class in two parts
+
+
+def _sweep(stream: _Stream, step: SweepStep) -> int:
+    """All in one step."""
+    gone = [key for key, one in stream.entities.items() if one.attempt < step.attempt]
+    for key in gone:
+        del stream.entities[key]
+    return len(gone)

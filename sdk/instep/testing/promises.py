@@ -1,0 +1,83 @@
+"""What a contract check is made of: named promises, each checked by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+__all__ = ["BrokenPromiseError", "Contract", "require"]
+
+S = TypeVar("S")
+Check = Callable[[S], Awaitable[None]]
+
+_LIMIT_S: Final = 60.0
+
+
+class BrokenPromiseError(AssertionError):
+    """A plug-in does not keep a promise of its port.
+
+    `promise` is the promise's name, `where` says where it is written, `found` what was seen.
+    """
+
+    def __init__(self, promise: str, text: str, where: str, found: str) -> None:
+        super().__init__(f"{promise}: {text} ({where}) — {found}")
+        self.promise = promise
+        self.where = where
+        self.found = found
+
+
+class _NotKeptError(Exception):
+    """What `require` raises; the contract says which promise it was."""
+
+
+def require(kept: bool, found: str) -> None:  # noqa: FBT001 - reads as an assertion
+    """Within a check: the promise holds only if `kept`; `found` says what was seen instead."""
+    if not kept:
+        raise _NotKeptError(found)
+
+
+class Contract(Generic[S]):
+    """The promises of a port: what each says, where it is written, and how it is checked."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._promises: dict[str, tuple[str, str, Check[S]]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The promises, in the order in which they are checked."""
+        return tuple(self._promises)
+
+    def promise(self, text: str, rule: str = "") -> Callable[[Check[S]], Check[S]]:
+        """Register a check. Its function's name names the promise, `rule` is A1, say."""
+        where = f"{self._where}, rule {rule}" if rule else self._where
+
+        def register(check: Check[S]) -> Check[S]:
+            name = getattr(check, "__name__", "").strip("_").replace("_", "-")
+            self._promises[name] = (text, where, check)
+            return check
+
+        return register
+
+    async def check(self, subject: Callable[[str], S], only: str | None) -> None:
+        """Check all promises, or `only` this one, each with a subject of its own.
+
+        Raises `BrokenPromiseError` for the first that is not kept, `ValueError` for a name that no
+        promise has.
+        """
+        if only is not None and only not in self._promises:
+            raise ValueError(f"no promise is named {only!r}; there are {', '.join(self.names)}")
+        for name in self.names if only is None else (only,):
+            text, where, check = self._promises[name]
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    await check(subject(name))
+            except _NotKeptError as broken:
+                raise BrokenPromiseError(name, text, where, str(broken)) from None
+            except TimeoutError as error:
+                found = f"no answer within {_LIMIT_S:g} s"
+                raise BrokenPromiseError(name, text, where, found) from error
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+                raise BrokenPromiseError(name, text, where, found) from error
