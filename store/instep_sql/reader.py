@@ -223,7 +223,7 @@ class SqlReader(MessageReading, StoreReader):
                 msgspec.structs.replace(self._options, journal=row.journal),
                 row,
                 row.position,
-                chunk.opened().records,
+                chunk.decode().records,
                 by_uuid=row.baseline,
                 now_us=now_us,
             )

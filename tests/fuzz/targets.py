@@ -33,7 +33,7 @@ def reader(data: bytes) -> None:
     assert delivery.size_bytes == len(data)
     assert set(delivery.deviations) <= set(DEVIATIONS)
     assert len(delivery.unreadable) <= reading.MAX_FRAME_UNREADABLE
-    for record in delivery.opened().records:
+    for record in delivery.decode().records:
         _check_storable(record)
     for unreadable in delivery.unreadable:
         assert unreadable.reason

@@ -50,7 +50,7 @@ def read(*frames: Any, **options: Any) -> RecordChunk:
 
 def only(delivery: RecordChunk) -> Record:
     assert not delivery.unreadable
-    [record] = delivery.opened().records
+    [record] = delivery.decode().records
     return record
 
 

@@ -76,7 +76,7 @@ async def receive(feed: Feed, count: int) -> list[Record]:
     records: list[Record] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(records) < count:
-            records += (await feed.receive()).opened().records
+            records += (await feed.receive()).decode().records
     return records
 
 

@@ -122,5 +122,5 @@ def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
         (by_change, False, "u"),
         (by_baseline, True, "u"),
     ):
-        [record] = plugin.decode(raw, info).opened().records
+        [record] = plugin.decode(raw, info).decode().records
         assert (record.whole, record.uuid) == (whole, uuid)

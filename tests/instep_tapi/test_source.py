@@ -86,7 +86,7 @@ async def test_a_full_buffer_stops_the_provider_and_loses_nothing() -> None:
             delivery = await feed.receive()
             assert len(delivery.records) == 3
             rest = await receive(feed, len(truth) - 3)
-            assert same([*delivery.opened().records, *rest], truth)
+            assert same([*delivery.decode().records, *rest], truth)
 
 
 @pytest.mark.asyncio

@@ -17,7 +17,7 @@ from instep.model.position import RECENT_RECORDS, Phase, Position
 from instep.model.records import DecodedRecords, RecordChunk, RecordHeader
 from instep.model.streams import Mode, StreamInfo
 
-__all__ = ["advanced_position", "batch_at", "is_incremental", "opened"]
+__all__ = ["advanced_position", "batch_at", "decode_chunk", "is_incremental"]
 
 
 def advanced_position(
@@ -57,7 +57,7 @@ def is_incremental(stream: StreamInfo) -> bool:
     return stream.partial_updates or stream.mode is Mode.BASELINE
 
 
-def opened(
+def decode_chunk(
     stream: StreamInfo,
     chunk: RecordChunk,
     records: Sequence[RecordHeader],
@@ -73,12 +73,12 @@ def opened(
     """
     found = None
     if latest_only and chunk.whole and not is_incremental(stream):
-        found = chunk.opened(latest_records(records))
+        found = chunk.decode(latest_records(records))
     if found is None or found.unreadable:
         kept = records
         if not isinstance(records, RecordColumns):
             kept = [one for one in records if not isinstance(one, CompactedAway)]
-        found = chunk.opened(kept)
+        found = chunk.decode(kept)
     counts = Counter(deviations)
     counts.update(chunk.deviations)
     counts.update(found.deviations)

@@ -36,7 +36,7 @@ from typing import Any
 
 import msgspec
 
-from instep.alignment.commit_batches import advanced_position, batch_at, opened
+from instep.alignment.commit_batches import advanced_position, batch_at, decode_chunk
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import (
     Effect,
@@ -244,7 +244,7 @@ class Alignment:
         if records:
             self.lag.read(records[-1].appended_at_us, now_us)
         content = partial(
-            opened, self.stream, chunk, records, deviations, latest_only=self._latest_only
+            decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
         batch = batch_at(self.stream, self.settings, position, content)
         self._consider(position, now_us)
@@ -258,7 +258,7 @@ class Alignment:
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state."""
-        return batch_at(self.stream, self.settings, self._advance(), RecordChunk(rows).opened)
+        return batch_at(self.stream, self.settings, self._advance(), RecordChunk(rows).decode)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""

@@ -39,13 +39,13 @@ class Batch:
     `position` is where the consumer stands once the batch is durable; the store refuses the batch
     when its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
 
-    With `content`, the records are opened when they are first asked for. Of a large batch that
+    With `content`, the records are decoded when they are first asked for. Of a large batch that
     takes tens of milliseconds, so a sink asks in the thread in which it writes.
     """
 
     __slots__ = (
         "_content",
-        "_opened",
+        "_decoded",
         "by_uuid",
         "expects_ordinal",
         "position",
@@ -75,34 +75,34 @@ class Batch:
         baseline).
         """
         self._content = content
-        self._opened = None if content else DecodedRecords(records, unreadable, deviations or {})
+        self._decoded = None if content else DecodedRecords(records, unreadable, deviations or {})
 
     def __repr__(self) -> str:
-        size = "sealed" if self._opened is None else f"{len(self._opened.records)} records"
+        size = "sealed" if self._decoded is None else f"{len(self._decoded.records)} records"
         return f"<Batch {self.stream} {self.position.ordinal}: {size}>"
 
     @property
     def records(self) -> Sequence[Record]:
-        return self.opened().records
+        return self.decode().records
 
     @property
     def unreadable(self) -> Sequence[Unreadable]:
-        return self.opened().unreadable
+        return self.decode().unreadable
 
     @property
     def deviations(self) -> dict[str, int]:
-        return self.opened().deviations
+        return self.decode().deviations
 
-    def opened(self) -> DecodedRecords:
+    def decode(self) -> DecodedRecords:
         """What the batch states, its bodies looked into."""
-        if self._opened is None:
+        if self._decoded is None:
             assert self._content is not None
-            self._opened, self._content = self._content(), None
-        return self._opened
+            self._decoded, self._content = self._content(), None
+        return self._decoded
 
     def replace(self, **changes: Any) -> Batch:
         """The same batch, but for these arguments of its making."""
-        content = self.opened()
+        content = self.decode()
         given: dict[str, Any] = {
             "stream": self.stream,
             "position": self.position,

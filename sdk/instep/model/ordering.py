@@ -197,22 +197,22 @@ def latest_records(records: Sequence[RecordHeader]) -> Sequence[RecordHeader]:
 
 
 def compacted(chunk: RecordChunk) -> RecordChunk:
-    """The same, its last words opened and the rest let go, where that is safe: as long as it is in
+    """The same, the latest record of each key decoded and the rest let go, where that is safe: as long as it is in
     the processor's cache, that costs a fraction of what it does once a large batch has piled up.
 
-    Safe is a stretch of whole statements whose last words can all be read: where one cannot, those
+    Safe is a run of whole statements whose latest can all be read: where one cannot, those
     before it may be asked for.
     """
     columns = chunk.records
     if not isinstance(columns, HeaderColumns) or not chunk.whole:
         return chunk
     indexes = last_indexes(columns.keys)
-    found = chunk.opened(columns.picked(indexes))
+    found = chunk.decode(columns.picked(indexes))
     if found.unreadable or not isinstance(found.records, RecordColumns):
         return chunk
     return msgspec.structs.replace(
         chunk,
         records=CompactedColumns(columns, found.records, indexes),
-        open=None,
+        decoder=None,
         deviations=dict(Counter(chunk.deviations) + Counter(found.deviations)),
     )

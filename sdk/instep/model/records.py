@@ -50,7 +50,7 @@ class RecordHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(RecordHeader, frozen=True, gc=False):
-    """One statement about one entity, as the provider appended it to its log (TR-548 3.10): opened.
+    """One statement about one entity, as the provider appended it to its log (TR-548 3.10): decoded.
 
     `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
     """
@@ -89,7 +89,7 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodedRecords(msgspec.Struct, frozen=True, gc=False):
-    """Statements with their bodies looked into, those that can be read."""
+    """Records with their bodies decoded, those that can be read."""
 
     records: Sequence[Record]
     unreadable: Sequence[Unreadable] = ()
@@ -101,13 +101,13 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     """What a feed received in one go, in order."""
 
     records: Sequence[RecordHeader]
-    """To be opened by `open`; where that is None, each is a `Record`."""
+    """To be decoded by `decoder`; where that is None, each is a `Record`."""
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     """Departures from the specification seen in these frames: kind → count (A10)."""
     size_bytes: int = 0
-    open: Callable[[Sequence[RecordHeader]], DecodedRecords] | None = None
-    """Opens any of `records`, in order. Pure; bad input never raises."""
+    decoder: Callable[[Sequence[RecordHeader]], DecodedRecords] | None = None
+    """Decodes any of `records`, in order. Pure; bad input never raises."""
     whole: bool = True
     """False where a statement may be a change that is merged into what is stored: then none of
     them stands for the one before it.
@@ -118,24 +118,24 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     error, and no connection was lost.
     """
 
-    def opened(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
-        """These of the records (None: all of them), opened."""
+    def decode(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
+        """These of the records (None: all of them), with their bodies decoded."""
         chosen = self.records if records is None else records
-        if self.open is None:
+        if self.decoder is None:
             return DecodedRecords(cast("Sequence[Record]", chosen))
-        return self.open(chosen)
+        return self.decoder(chosen)
 
     def decoded(self) -> RecordChunk:
-        """The same with all of its records opened."""
-        if self.open is None:
+        """The same with all of its records decoded."""
+        if self.decoder is None:
             return self
-        opened = self.open(self.records)
+        found = self.decoder(self.records)
         deviations = dict(self.deviations)
-        for kind, times in opened.deviations.items():
+        for kind, times in found.deviations.items():
             deviations[kind] = deviations.get(kind, 0) + times
         return RecordChunk(
-            opened.records,
-            [*self.unreadable, *opened.unreadable],
+            found.records,
+            [*self.unreadable, *found.unreadable],
             deviations,
             self.size_bytes,
             whole=self.whole,

@@ -298,7 +298,7 @@ async def _the_newest_body_is_kept(at: _Subject) -> None:
     require(found == expected, f"read was {found}, stated {expected}")
 
 
-@_promise("records are opened when they are asked for, and none is left out")
+@_promise("records are decoded when they are asked for, and none is left out")
 async def _records_opened_late_are_written(at: _Subject) -> None:
     log = await at.log()
     records = [_state(f"k{n}", n) for n in range(1, 2_501)]
@@ -308,7 +308,7 @@ async def _records_opened_late_are_written(at: _Subject) -> None:
     )
     await log.sink.commit(late)
     log.position = late.position
-    await log.expect(len(records), attempt=1, after="a batch that is opened late")
+    await log.expect(len(records), attempt=1, after="a batch that is decoded late")
 
 
 @_promise("what cannot be read is kept with the position, and is no error", "A11")

@@ -137,7 +137,9 @@ async def _records_have_headers(at: _Subject) -> None:
         require(bool(record.key) and bool(record.token), f"no key, or no token: {record}")
 
 
-@_promise("opened, a chunk gives the same records with JSON objects, or what cannot be read", "A11")
+@_promise(
+    "decoded, a chunk gives the same records with JSON objects, or what cannot be read", "A11"
+)
 async def _records_can_be_opened(at: _Subject) -> None:
     source = at.source()
     stream = await at.stream(source)
@@ -146,15 +148,15 @@ async def _records_can_be_opened(at: _Subject) -> None:
         while count < at.least_records:
             async with asyncio.timeout(_SETTLES_S):
                 chunk = await feed.receive()
-            opened = chunk.opened()
-            for record in opened.records:
-                require(isinstance(record, Record), f"opened, a record is a {type(record)}")
+            decoded = chunk.decode()
+            for record in decoded.records:
+                require(isinstance(record, Record), f"decoded, a record is a {type(record)}")
                 if record.body:
                     _require_object(record)
             stated = {record.token for record in chunk.records}
-            read = {record.token for record in opened.records}
-            lost = len(stated - read) - len(opened.unreadable)
-            require(lost <= 0, f"{lost} of {len(chunk.records)} records are gone once opened")
+            read = {record.token for record in decoded.records}
+            lost = len(stated - read) - len(decoded.unreadable)
+            require(lost <= 0, f"{lost} of {len(chunk.records)} records are gone once decoded")
             count += len(chunk.records) + len(chunk.unreadable)
 
 

@@ -148,7 +148,7 @@ def _read(statements: Sequence[RecordHeader]) -> DecodedRecords:
 @given(keys=_KEYS)
 def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str]) -> None:
     statements = [_said(key, offset, offset) for offset, key in enumerate(keys)]
-    chunk = RecordChunk(_Kept(statements), (), {"odd": 1}, open=_read)
+    chunk = RecordChunk(_Kept(statements), (), {"odd": 1}, decoder=_read)
     found = compacted(chunk)
     last = [offset for offset, key in enumerate(keys) if key not in keys[offset + 1 :]]
     assert [one.offset for one in found.records if isinstance(one, Record)] == last
@@ -163,9 +163,9 @@ def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str
 
 
 def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
-    chunk = RecordChunk(_Kept([_said("a", 1), _said("bad", 2), _said("bad", 3)]), open=_read)
+    chunk = RecordChunk(_Kept([_said("a", 1), _said("bad", 2), _said("bad", 3)]), decoder=_read)
     assert compacted(chunk) is chunk
-    for other in (RecordChunk(list(chunk.records), open=_read), replace(chunk, whole=False)):
+    for other in (RecordChunk(list(chunk.records), decoder=_read), replace(chunk, whole=False)):
         assert compacted(other) is other
 
 
@@ -228,7 +228,7 @@ def test_columns_are_compacted_as_their_records_are(
     expected = latest_records(records)
     assert list(latest_records(_columns(records))) == expected
     assert list(latest_records(concatenated(parts))) == expected
-    chunks = [compacted(RecordChunk(_Kept(list(part)), open=_opened)) for part in parts]
+    chunks = [compacted(RecordChunk(_Kept(list(part)), decoder=_opened)) for part in parts]
     assert list(latest_records(concatenated([chunk.records for chunk in chunks]))) == expected
 
 
@@ -246,7 +246,7 @@ def _opened(records: Sequence[RecordHeader]) -> DecodedRecords:
 def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more: list[str]) -> None:
     statements = [_said(key, offset, offset) for offset, key in enumerate([*keys, *more])]
     parts = [_Kept(statements[: len(keys)]), _Kept(statements[len(keys) :])]
-    whole = concatenated([compacted(RecordChunk(part, open=_read)).records for part in parts])
+    whole = concatenated([compacted(RecordChunk(part, decoder=_read)).records for part in parts])
     assert isinstance(whole, ConcatenatedColumns)
     assert not any(part.built for part in parts)
     expected = latest_records(statements)

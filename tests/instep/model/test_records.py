@@ -66,7 +66,7 @@ def test_unsealing_keeps_what_was_found_before() -> None:
     bad = Unreadable("s", b"a", "one")
     sealed = RecordChunk([record(1), record(2)], [bad], {"odd": 1}, 7, opens)
     chunk = sealed.decoded()
-    assert (list(chunk.records), chunk.open, chunk.size_bytes) == ([record(1)], None, 7)
+    assert (list(chunk.records), chunk.decoder, chunk.size_bytes) == ([record(1)], None, 7)
     assert [each.reason for each in chunk.unreadable] == ["one", "two"]
     assert chunk.deviations == {"odd": 2, "other": 1}
     assert chunk.decoded() is chunk

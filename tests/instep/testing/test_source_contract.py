@@ -143,14 +143,14 @@ def states_a_token() -> ScriptedSource:
 
 def opens_half(records: Sequence[Any]) -> Any:
     chunk = RecordChunk(list(LOG))
-    return chunk.opened(records[::2])
+    return chunk.decode(records[::2])
 
 
 BROKEN: dict[str, Callable[[], Source]] = {
     "discovery-is-repeatable": lambda: NamesAnew(log_script(LOG), stream=info()),
     "a-stream-can-be-stored": lambda: honest(details={"at": (1, 2)}),
     "records-have-headers": changed(token=""),
-    "records-can-be-opened": scripted([RecordChunk(LOG, open=opens_half)]),
+    "records-can-be-opened": scripted([RecordChunk(LOG, decoder=opens_half)]),
     "every-connection-tells-the-same": scripted(
         log_script(LOG), log_script([*LOG[:2], LOG[3], LOG[2], *LOG[4:]])
     ),

@@ -139,7 +139,7 @@ def test_reads_the_published_examples(
     delivery = read((shared_data / "tapi" / name).read_bytes())
     assert not delivery.unreadable
     assert [record.kind for record in delivery.records] == kinds
-    record = delivery.opened().records[0]
+    record = delivery.decode().records[0]
     assert record.entity_class == "CONDITION_DETECTOR"
     assert json.loads(record.body)["detector-native-id"] == record.key
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep import Mode, Position
-from instep.alignment.commit_batches import opened
+from instep.alignment.commit_batches import decode_chunk
 from instep.alignment.machine import Alignment
 from instep.model.batches import Batch
 from instep.model.records import Record, RecordChunk
@@ -58,8 +58,8 @@ def test_a_body_is_looked_into_only_when_it_is_opened() -> None:
     assert tokens(delivery.records) == ["t1"]
     assert not isinstance(delivery.records[0], Record)
     assert not delivery.unreadable
-    assert not delivery.opened().records
-    assert len(delivery.opened().unreadable) == 1
+    assert not delivery.decode().records
+    assert len(delivery.decode().unreadable) == 1
 
 
 @pytest.mark.parametrize("in_list", [False, True])
@@ -72,7 +72,7 @@ def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
     ]
     frames = [dumped(each)] if in_list else [dumped(one) for one in each]
     delivery = FrameDecoder("s").scan(frames)
-    later, once = delivery.opened(), FrameDecoder("s").read(frames)
+    later, once = delivery.decode(), FrameDecoder("s").read(frames)
     assert list(later.records) == list(once.records)
     assert tokens(later.records) == ["t1", "t3", "t4"]
     assert [*delivery.unreadable, *later.unreadable] == list(once.unreadable)
@@ -82,14 +82,16 @@ def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
 
 def test_of_a_storm_only_what_counts_is_opened() -> None:
     delivery = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
-    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
+    content = decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True)
     assert sorted(tokens(content.records)) == ["t8", "t9"]
-    assert len(opened(STREAM, delivery, delivery.records, {}, latest_only=False).records) == 10
+    assert (
+        len(decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=False).records) == 10
+    )
 
 
 def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
     delivery = peeked(stated(1), [stated(2), stated(3, body=UNREADABLE), stated(4, "b")])
-    content = opened(STREAM, delivery, delivery.records, {}, latest_only=True)
+    content = decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True)
     assert {record.key: record.token for record in content.records} == {"a": "t2", "b": "t4"}
     [bad] = content.unreadable
     assert (bad.raw, bad.token) == (dumped(stated(3, body=UNREADABLE)), "t3")
@@ -97,14 +99,16 @@ def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
 
 def test_what_was_left_out_is_not_opened_with_its_frame() -> None:
     delivery = peeked([stated(1, "b"), stated(2), stated(3, body=UNREADABLE)])
-    content = opened(STREAM, delivery, delivery.records[1:], {}, latest_only=True)
+    content = decode_chunk(STREAM, delivery, delivery.records[1:], {}, latest_only=True)
     assert tokens(content.records) == ["t2"]
 
 
 def test_a_change_is_never_folded_away() -> None:
     delivery = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
     assert not delivery.whole
-    assert tokens(opened(STREAM, delivery, delivery.records, {}, latest_only=True).records) == [
+    assert tokens(
+        decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True).records
+    ) == [
         "t1",
         "t2",
     ]
@@ -138,7 +142,7 @@ def in_a_storm() -> FrameDecoder:
     """A reader of which few bodies were asked for of late."""
     reader = FrameDecoder("s")
     delivery = peeked(*[stated(offset) for offset in range(5)], reader=reader)
-    delivery.opened(delivery.records[-1:])
+    delivery.decode(delivery.records[-1:])
     return reader
 
 

@@ -149,7 +149,7 @@ class _Reading:
         """Mark what comes, or look why nothing does."""
         try:
             async with asyncio.timeout(self._tick_s):
-                chunk = (await self._feed.receive()).opened()
+                chunk = (await self._feed.receive()).decode()
         except TimeoutError:
             await self._feed.ping()
             # A silence that the provider announces says nothing about the head of the log.

@@ -146,7 +146,7 @@ def _joined(chunks: list[RecordChunk]) -> RecordChunk:
         [bad for chunk in chunks for bad in chunk.unreadable],
         deviations,
         sum(chunk.size_bytes for chunk in chunks),
-        next((one.open for one in chunks if one.open is not None), None),
+        next((one.decoder for one in chunks if one.decoder is not None), None),
         all(chunk.whole for chunk in chunks),
         next((chunk.realign for chunk in chunks if chunk.realign), ""),
     )

@@ -249,7 +249,7 @@ async def test_s7_other_content_after_our_fault_counts_while_it_is_not_applied()
     await driver.give(1, state(1, value="old"))
     driver.baseline()
     chunk = await driver.receive()
-    assert [b"new" in record.body for record in chunk.opened().records] == [True]
+    assert [b"new" in record.body for record in chunk.decode().records] == [True]
     driver.commit(1)
     assert (await again).outcome is (await copy).outcome is ReceiptOutcome.DUPLICATE
     late = await driver.give(1, state(2, value="new"))

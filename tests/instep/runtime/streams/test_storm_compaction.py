@@ -82,7 +82,7 @@ def chunks(said: Said) -> list[RecordChunk]:
         for key, kind in pairs:
             offset += 1
             some.append(RecordHeader(STREAM, key, kind, f"t{offset}", T0_US + offset, "0", offset))
-        found.append(RecordChunk(Headers(columns(some)), size_bytes=len(some), open=decode))
+        found.append(RecordChunk(Headers(columns(some)), size_bytes=len(some), decoder=decode))
     return found
 
 
@@ -162,5 +162,5 @@ def test_only_a_storm_is_compacted() -> None:
 
 def test_a_chunk_that_is_no_columns_is_decoded() -> None:
     [chunk] = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
-    listed = RecordChunk(list(chunk.records), open=decode)
+    listed = RecordChunk(list(chunk.records), decoder=decode)
     assert len(decoded_storm(listed).records) == 4
