@@ -197,11 +197,12 @@ def latest_records(records: Sequence[RecordHeader]) -> Sequence[RecordHeader]:
 
 
 def compacted(chunk: RecordChunk) -> RecordChunk:
-    """The same, the latest record of each key decoded and the rest let go, where that is safe: as long as it is in
-    the processor's cache, that costs a fraction of what it does once a large batch has piled up.
+    """The chunk with only the latest record of each key decoded, where that is safe.
 
-    Safe is a run of whole statements whose latest can all be read: where one cannot, those
-    before it may be asked for.
+    Bodies that a later record of the same chunk makes needless are dropped, and so never parsed.
+    It is done while the chunk is still in the processor's cache: once a large batch has piled up
+    it costs many times as much. It is safe for columns of whole records whose latest ones can all
+    be decoded; where one cannot, an earlier one may be needed, and the chunk is returned as it is.
     """
     columns = chunk.records
     if not isinstance(columns, HeaderColumns) or not chunk.whole:

@@ -50,7 +50,7 @@ class RecordHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(RecordHeader, frozen=True, gc=False):
-    """One statement about one entity, as the provider appended it to its log (TR-548 3.10): decoded.
+    """One record about one entity, as the provider appended it to its log (TR-548 3.10).
 
     `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
     """
