@@ -79,8 +79,10 @@ NAMES = {
     ],
     "instep.ports": [
         "AuditMarks",
+        "EnvelopeReceipt",
         "Feed",
         "Intake",
+        "IntakeEvent",
         "Lease",
         "Listener",
         "MessageStore",
@@ -115,6 +117,7 @@ NAMES = {
         "Outbox",
         "OutboxSettings",
         "OutboxState",
+        "OwedEffect",
         "RealignSequence",
         "Realigned",
         "Receive",

@@ -56,6 +56,8 @@ class DidcommListener:
     """
 
     kind = "didcomm"
+    opens_implicitly = True
+    """DIDComm opens nothing: a thread begins with its first message."""
 
     def __init__(
         self, options: Options, where: str = "didcomm", environment: Environment | None = None
@@ -113,6 +115,10 @@ class DidcommListener:
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
         return self._options.sequence
+
+    def peer_of(self, scope: str) -> str:
+        """The sender's DID: see `sequence_scope` and `message_scope`."""
+        return scope.rpartition(" ")[2]
 
     async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment
@@ -311,10 +317,10 @@ class DidcommListener:
         detectors = []
         for party in dict.fromkeys([*parties, *self._parties.get(thid, ())]):
             scope = sequence_scope(thid, party)
-            state = await self._intake.state(scope)
-            first_number = self.settings_of(scope).first_number
-            detectors.append(detect(party, state.received, state.cancelled, first_number))
-        return [detector for detector in detectors if detector.last]
+            claims = await self._intake.claims(scope)
+            if claims is not None and claims.highest is not None:
+                detectors.append(detect(party, claims))
+        return detectors
 
 
 def _no_did_error() -> SourceError:

@@ -17,15 +17,14 @@ import msgspec
 
 from instep.errors import InstepError
 from instep.model.messages import Message, MessageHeader
-from instep.model.ranges import Ranges
 from instep.ports.listener import Receipt, ReceiptOutcome
 from instep.ports.message_store import OutboxStore
 from instep.runtime.retry import Environment
+from instep.sequencing.claims import Claims
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.outbox import OutboxState
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
-from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal
 from instep_didcomm import DidcommListener, read_options
 
@@ -150,11 +149,9 @@ class MemoryIntake:
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         return [await self.receive(message) for message in messages]
 
-    async def acknowledged(self, scope: str) -> Ranges:
-        return self._sequencer(scope).acknowledged()
-
-    async def state(self, scope: str) -> SequencerState:
-        return self._sequencer(scope).durable
+    async def claims(self, scope: str) -> Claims | None:
+        sequencer = self.sequencers.get(scope)
+        return sequencer.claims() if sequencer else None
 
     def report_deviation(self, kind: str) -> None:
         self.deviations[kind] += 1

@@ -16,8 +16,8 @@ from instep_sql import SqlStore
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     DUPLICATE,
-    SCOPE,
     Speaker,
+    claims,
     message,
     outcomes,
     quick,
@@ -159,4 +159,4 @@ async def test_the_other_takes_over_and_goes_on_in_order(database: str) -> None:
             # Undone by the handover, a call is made again; its effect is there once.
             assert a.handled == [1, 2][: len(a.handled)]
             assert b.handled[-3:] == [3, 4, 5]
-            assert str(await b.intake.acknowledged(SCOPE)) == "1-5"
+            assert str((await claims(b.intake)).acknowledged()) == "1-5"

@@ -10,12 +10,14 @@ import msgspec
 
 from instep.errors import InstepError
 from instep.model.ranges import Ranges
+from instep.sequencing.claims import Claims
 
 __all__ = ["GAPS_LIMIT", "GapDetector", "ReceivedOrdersError", "detect", "reported"]
 
 GAPS_LIMIT = 1_000
 """Most missing numbers that one detector lists: the list has no ranges, and a sender could jump far
-ahead. The lowest are listed; the others follow when these are plugged.
+ahead. The lowest are listed, as if nothing behind them had come; the others follow when these are
+plugged.
 """
 
 
@@ -36,25 +38,34 @@ class GapDetector(msgspec.Struct, frozen=True):
     """Those below `last` that were not seen, rising."""
 
 
-def detect(party: str, received: Ranges, unwanted: Ranges, first_number: int) -> GapDetector:
-    """What we say of a party's messages. Numbers in `unwanted` (cancelled) are no gaps."""
-    last = received.last
+def detect(party: str, claims: Claims) -> GapDetector:
+    """What we say of a party's messages. Cancelled numbers are no gaps.
+
+    `last` is the highest number that ever came, whatever became of its message: it does not go
+    back. Only where more than `GAPS_LIMIT` are missing it is cut together with the list, for a peer
+    takes everything up to `last` that is not listed for received.
+    """
+    first_number, last = claims.settings.first_number, claims.highest
     if last is None:
         return GapDetector(party, first_number - 1)
-    gaps = (
-        number
-        for low, high in received.gaps(first_number, last)
-        for first, end in unwanted.gaps(low, high)
-        for number in range(first, end + 1)
-    )
-    return GapDetector(party, last, list(islice(gaps, GAPS_LIMIT)))
+    settled = claims.acknowledged() | claims.cancelled()
+    missing = settled.gaps(first_number, last - 1)
+    numbers = (number for low, high in missing for number in range(low, high + 1))
+    gaps = list(islice(numbers, GAPS_LIMIT + 1))
+    if len(gaps) > GAPS_LIMIT:
+        last = gaps[-1]
+        while gaps and gaps[-1] == last:
+            gaps.pop()
+            last -= 1
+    return GapDetector(party, last, gaps)
 
 
 def reported(detector: GapDetector, sent_last: int, first_number: int = 1) -> tuple[Ranges, Ranges]:
     """What a peer's detector says of the numbers `first_number`…`sent_last` that we sent: those it
     has seen, and those it has not.
 
-    A list that is as long as `GAPS_LIMIT` may be cut short, so nothing after its end is concluded.
+    A list that is as long as `GAPS_LIMIT` may have been cut short by a peer that did not cut `last`
+    with it, so nothing after its end is concluded.
     Raises `ReceivedOrdersError`.
     """
     gaps, last = detector.gaps, detector.last

@@ -4,7 +4,14 @@ readers.
 
 from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
-from instep.ports.listener import Intake, Listener, Receipt, ReceiptOutcome
+from instep.ports.listener import (
+    EnvelopeReceipt,
+    Intake,
+    IntakeEvent,
+    Listener,
+    Receipt,
+    ReceiptOutcome,
+)
 from instep.ports.message_store import MessageStore, OutboxStore
 from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
 from instep.ports.reader import StoreReader
@@ -13,8 +20,10 @@ from instep.ports.source import Feed, Source
 
 __all__ = [
     "AuditMarks",
+    "EnvelopeReceipt",
     "Feed",
     "Intake",
+    "IntakeEvent",
     "Lease",
     "Listener",
     "MessageStore",

@@ -15,14 +15,22 @@ import msgspec
 
 from instep.errors import InstepError
 from instep.model.messages import Message
-from instep.model.ranges import Ranges
 from instep.ports.message_store import OutboxStore
+from instep.sequencing.claims import Claims
 from instep.sequencing.effects import SequenceEffect
+from instep.sequencing.events import EndRequest, NumberRequest
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal
 
-__all__ = ["Intake", "Listener", "Receipt", "ReceiptOutcome"]
+__all__ = [
+    "EnvelopeReceipt",
+    "Intake",
+    "IntakeEvent",
+    "Listener",
+    "Receipt",
+    "ReceiptOutcome",
+]
 
 
 class ReceiptOutcome(StrEnum):
@@ -44,6 +52,20 @@ class Receipt(msgspec.Struct, frozen=True):
     """A duplicate with other content than before, without a fault between them (S7)."""
     refusal: Refusal | None = None
     """Why it was refused; `FULL` may be sent again as it is."""
+
+
+IntakeEvent = Message | NumberRequest | EndRequest
+"""A part of an envelope: a message, or a request of `instep.sequencing.events`."""
+
+
+class EnvelopeReceipt(msgspec.Struct, frozen=True):
+    """The answer to an envelope: the state of the very commit that made it durable (S11)."""
+
+    receipts: list[Receipt]
+    """One for each message, in their order."""
+    claims: Claims
+    """Acknowledged, cancelled, faulted and missing numbers, the highest, and whether it is
+    final."""
 
 
 class Intake(Protocol):
@@ -75,56 +97,43 @@ class Intake(Protocol):
         """
         ...
 
-    async def cancel(self, scope: str, low: int, high: int) -> None:
-        """Promise that these numbers are never accepted (S5); see `Sequencer.cancel`."""
+    async def open(
+        self,
+        scope: str,
+        settings: SequencerSettings,
+        attributes: bytes = b"",
+        expires_at_us: int = 0,
+    ) -> None:
+        """Open a sequence explicitly (CreateSequence, Subscribe), with what came over the wire: it
+        is durable when this returns, and holds instead of `Listener.settings_of` (S9).
+
+        `attributes` are the adapter's own; `expires_at_us` is in microseconds since 1970, 0 for
+        never. Refused with `EXISTS` where the name is in use, with `EXPIRED`, and with `FULL`.
+        """
         ...
 
-    async def fill(self, scope: str, low: int, high: int) -> None:
-        """Count these numbers as received, without content (S5); see `Sequencer.fill`."""
+    async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
+        """What one envelope says of one sequence, in its order: decided and committed as one (S11).
+
+        A message that is not accepted refuses nothing else; its receipt says why. `UNKNOWN` where
+        nobody opened the sequence, unless a message among the events opens it implicitly.
+        """
         ...
 
-    async def fault(self, scope: str, number: int, reason: Refusal) -> None:
-        """We answer this number with a fault: see `Sequencer.fault`."""
+    async def state(self, scope: str) -> SequencerState | None:
+        """The committed state of a sequence; None: it is unknown. Asking makes none (S9)."""
         ...
 
-    async def announce(self, scope: str, highest: int) -> None:
-        """The sender has used the numbers up to here: see `Sequencer.announce`."""
+    async def claims(self, scope: str) -> Claims | None:
+        """What may be claimed towards the peer: durable (S3); None: the sequence is unknown."""
         ...
 
-    async def give_up(self, scope: str, through: int, reason: str = "given up") -> None:
-        """Go on without what did not come up to here: see `Sequencer.give_up`."""
+    async def missing(self, scope: str) -> list[tuple[int, int]]:
+        """The lowest ranges still wanted (`Claims.missing`); none of an unknown sequence."""
         ...
 
-    async def last(self, scope: str, number: int) -> None:
-        """The last number is known: see `Sequencer.last`."""
-        ...
-
-    async def close(self, scope: str, last_number: int | None = None) -> None:
-        """Accept nothing new: see `Sequencer.close`."""
-        ...
-
-    async def terminate(self, scope: str) -> None:
-        """End the sequence, whatever is missing; see `Sequencer.terminate`."""
-        ...
-
-    async def reset(self, scope: str) -> None:
-        """The sender counts anew: see `Sequencer.reset`."""
-        ...
-
-    async def state(self, scope: str) -> SequencerState:
-        """The committed state of a scope; that of a fresh one for a scope never seen."""
-        ...
-
-    async def acknowledged(self, scope: str) -> Ranges:
-        """The ranges to acknowledge: durable, and none that is cancelled (S3, S5)."""
-        ...
-
-    async def cancelled(self, scope: str) -> Ranges:
-        """The ranges promised never to be accepted (S5)."""
-        ...
-
-    async def faulted(self, scope: str) -> Ranges:
-        """The ranges answered with a fault and not replaced (S6)."""
+    async def attributes(self, scope: str) -> bytes | None:
+        """What the sequence was opened with (S9); None: it is unknown."""
         ...
 
     def report_deviation(self, kind: str) -> None:
@@ -148,8 +157,23 @@ class Listener(Protocol):
         """Where it listens, as a URL with the real port; empty until it does."""
         ...
 
+    @property
+    def opens_implicitly(self) -> bool:
+        """Whether the first message of an unknown scope opens it (S9). Else it has to be opened
+        with `Intake.open`, and messages to an unknown scope are refused with `Refusal.UNKNOWN`.
+        """
+        ...
+
     def settings_of(self, scope: str) -> SequencerSettings:
-        """How this scope is sequenced: first number, policies, bounds. Always the same answer."""
+        """How a scope is sequenced that was opened implicitly: first number, policies, bounds.
+        Always the same answer.
+        """
+        ...
+
+    def peer_of(self, scope: str) -> str:
+        """Who sends in this scope. What is held and what is owed is bounded by peer, and a peer
+        that does not answer holds up no other (S8, S12). Always the same answer.
+        """
         ...
 
     async def serve(self, intake: Intake) -> None:
@@ -160,8 +184,12 @@ class Listener(Protocol):
         ...
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
-        """Do what a sequence asks for: a resend, a fault, a report. Raises `SourceError`: it is
-        told, and asked for again where the sequence still needs it.
+        """Do what a sequence asks for: a resend, a fault, a report. Called for several peers, and
+        for one peer, at the same time. Raises `SourceError` where it could not be sent.
+
+        A fault, a failure and an end are owed to the peer: they are stored until this returns, and
+        carried out again after an error or a restart, so a peer may get one twice. A resend is
+        asked for again by the gap (S12).
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from instep.model.messages import Message
+from instep.sequencing.effects import OwedEffect
 from instep.sequencing.outbox import OutboxState
 from instep.sequencing.state import SequencerState
 
@@ -25,7 +26,9 @@ __all__ = [
     "HandlerFailure",
     "MessageGroup",
     "MessageStore",
+    "Obligation",
     "OutboxStore",
+    "SenderUsage",
     "SequenceChange",
     "StoredSequence",
 ]
@@ -104,6 +107,26 @@ class StoredSequence(msgspec.Struct, frozen=True):
     """Messages released and not yet delivered, because the handler has to be called, or failed."""
 
 
+class SenderUsage(msgspec.Struct):
+    """What one peer has in the store (S8)."""
+
+    sequences: int = 0
+    messages: int = 0
+    """Messages held behind gaps …"""
+    size_bytes: int = 0
+    """… and bytes of them."""
+
+
+class Obligation(msgspec.Struct, frozen=True):
+    """Something that is owed to a peer, durable with the decision that made it (S12)."""
+
+    number: int
+    """Unique within the consumer, and growing."""
+    scope: str
+    peer: str
+    effect: OwedEffect
+
+
 class SequenceChange(msgspec.Struct, gc=False):
     """What one group does to one scope. Done in the order of the fields, in one transaction (S3).
 
@@ -113,7 +136,12 @@ class SequenceChange(msgspec.Struct, gc=False):
     scope: str
     state: SequencerState
     due_us: int | None
-    """When the sequence wants a tick; None: not by itself."""
+    """When the sequence wants a tick, or may be forgotten; None: neither."""
+    peer: str = ""
+    held_messages: int = 0
+    """Messages behind a gap after this …"""
+    held_bytes: int = 0
+    """… and bytes of them."""
     forget: list[tuple[int, int, int]] = []
     """Of what is held: (epoch, low, high)."""
     keep: list[tuple[int, Message]] = []
@@ -135,6 +163,10 @@ class MessageGroup(msgspec.Struct):
     """Whether released messages wait for a handler; else they are delivered to the store."""
     deviations: dict[str, int]
     """Departures of the peers from their specification: kind → count."""
+    settled: list[int] = []
+    """Numbers of obligations to forget: they were carried out, or given up …"""
+    owed: list[Obligation] = []
+    """… and new ones to keep."""
 
 
 class DueSequences(msgspec.Struct, frozen=True):
@@ -208,6 +240,28 @@ class MessageStore(OutboxStore, Protocol):
 
     async def due(self, now_us: int, limit: int) -> DueSequences:
         """The scopes that want a tick by now."""
+        ...
+
+    async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
+        """Forget these sequences: state, held messages, identifiers (S10). Messages delivered to
+        the store stay. Returns those that are unknown from now on.
+
+        One that still has messages for the handler, in quarantine too, stays and is due later.
+        """
+        ...
+
+    async def usage(self) -> dict[str, SenderUsage]:
+        """What each peer has in the store."""
+        ...
+
+    async def obligations(self) -> list[Obligation]:
+        """What is owed, the oldest first."""
+        ...
+
+    async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
+        """Scope → numbers: the digests of these messages, by scope and number, where they are
+        still kept.
+        """
         ...
 
     async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:

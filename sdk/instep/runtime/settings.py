@@ -39,10 +39,30 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Sequences kept in memory; the others are read from the store when something comes."""
     ticks_at_once: Count = 256
     """Most sequences whose gaps and deadlines are looked after in one commit."""
+    limit_sequences: Count = 1_000_000
+    """Most sequences that are remembered; the first message of a further one is refused …"""
+    limit_sequences_per_sender: Count = 100_000
+    """… and most of one sender."""
+    limit_buffered_messages: Count = 100_000
+    """Most messages held behind gaps, in all sequences together; further ones are refused …"""
+    limit_buffered_messages_per_sender: Count = 20_000
+    """… and most of one sender."""
+    limit_buffered_bytes: Count = 1024 * 1024 * 1024
+    """Most bytes of them …"""
+    limit_buffered_bytes_per_sender: Count = 128 * 1024 * 1024
+    """… and most of one sender."""
     effects_waiting: Count = 10_000
-    """Requests to the peers that wait to be sent; further ones are told and left out."""
-    effects_at_once: Count = 8
-    """Requests to the peers under way at the same time."""
+    """Requests and reports to the peers that wait to be sent; the oldest are told and left out."""
+    effects_at_once: Count = 64
+    """Requests and reports to the peers under way at the same time …"""
+    effects_per_peer: Count = 2
+    """… and to one peer, so that one that does not answer holds up no other."""
+    effects_attempts: Count = 5
+    """How often a report that is owed to a peer is sent before it is given up."""
+    effects_retry_initial_s: Seconds = 1.0
+    """Longest wait before the second attempt; it doubles with each failure …"""
+    effects_retry_max_s: Seconds = 60.0
+    """… up to this. Up to half of a wait is left off by chance."""
     deliver_messages: Count = 200
     """Most messages handed to the handler in one transaction: receiving waits for it."""
     poll_s: Seconds = 1.0

@@ -6,6 +6,7 @@ from instep.sequencing.claims import Claims
 from instep.sequencing.effects import (
     AskResend,
     Decision,
+    OwedEffect,
     RealignSequence,
     ReportFault,
     ReportLoss,
@@ -62,6 +63,7 @@ __all__ = [
     "Outbox",
     "OutboxSettings",
     "OutboxState",
+    "OwedEffect",
     "RealignSequence",
     "Realigned",
     "Receive",

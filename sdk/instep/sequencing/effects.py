@@ -10,6 +10,7 @@ from instep.sequencing.transitions import Refusal, SequenceEvent
 __all__ = [
     "AskResend",
     "Decision",
+    "OwedEffect",
     "RealignSequence",
     "ReportFault",
     "ReportLoss",
@@ -26,13 +27,13 @@ REPORTED_RANGES = 256
 """Most ranges in one request or report; the lowest go first."""
 
 
-class AskResend(msgspec.Struct, frozen=True):
+class AskResend(msgspec.Struct, frozen=True, tag="ask-resend"):
     """Ask the sender for these numbers (Nack, `received_orders`)."""
 
     missing: Pairs
 
 
-class RealignSequence(msgspec.Struct, frozen=True):
+class RealignSequence(msgspec.Struct, frozen=True, tag="realign"):
     """Obtain by other means the state that these numbers stood for, then apply `Realigned` (or
     `Reset`). For missing numbers it is asked again until then; a number that is not missing came
     with other content than before (`ChangedContentPolicy.REALIGN`), and is asked for once.
@@ -41,14 +42,14 @@ class RealignSequence(msgspec.Struct, frozen=True):
     missing: Pairs
 
 
-class ReportLoss(msgspec.Struct, frozen=True):
+class ReportLoss(msgspec.Struct, frozen=True, tag="loss"):
     """Tell the operator: delivery goes on without these numbers."""
 
     lost: Pairs
     reason: str
 
 
-class ReportFault(msgspec.Struct, frozen=True):
+class ReportFault(msgspec.Struct, frozen=True, tag="fault"):
     """Tell the sender that these numbers will not be delivered, acknowledged or not (S6).
 
     `Sequencer.faulted` goes on saying so, for who asks later.
@@ -58,13 +59,13 @@ class ReportFault(msgspec.Struct, frozen=True):
     reason: Refusal
 
 
-class SequenceFailed(msgspec.Struct, frozen=True):
+class SequenceFailed(msgspec.Struct, frozen=True, tag="failed"):
     """Tell sender and operator that the sequence has failed."""
 
     reason: str
 
 
-class SequenceEnded(msgspec.Struct, frozen=True):
+class SequenceEnded(msgspec.Struct, frozen=True, tag="ended"):
     """Tell the sender that the sequence has ended by itself (SequenceTerminated, group expiry)."""
 
     reason: SequenceEvent
@@ -74,6 +75,12 @@ class SequenceEnded(msgspec.Struct, frozen=True):
 SequenceEffect = (
     AskResend | RealignSequence | ReportLoss | ReportFault | SequenceFailed | SequenceEnded
 )
+
+
+OwedEffect = ReportFault | SequenceFailed | SequenceEnded
+"""What is owed to the peer once it is decided: the sequence does not ask for it again, so it is
+stored with the decision until it was sent (S12).
+"""
 
 
 class Decision(msgspec.Struct):

@@ -108,6 +108,7 @@ class Sequencer:
         self.settings = opened_with or settings or SequencerSettings()
         self.durable = state or SequencerState(next_number=self.settings.first_number)
         """As committed."""
+        self._request_queued = False
         self._load(self.durable)
 
     @classmethod
@@ -302,6 +303,18 @@ class Sequencer:
         self._gap_timer.acted_at_us = now_us
         if self.phase not in REFUSALS:
             self._lifetime.active(now_us)
+
+    def request_queued(self) -> None:
+        """`AskResend` could not be sent at once. Until `request_sent`, no time passes for the gap:
+        it is not held against the sender that we did not ask (S12).
+        """
+        self._request_queued = True
+
+    def request_sent(self, now_us: int) -> None:
+        """The request is on its way, or it failed for good: from now on the gap's time counts."""
+        if self._request_queued:
+            self._request_queued = False
+            self._gap_timer.acted_at_us = max(self._gap_timer.acted_at_us, now_us)
 
     def claims(self, state: SequencerState | None = None) -> Claims:
         """What may be claimed of a checkpoint once it is committed; of the last one committed, if
@@ -794,6 +807,10 @@ class Sequencer:
         if since_us is None:
             return False
         window, highest = self._window, self._highest()
+        if self._request_queued:
+            if now_us >= self._gap_timer.due_us(since_us):
+                self._gap_timer.acted_at_us = now_us
+            return False
         policy = self._gap_timer.act(window.next_number, highest, since_us, now_us)
         if policy is GapPolicy.RESEND:
             outcome.effects.append(AskResend(window.missing(highest)))

@@ -83,6 +83,8 @@ class Refusal(StrEnum):
     """GroupAborted, SequenceTerminated."""
     TERMINATED = "terminated"
     """SequenceTerminated, UnknownSequence."""
+    EXISTS = "exists"
+    """Somebody opened a sequence of this name already (S9)."""
     UNKNOWN = "unknown"
     """Nobody opened this sequence, or it was reclaimed (UnknownSequence; S9, S10)."""
 

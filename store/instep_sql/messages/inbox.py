@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final
@@ -24,6 +24,7 @@ __all__ = [
     "apply_group",
     "count_messages",
     "deliver_waiting",
+    "digests",
     "seen",
 ]
 
@@ -44,7 +45,7 @@ _INTO_INBOX: Final = """
                   expires_at_us, received_at_us, kept_at_us, body)"""
 _INTO_MESSAGE: Final = """
     instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
-                    delivered_at_us, body)"""
+                    delivered_at_us, body, digest)"""
 _INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
 _FORGET: Final = """
     DELETE FROM instep_inbox
@@ -56,7 +57,7 @@ _RELEASE: Final = """
 """
 _DELIVER: Final = f"""
     INSERT INTO {_INTO_MESSAGE}
-    SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body
+    SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body, digest
     FROM instep_inbox WHERE sequence_no = ? AND stage = 1 ORDER BY epoch, number, id
 """  # noqa: S608 — constants only
 _DELIVERED: Final = "DELETE FROM instep_inbox WHERE sequence_no = ? AND stage = 1"
@@ -133,6 +134,29 @@ def seen(
         )
         rows = connection.exec_driver_sql(query, tuple(chain.from_iterable(some)))
         found |= {asked[row.sequence_no, bytes(row.digest)] for row in rows}
+    return found
+
+
+def digests(
+    connection: Connection, row_ids: dict[str, int], numbers: Mapping[str, Collection[int]]
+) -> dict[tuple[str, int], bytes]:
+    """Scope and number → digest of the messages that are kept; row_ids: scope → row."""
+    asked = {
+        (row_ids[s], number): (s, number) for s in numbers if s in row_ids for number in numbers[s]
+    }
+    keys, found = list(asked), dict[tuple[str, int], bytes]()
+    for first in range(0, len(keys), _SEEN_AT_ONCE):
+        some = keys[first : first + _SEEN_AT_ONCE]
+        marks = row_values(connection, 2, len(some))
+        # The newest of a number is of the epoch that counts.
+        for table, more in (("instep_message", ""), ("instep_inbox", "AND stage > 0")):
+            query = (
+                f"SELECT sequence_no, number, digest FROM {table} "  # noqa: S608 — marks only
+                f"WHERE (sequence_no, number) IN (VALUES {marks}) {more} ORDER BY id"
+            )
+            for row in connection.exec_driver_sql(query, tuple(chain.from_iterable(some))):
+                if row.digest:
+                    found[asked[row.sequence_no, row.number]] = bytes(row.digest)
     return found
 
 
@@ -218,6 +242,7 @@ def _delivered(no: int, message: Message, now_us: int) -> tuple[Any, ...]:
         message.received_at_us,
         now_us,
         message.body,
+        message.digest or None,
     )
 
 

@@ -16,6 +16,8 @@ from instep.ports.message_store import (
     DeliveryResult,
     DueSequences,
     MessageGroup,
+    Obligation,
+    SenderUsage,
     StoredSequence,
 )
 from instep.sequencing.outbox import OutboxState
@@ -24,7 +26,7 @@ from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
-from instep_sql.messages import inbox, outbox, sequences
+from instep_sql.messages import inbox, obligations, outbox, sequences
 from instep_sql.messages.handler import deliver, pending_deliveries
 from instep_sql.options import SqlOptions
 
@@ -108,6 +110,7 @@ class SqlMessageStore:
             )
             sequences.write(connection, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
+            obligations.write(connection, self._dialect, receiver.no, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
             if group.deviations:
                 count_deviations(connection, "instep_receiver", receiver.no, group.deviations)
@@ -128,6 +131,42 @@ class SqlMessageStore:
         return await self._database.run(
             lambda connection: sequences.due(connection, no, now_us, limit)
         )
+
+    async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
+        """See `MessageStore`."""
+        receiver, commits = self._receiver, next(self._commits)
+
+        def work(connection: Connection) -> set[str]:
+            fencing.check_receiver(
+                connection, self._dialect, receiver, commits=commits, messages=0, now_us=now_us
+            )
+            return sequences.reclaim(connection, self._dialect, receiver.no, scopes, now_us)
+
+        gone = await self._database.run(
+            work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
+        )
+        for scope in gone:
+            self._row_ids.pop(scope, None)
+        return gone
+
+    async def usage(self) -> dict[str, SenderUsage]:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(lambda connection: sequences.usage(connection, no))
+
+    async def obligations(self) -> list[Obligation]:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(lambda connection: obligations.load(connection, no))
+
+    async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
+        """See `MessageStore`."""
+
+        def work(connection: Connection) -> dict[tuple[str, int], bytes]:
+            row_ids = self._known_row_ids(connection, numbers)
+            return inbox.digests(connection, row_ids, numbers)
+
+        return await self._database.run(work)
 
     async def deliver(self, handler: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
         """See `MessageStore`."""

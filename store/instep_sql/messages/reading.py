@@ -17,10 +17,11 @@ __all__ = ["MessageReading", "give_up_messages"]
 
 _SEQUENCES: Final = """
     SELECT q.*, r.consumer,
-      (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 0) AS held,
+      q.held_messages AS held,
       (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1) AS waiting
     FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
-    WHERE q.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY q.id LIMIT :size
+    WHERE q.id > :after AND q.state <> '' AND (:stream = '' OR q.scope = :stream)
+    ORDER BY q.id LIMIT :size
 """
 _MESSAGES: Final = """
     SELECT m.*, q.scope, r.consumer FROM instep_message AS m

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
-from instep.ports.message_store import DueSequences, MessageGroup, SequenceChange, StoredSequence
+from instep.ports.message_store import (
+    DueSequences,
+    MessageGroup,
+    SenderUsage,
+    SequenceChange,
+    StoredSequence,
+)
 from instep.sequencing.state import BufferedMessage, SequencerState
 from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import storable_text
 
-__all__ = ["due", "load", "row_ids_of", "write"]
+__all__ = ["due", "load", "reclaim", "row_ids_of", "usage", "write"]
+
 _INTO: Final = """
     instep_sequence (receiver_no, scope, state, due_us, deliver_at_us, attempts, blocked, error,
-                     updated_at_us)"""
+                     updated_at_us, peer, held_messages, held_bytes)"""
 # What the deliveries decided is theirs: a commit only says that there is something to deliver.
 _OR_UPDATE: Final = """
     ON CONFLICT (receiver_no, scope) DO UPDATE SET
       state = excluded.state, due_us = excluded.due_us, updated_at_us = excluded.updated_at_us,
+      peer = excluded.peer, held_messages = excluded.held_messages,
+      held_bytes = excluded.held_bytes,
       deliver_at_us = CASE WHEN instep_sequence.blocked = 1 THEN NULL
                            ELSE coalesce(instep_sequence.deliver_at_us, excluded.deliver_at_us) END
 """
@@ -29,6 +38,23 @@ _DUE: Final = text("""
     SELECT scope, due_us FROM instep_sequence
     WHERE receiver_no = :no AND due_us IS NOT NULL ORDER BY due_us LIMIT :limit
 """)
+_USAGE: Final = text("""
+    SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
+    WHERE receiver_no = :no AND state <> '' GROUP BY peer
+""")
+_WAITING: Final = "SELECT 1 FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage > 0"
+_DELIVERED: Final = "SELECT 1 FROM instep_message AS m WHERE m.sequence_no = q.id"
+_POSTPONE: Final = "UPDATE instep_sequence SET due_us = ? WHERE id = ?"
+_EMPTY: Final = """
+    UPDATE instep_sequence
+    SET state = '', due_us = ?, deliver_at_us = NULL, attempts = 0, blocked = 0, error = '',
+        held_messages = 0, held_bytes = 0
+    WHERE id = ?
+"""
+_AGAIN_US: Final = 3_600_000_000
+"""When a sequence is looked at again that still has messages for the handler."""
+_NAME_KEPT_US: Final = 86_400_000_000
+"""When is looked again whether messages are kept that were delivered from a forgotten sequence."""
 
 
 def write(connection: Connection, no: int, group: MessageGroup) -> None:
@@ -45,6 +71,9 @@ def write(connection: Connection, no: int, group: MessageGroup) -> None:
             0,
             "",
             now_us,
+            storable_text(change.peer),
+            change.held_messages,
+            change.held_bytes,
         )
         for change in group.changes
     ]
@@ -72,7 +101,7 @@ def load(
     """The scopes as committed, with what they hold."""
     ours = (
         "FROM instep_sequence AS q "
-        f"WHERE q.receiver_no = :no AND q.scope IN {dialect.members('scopes')}"
+        f"WHERE q.receiver_no = :no AND q.scope IN {dialect.members('scopes')} AND q.state <> ''"
     )
     values = {"no": no, "scopes": json_array({storable_text(scope) for scope in scopes})}
     waiting = "SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1"
@@ -105,6 +134,40 @@ def due(connection: Connection, no: int, now_us: int, limit: int) -> DueSequence
     scopes = [row.scope for row in rows[:limit] if row.due_us <= now_us]
     left = rows[len(scopes) :]
     return DueSequences(scopes, left[0].due_us if left else None)
+
+
+def usage(connection: Connection, no: int) -> dict[str, SenderUsage]:
+    """What each peer has."""
+    rows = connection.execute(_USAGE, {"no": no})
+    return {row[0]: SenderUsage(*(int(number) for number in row[1:])) for row in rows}
+
+
+def reclaim(
+    connection: Connection, dialect: Dialect, no: int, scopes: Collection[str], now_us: int
+) -> set[str]:
+    """Forget sequences; those that are unknown from now on.
+
+    Where messages delivered from one are still kept, its row stays without a state, for its name.
+    """
+    ids = row_ids_of(connection, dialect, no, scopes)
+    waiting = _ids_in(connection, _WAITING, ids.values())
+    gone = {scope: id for scope, id in ids.items() if id not in waiting}
+    named = _ids_in(connection, _DELIVERED, gone.values())
+    for table in ("instep_inbox", "instep_seen"):
+        statement = f"DELETE FROM {table} WHERE sequence_no = ?"  # noqa: S608 — constants only
+        dialect.execute_many(connection, statement, [(id,) for id in gone.values()])
+    dialect.execute_many(connection, _POSTPONE, [(now_us + _AGAIN_US, id) for id in waiting])
+    dialect.execute_many(connection, _EMPTY, [(now_us + _NAME_KEPT_US, id) for id in named])
+    removed = [(id,) for id in gone.values() if id not in named]
+    dialect.execute_many(connection, "DELETE FROM instep_sequence WHERE id = ?", removed)
+    return {scope for scope in scopes if scope in gone or scope not in ids}
+
+
+def _ids_in(connection: Connection, query: str, ids: Iterable[int]) -> set[int]:
+    """Those of the sequences `q` that the query finds something of."""
+    found = text(f"SELECT q.id FROM instep_sequence AS q WHERE q.id IN :ids AND EXISTS ({query})")  # noqa: S608
+    found = found.bindparams(bindparam("ids", expanding=True))
+    return set(connection.execute(found, {"ids": list(ids)}).scalars())
 
 
 def _dump(state: SequencerState) -> str:

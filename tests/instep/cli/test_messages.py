@@ -10,6 +10,7 @@ import pytest
 from instep import Message
 from instep.ports import Receipt
 from instep.ports.message_store import HandlerConnection
+from instep.sequencing import Cancel
 from tests.instep.cli.cli_kit import failed, instep, lines
 from tests.instep.runtime.messages.intake_kit import SCOPE, Spoken, message, spoken, until
 
@@ -26,7 +27,7 @@ def filled(tmp_path: Path) -> str:
     async def fill() -> None:
         async with spoken(url) as at:
             await at.say(2, 1, 4)
-            await at.intake.cancel(SCOPE, 7, 8)
+            await at.intake.apply(SCOPE, [Cancel([(7, 8)])])
             for id, body in (("t", b"plain"), ("b", b"\xff"), ("j", b'{"a":\n1}')):
                 await at.intake.receive(message(-1, "other", id=id, body=body))
 

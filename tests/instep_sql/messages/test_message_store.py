@@ -11,12 +11,17 @@ from instep import FencedError, SequencerSettings
 from instep.model.ranges import Ranges
 from instep.sequencing import (
     AskResend,
+    Cancel,
+    Fill,
     GapPolicy,
+    Last,
     LastResort,
     Refusal,
     ReportFault,
+    Reset,
     SequencePhase,
     SequenceRefusedError,
+    Terminate,
 )
 from instep.sequencing.outbox import Outbox
 from instep_sql import SqlStore
@@ -24,6 +29,7 @@ from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     DUPLICATE,
     SCOPE,
+    claims,
     message,
     outcomes,
     spoken,
@@ -38,8 +44,10 @@ async def test_messages_are_delivered_in_order_and_leave_the_inbox(database: str
         assert outcomes(await at.say(1, 3, 5, 2, 2)) == [ACCEPTED] * 4 + [DUPLICATE]
         assert await at.numbers() == [1, 2, 3]
         assert await at.rows("SELECT number FROM instep_inbox") == [(5,)]
-        assert str(await at.intake.acknowledged(SCOPE)) == "1-3,5"
-        assert str((await at.intake.state(SCOPE)).received) == "1-3,5"
+        assert str((await claims(at.intake)).acknowledged()) == "1-3,5"
+        state = await at.intake.state(SCOPE)
+        assert state is not None
+        assert str(state.received) == "1-3,5"
         await at.say(4)
         assert await at.numbers() == [1, 2, 3, 4, 5]
         assert await at.rows("SELECT number FROM instep_inbox") == []
@@ -60,10 +68,10 @@ async def test_messages_that_came_together_are_put_in_order_with_what_was_held(
 async def test_a_restart_goes_on_where_the_last_commit_left_it(database: str) -> None:
     async with spoken(database) as at:
         await at.say(1, 3, 4)
-        await at.intake.cancel(SCOPE, 6, 6)
+        await at.intake.apply(SCOPE, [Cancel([(6, 6)])])
     async with spoken(database) as at:
-        assert str(await at.intake.acknowledged(SCOPE)) == "1,3-4"
-        assert str(await at.intake.cancelled(SCOPE)) == "6"
+        assert str((await claims(at.intake)).acknowledged()) == "1,3-4"
+        assert str((await claims(at.intake)).cancelled()) == "6"
         assert outcomes(await at.say(3, 6, 2)) == [DUPLICATE, "cancelled", ACCEPTED]
         assert await at.numbers() == [1, 2, 3, 4]
 
@@ -113,8 +121,13 @@ async def test_an_expired_message_is_faulted_and_new_content_counts(database: st
     async with spoken(database, sequence=settings) as at:
         soon_us = message(1).received_at_us + 50_000
         await at.say(2, expires_at_us=soon_us)
-        await until(lambda: at.intake.faulted(SCOPE))
+
+        async def faulted() -> bool:
+            return bool((await claims(at.intake)).faulted())
+
+        await until(faulted)
         assert await at.rows("SELECT number FROM instep_inbox") == []
+        await until(lambda: asyncio.sleep(0, at.speaker.effects))
         assert at.speaker.effects == [(SCOPE, ReportFault([(2, 2)], Refusal.EXPIRED))]
         await at.say(2, body=b"new")
         await at.say(1)
@@ -141,19 +154,19 @@ async def test_a_gap_is_asked_for_after_a_restart_too(database: str) -> None:
 async def test_requests_of_the_peer_are_durable_or_refused(database: str) -> None:
     async with spoken(database) as at:
         await at.say(1, 2)
-        await at.intake.cancel(SCOPE, 2, 4)
-        assert str(await at.intake.cancelled(SCOPE)) == "3-4"
-        await at.intake.fill(SCOPE, 3, 3)
-        assert str(await at.intake.acknowledged(SCOPE)) == "1-3"
-        await at.intake.last(SCOPE, 5)
+        await at.intake.apply(SCOPE, [Cancel([(2, 4)])])
+        assert str((await claims(at.intake)).cancelled()) == "3-4"
+        await at.intake.apply(SCOPE, [Fill([(3, 3)])])
+        assert str((await claims(at.intake)).acknowledged()) == "1-3"
+        await at.intake.apply(SCOPE, [Last(5)])
         with pytest.raises(SequenceRefusedError) as caught:
-            await at.intake.last(SCOPE, 6)
+            await at.intake.apply(SCOPE, [Last(6)])
         assert caught.value.refusal is Refusal.BEYOND_LAST
         await at.say(5)
-        assert (await at.intake.state(SCOPE)).phase is SequencePhase.COMPLETE
-        await at.intake.terminate(SCOPE)
+        assert (await claims(at.intake)).state.phase is SequencePhase.COMPLETE
+        await at.intake.apply(SCOPE, [Terminate()])
         assert outcomes(await at.say(6)) == ["terminated"]
-        await at.intake.reset(SCOPE)
+        await at.intake.apply(SCOPE, [Reset()])
         assert outcomes(await at.say(1)) == [ACCEPTED]
         assert await at.numbers() == [1, 2, 5, 1]
 
@@ -161,7 +174,7 @@ async def test_requests_of_the_peer_are_durable_or_refused(database: str) -> Non
 async def test_a_reset_in_the_same_group_parts_what_came_before_and_after(database: str) -> None:
     async with spoken(database) as at:
         await at.say(3)
-        reset = asyncio.create_task(at.intake.reset(SCOPE))
+        reset = asyncio.create_task(at.intake.apply(SCOPE, [Reset()]))
         before = asyncio.create_task(at.intake.receive(message(1)))
         after = asyncio.create_task(at.intake.receive_many([message(2), message(3)]))
         await asyncio.gather(reset, before, after)

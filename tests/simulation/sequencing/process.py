@@ -34,6 +34,7 @@ class Process:
     """One life of the receiver, on what is durable. Its listener is itself."""
 
     kind = "simulated"
+    opens_implicitly = True
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -72,6 +73,9 @@ class Process:
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
         return self.world.sequencing
+
+    def peer_of(self, scope: str) -> str:
+        return scope
 
     async def serve(self, intake: Intake) -> None:
         self.intake, self.address = intake, "simulated://"

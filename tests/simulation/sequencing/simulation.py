@@ -20,7 +20,7 @@ from instep import ConsumerSettings, IntakeSettings, Message, SequencerSettings
 from instep.errors import InstepError
 from instep.model import Ranges
 from instep.ports import Intake, ReceiptOutcome
-from instep.sequencing import FaultPolicy, SequenceRefusedError, SequencerState
+from instep.sequencing import Cancel, FaultPolicy, Fill, SequenceRefusedError, SequencerState
 from tests.simulation.database_files import new_database
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.sequencing.process import Process
@@ -143,12 +143,14 @@ class Sender:
         if intake is None:
             return
         with suppress(InstepError):
-            settled = await intake.acknowledged(self.scope)
-            settled.update(await intake.cancelled(self.scope))
+            claims = await intake.claims(self.scope)
+            if claims is None:
+                return
+            settled = claims.acknowledged() | claims.cancelled()
             state = self.world.durable(self.scope)
             if settled and (state is None or (settled - state.received) - state.cancelled):
                 raise SequencesFailedError(f"{self.scope} claims {settled}, durable is {state}")
-            for number in await intake.faulted(self.scope):
+            for number in claims.faulted().ranges():
                 self.renewed.setdefault(number, 1)
             self.settled = settled
 
@@ -187,10 +189,10 @@ class Sender:
         high = min(low + rng.randint(0, 2), self.numbers.last or low)
         with suppress(InstepError, SequenceRefusedError):
             if rng.random() < faults.cancel_p:
-                await intake.cancel(self.scope, low, high)
+                await intake.apply(self.scope, [Cancel([(low, high)])])
             if rng.random() < faults.fill_p:
                 self.filled.add_range(low, high)
-                await intake.fill(self.scope, low, high)
+                await intake.apply(self.scope, [Fill([(low, high)])])
 
     def _intake(self) -> Intake | None:
         return self.world.process.intake if self.world.process else None

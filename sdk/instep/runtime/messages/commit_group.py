@@ -7,18 +7,40 @@ for the whole group and not some for each message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from instep.model.messages import UNSEQUENCED, Message, MessageHeader
 from instep.model.ranges import Ranges
 from instep.ports.listener import Receipt, ReceiptOutcome
-from instep.ports.message_store import MessageGroup, SequenceChange
-from instep.sequencing.effects import Decision, SequenceEffect
+from instep.ports.message_store import MessageGroup, Obligation, SequenceChange
+from instep.runtime.messages.usage import InboxUsage
+from instep.sequencing.claims import Claims
+from instep.sequencing.effects import Decision, OwedEffect, SequenceEffect
+from instep.sequencing.events import (
+    Changed,
+    EndRequest,
+    NumberRequest,
+    Receive,
+    SequencerInput,
+)
 from instep.sequencing.sequencer import Sequencer
-from instep.sequencing.transitions import Refusal
+from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.transitions import Refusal, SequenceRefusedError
 
-__all__ = ["OTHER_CONTENT", "REFUSED", "CommitGroup", "Entry", "Scope"]
+__all__ = [
+    "OTHER_CONTENT",
+    "REFUSED",
+    "CommitGroup",
+    "Entry",
+    "EntryEvent",
+    "Opening",
+    "Scope",
+]
 
 OTHER_CONTENT: Final = "content-changed"
 """The deviation of a repeated number with other content (S7)."""
@@ -26,6 +48,7 @@ OTHER_CONTENT: Final = "content-changed"
 _ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
 _DUPLICATE: Final = Receipt(ReceiptOutcome.DUPLICATE)
 _CHANGED: Final = Receipt(ReceiptOutcome.DUPLICATE, deviation=True)
+_NUMBER: Final = attrgetter("number")
 REFUSED: Final = {why: Receipt(ReceiptOutcome.REFUSED, refusal=why) for why in Refusal}
 
 
@@ -43,48 +66,191 @@ class Entry(MessageHeader, gc=False):
         )
 
 
+EntryEvent = Entry | NumberRequest | EndRequest
+"""A part of an envelope."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What a sequence is opened with (S9)."""
+
+    settings: SequencerSettings
+    attributes: bytes
+    expires_at_us: int
+
+
 class Scope:
     """A sequence as the intake holds it in memory."""
 
-    __slots__ = ("name", "sequencer", "waiting")
+    __slots__ = ("held_bytes", "held_messages", "name", "peer", "sequencer", "stored", "waiting")
 
-    def __init__(self, name: str, sequencer: Sequencer, waiting: int) -> None:
+    def __init__(
+        self, name: str, peer: str, sequencer: Sequencer, waiting: int = 0, *, stored: bool = True
+    ) -> None:
         self.name = name
+        self.peer = peer
         self.sequencer = sequencer
         self.waiting = waiting
         """Messages that were released and wait for the handler."""
+        self.stored = stored
+        """Whether the store has it; else the name is unknown (S9)."""
+        self.held_messages = sequencer.buffered_messages
+        """As counted in the usage …"""
+        self.held_bytes = sequencer.buffered_bytes
+        """… with these bytes."""
 
 
 class CommitGroup:
     """Collects what a group does; `finish` says it to the store, `committed` to the sequencers."""
 
-    def __init__(self, now_us: int, seen: Collection[tuple[str, str]], *, handled: bool) -> None:
+    def __init__(
+        self,
+        now_us: int,
+        seen: Collection[tuple[str, str]],
+        usage: InboxUsage,
+        *,
+        handled: bool,
+        opens_implicitly: bool,
+    ) -> None:
         self._now_us = now_us
         self._seen = set(seen)
+        self._usage = usage
         self._handled = handled
+        self._opens_implicitly = opens_implicitly
         self._scope_changes: dict[str, _ScopeChanges] = {}
-        self.effects: list[tuple[str, SequenceEffect]] = []
+        self.effects: list[tuple[Scope, SequenceEffect]] = []
         self.changed: list[Entry] = []
         """Duplicates with other content than before."""
+        self.uncompared: list[Entry] = []
+        """Duplicates whose first content only the store knows, if anybody (S7)."""
 
     def receive(self, scope: Scope, entries: list[Entry]) -> None:
         """Messages of one scope that came without a request between them."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
+        known = scope_changes.known
         room = scope.waiting < sequencer.settings.limit_messages
-        if room and sequencer.take_next(entries, self._now_us):
+        if known and room and sequencer.take_next(entries, self._now_us):
             scope_changes.release(entries)
             return
-        sequenced = entries
-        if any(entry.number == UNSEQUENCED for entry in entries):
-            sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
-            for entry in entries:
-                if entry.number == UNSEQUENCED:
-                    entry.receipt = self._receive_unsequenced(scope_changes, entry)
+        if not known:
+            entries = self._refuse_unknown(scope, entries)
+        entries = self._sequenced(scope_changes, entries)
         if not room:
-            sequenced = _only_known(scope, sequenced)
-        if not sequenced:
+            entries = _only_known(scope, entries)
+        if not entries:
             return
-        outcome = sequencer.receive(sequenced, self._now_us)
+        if self._fits(scope, entries):
+            self._decide(scope_changes, partial(sequencer.receive, entries, self._now_us))
+            return
+        for entry in sorted(entries, key=_NUMBER):
+            if self._may_hold(scope, entry):
+                self._decide(scope_changes, partial(sequencer.receive, [entry], self._now_us))
+
+    def apply(self, scope: Scope, events: list[EntryEvent]) -> None:
+        """What one envelope says of a sequence, as one. Raises `SequenceRefusedError`."""
+        scope_changes, sequencer = self._changes_for(scope), scope.sequencer
+        entries = [event for event in events if isinstance(event, Entry)]
+        if not scope_changes.known:
+            sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
+            refused = self._why_unknown(scope, opens=bool(sequenced))
+            if refused is not None:
+                raise SequenceRefusedError(refused, f"there is no sequence {scope.name!r}")
+        if scope.waiting >= sequencer.settings.limit_messages:
+            _only_known(scope, entries)
+        if not self._fits(scope, entries):
+            for entry in entries:
+                self._may_hold(scope, entry)
+        inputs: list[SequencerInput] = []
+        for event in events:
+            if not isinstance(event, Entry):
+                inputs.append(event)
+            elif event.receipt is None and event.number != UNSEQUENCED:
+                inputs.append(Receive([event]))
+        self._decide(scope_changes, partial(sequencer.apply, inputs, self._now_us))
+        if len(entries) < len(events):
+            self._note_known(scope_changes)
+        # Only now: an envelope that is refused changes nothing.
+        self._sequenced(scope_changes, entries)
+
+    def open(self, scope: Scope, opening: Opening) -> None:
+        """Open a sequence explicitly. Raises `SequenceRefusedError`."""
+        scope_changes = self._changes_for(scope)
+        if scope_changes.known:
+            raise SequenceRefusedError(Refusal.EXISTS, f"there is a sequence {scope.name!r}")
+        if not self._usage.has_room_for_sequence(scope.peer):
+            raise SequenceRefusedError(Refusal.FULL, "there are too many sequences")
+        scope.sequencer = Sequencer.open(
+            opening.settings,
+            self._now_us,
+            attributes=opening.attributes,
+            expires_at_us=opening.expires_at_us,
+        )
+        self._note_known(scope_changes)
+
+    def tick(self, scope: Scope) -> None:
+        """Time has passed."""
+        self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
+
+    def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
+        """These of `uncompared` have other content than the store has kept (S7)."""
+        changed = [Changed(entry.number) for entry in entries]
+        self._decide(
+            self._changes_for(scope), partial(scope.sequencer.apply, changed, self._now_us)
+        )
+        for entry in entries:
+            entry.receipt = _CHANGED
+        self.changed += entries
+
+    def finish(self, deviations: dict[str, int], numbers: Iterator[int]) -> MessageGroup:
+        """The group as the store takes it; `deviations` besides those of the group itself, and
+        `numbers` for what is owed.
+        """
+        if self.changed:
+            count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
+            deviations = {**deviations, OTHER_CONTENT: count}
+        changes = [one.finish() for one in self._scope_changes.values() if one.known]
+        owed = [
+            Obligation(next(numbers), scope.name, scope.peer, effect)
+            for scope, effect in self.effects
+            if isinstance(effect, OwedEffect)
+        ]
+        return MessageGroup(self._now_us, changes, self._handled, deviations, owed=owed)
+
+    def committed(self) -> None:
+        """The group is durable: the sequences claim it."""
+        for scope_changes in self._scope_changes.values():
+            scope = scope_changes.scope
+            if scope_changes.known:
+                scope.stored = True
+                scope.sequencer.committed(scope_changes.change.state)
+                if self._handled:
+                    scope.waiting += scope_changes.released
+
+    def claims(self, name: str) -> Claims:
+        """What may be claimed of a scope once the group is durable."""
+        scope_changes = self._scope_changes[name]
+        return scope_changes.scope.sequencer.claims(scope_changes.change.state)
+
+    @property
+    def scopes(self) -> list[str]:
+        """The scopes that the group has touched and that are known."""
+        return [name for name, changes in self._scope_changes.items() if changes.known]
+
+    @property
+    def unknown(self) -> list[str]:
+        """Scopes that were asked for, and that nobody opened."""
+        return [name for name, changes in self._scope_changes.items() if not changes.known]
+
+    def _changes_for(self, scope: Scope) -> _ScopeChanges:
+        scope_changes = self._scope_changes.get(scope.name)
+        if scope_changes is None:
+            scope_changes = self._scope_changes[scope.name] = _ScopeChanges(scope)
+        return scope_changes
+
+    def _decide(self, scope_changes: _ScopeChanges, decide: Callable[[], Decision]) -> None:
+        """Let the sequencer decide, and follow it. Raises `SequenceRefusedError`."""
+        scope = scope_changes.scope
+        epoch = scope.sequencer.epoch
+        outcome = decide()
         for accepted in outcome.accepted:
             _answer(accepted, _ACCEPTED)
         for duplicate in outcome.duplicates:
@@ -94,39 +260,65 @@ class CommitGroup:
         for refused, refusal in outcome.refused:
             _answer(refused, REFUSED[refusal])
         self.changed += [entry for entry in outcome.deviations if isinstance(entry, Entry)]
-        self._add(scope_changes, outcome, sequencer.epoch)
+        self.uncompared += [entry for entry in outcome.uncompared if isinstance(entry, Entry)]
+        if outcome.accepted or outcome.effects:
+            self._note_known(scope_changes)
+        scope_changes.add(outcome, epoch, scope.sequencer.epoch)
+        self.effects += [(scope, effect) for effect in outcome.effects]
+        messages, size_bytes = scope.sequencer.buffered_messages, scope.sequencer.buffered_bytes
+        if messages != scope.held_messages or size_bytes != scope.held_bytes:
+            more = messages - scope.held_messages, size_bytes - scope.held_bytes
+            self._usage.add(scope.peer, 0, *more)
+            scope.held_messages, scope.held_bytes = messages, size_bytes
 
-    def request(self, scope: Scope, act: Callable[[Sequencer, int], Decision]) -> None:
-        """Anything else that moves a sequence. Raises `SequenceRefusedError`."""
-        epoch = scope.sequencer.epoch
-        outcome = act(scope.sequencer, self._now_us)
-        self._add(self._changes_for(scope), outcome, epoch)
+    # -- unknown scopes, and room -----------------------------------------------------------------
 
-    def finish(self, deviations: dict[str, int]) -> MessageGroup:
-        """The group as the store takes it; `deviations` besides those of the group itself."""
-        if self.changed:
-            count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
-            deviations = {**deviations, OTHER_CONTENT: count}
-        changes = [scope_changes.finish() for scope_changes in self._scope_changes.values()]
-        return MessageGroup(self._now_us, changes, self._handled, deviations)
+    def _why_unknown(self, scope: Scope, *, opens: bool) -> Refusal | None:
+        """Why something for an unknown scope is refused; None: it opens the scope."""
+        if not opens or not self._opens_implicitly:
+            return Refusal.UNKNOWN
+        return None if self._usage.has_room_for_sequence(scope.peer) else Refusal.FULL
 
-    def committed(self) -> None:
-        """The group is durable: the sequences claim it."""
-        for scope_changes in self._scope_changes.values():
-            scope_changes.scope.sequencer.committed(scope_changes.change.state)
-            if self._handled:
-                scope_changes.scope.waiting += scope_changes.released
+    def _refuse_unknown(self, scope: Scope, entries: list[Entry]) -> list[Entry]:
+        """Those that may open their scope. One without a number always may: it belongs to none."""
+        sequenced = self._why_unknown(scope, opens=True)
+        unsequenced = None if self._usage.has_room_for_sequence(scope.peer) else Refusal.FULL
+        for entry in entries:
+            why = unsequenced if entry.number == UNSEQUENCED else sequenced
+            if why is not None:
+                entry.receipt = REFUSED[why]
+        return [entry for entry in entries if entry.receipt is None]
 
-    @property
-    def scopes(self) -> list[str]:
-        """The scopes that the group has touched."""
-        return list(self._scope_changes)
+    def _note_known(self, scope_changes: _ScopeChanges) -> None:
+        if not scope_changes.known:
+            scope_changes.known = True
+            self._usage.add(scope_changes.scope.peer, 1, 0, 0)
 
-    def _changes_for(self, scope: Scope) -> _ScopeChanges:
-        scope_changes = self._scope_changes.get(scope.name)
-        if scope_changes is None:
-            scope_changes = self._scope_changes[scope.name] = _ScopeChanges(scope)
-        return scope_changes
+    def _fits(self, scope: Scope, entries: list[Entry]) -> bool:
+        """Whether all of these could be held (S8)."""
+        size_bytes = sum([entry.size_bytes for entry in entries])
+        return self._usage.has_room(scope.peer, len(entries), size_bytes)
+
+    def _may_hold(self, scope: Scope, entry: Entry) -> bool:
+        """Whether there is room for one message, or it needs none: refused as FULL otherwise."""
+        sequencer = scope.sequencer
+        number, received = entry.number, sequencer.durable.received
+        if not (
+            number <= sequencer.next_number
+            or number in received
+            or self._usage.has_room(scope.peer, 1, entry.size_bytes)
+        ):
+            entry.receipt = REFUSED[Refusal.FULL]
+        return entry.receipt is None
+
+    def _sequenced(self, scope_changes: _ScopeChanges, entries: list[Entry]) -> list[Entry]:
+        """Take those without a number; the others."""
+        if not any(entry.number == UNSEQUENCED for entry in entries):
+            return entries
+        for entry in entries:
+            if entry.number == UNSEQUENCED and entry.receipt is None:
+                entry.receipt = self._receive_unsequenced(scope_changes, entry)
+        return [entry for entry in entries if entry.number != UNSEQUENCED]
 
     def _receive_unsequenced(self, scope_changes: _ScopeChanges, entry: Entry) -> Receipt:
         message, scope = entry.message, scope_changes.scope
@@ -138,15 +330,11 @@ class CommitGroup:
         limit = scope.sequencer.settings.limit_messages
         if self._handled and scope.waiting + scope_changes.released >= limit:
             return REFUSED[Refusal.FULL]
+        self._note_known(scope_changes)
         self._seen.add((scope.name, message.id))
         scope_changes.change.unsequenced.append(message)
         scope_changes.released += 1
         return _ACCEPTED
-
-    def _add(self, scope_changes: _ScopeChanges, outcome: Decision, epoch: int) -> None:
-        scope_changes.add(outcome, epoch)
-        name = scope_changes.scope.name
-        self.effects += [(name, effect) for effect in outcome.effects]
 
 
 class _ScopeChanges:
@@ -154,7 +342,9 @@ class _ScopeChanges:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.change = SequenceChange(scope.name, scope.sequencer.durable, None)
+        self.known = scope.stored
+        """Whether there is such a sequence, as far as this group goes."""
+        self.change = SequenceChange(scope.name, scope.sequencer.durable, None, scope.peer)
         self.released = 0
         self._kept: dict[tuple[int, int], Message] = {}
         """Accepted by this group and not released: (epoch, number) → message."""
@@ -168,13 +358,13 @@ class _ScopeChanges:
             release.append((epoch, entry.message))
         self.released += len(entries)
 
-    def add(self, outcome: Decision, epoch: int) -> None:
-        """Follow an outcome: forget, keep, release."""
+    def add(self, outcome: Decision, epoch_before: int, epoch: int) -> None:
+        """Follow an outcome: forget, keep, release. The epoch is another one after a reset."""
         change, kept = self.change, self._kept
         if outcome.dropped:
-            stored = [n for n in outcome.dropped if kept.pop((epoch, n), None) is None]
+            stored = [n for n in outcome.dropped if kept.pop((epoch_before, n), None) is None]
             buffered = Ranges.of_numbers(stored)
-            change.forget += [(epoch, low, high) for low, high in buffered.pairs()]
+            change.forget += [(epoch_before, low, high) for low, high in buffered.pairs()]
         for accepted in outcome.accepted:
             assert isinstance(accepted, Entry)
             assert accepted.message is not None
@@ -193,7 +383,12 @@ class _ScopeChanges:
     def finish(self) -> SequenceChange:
         sequencer = self.scope.sequencer
         self.change.state = sequencer.checkpoint()
-        self.change.due_us = sequencer.due_us()
+        due_us, reclaimable_us = sequencer.due_us(), sequencer.reclaimable_at_us
+        if reclaimable_us is not None:
+            due_us = reclaimable_us if due_us is None else min(due_us, reclaimable_us)
+        self.change.due_us = due_us
+        self.change.held_messages = sequencer.buffered_messages
+        self.change.held_bytes = sequencer.buffered_bytes
         self.change.keep = [(epoch, message) for (epoch, _), message in self._kept.items()]
         return self.change
 

@@ -13,27 +13,31 @@ due, so memory holds a bounded number of them.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import UNSEQUENCED, Message
-from instep.model.ranges import Ranges
-from instep.ports.listener import Listener, Receipt
-from instep.ports.message_store import MessageStore, OutboxStore, StoredSequence
+from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receipt
+from instep.ports.message_store import MessageStore, Obligation, OutboxStore, StoredSequence
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
-from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Scope
+from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Opening, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
 from instep.runtime.messages.requests import (
-    Act,
+    Envelope,
     PendingMessage,
     PendingRequest,
     apply,
     intake_ended,
 )
+from instep.runtime.messages.usage import InboxUsage
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
+from instep.sequencing.claims import Claims
+from instep.sequencing.effects import AskResend, OwedEffect
 from instep.sequencing.sequencer import Sequencer
+from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal, SequenceRefusedError
 
@@ -68,7 +72,21 @@ class MessageIntake:
         self._environment = environment
         self._handled = handled
         self._emit = emit
-        self._effects = EffectDispatcher(listener, self._limits, emit)
+        self._effects = EffectDispatcher(
+            listener,
+            self._limits,
+            environment,
+            emit=emit,
+            settled=self._settle,
+            asked=self._note_asked,
+        )
+        self._settled: list[int] = []
+        """Obligations that the store may forget with the next commit."""
+        self._obligations = 0
+        """The highest number of an obligation."""
+        self._usage = InboxUsage(self._limits, {})
+        self._recovered = False
+        """Whether we know what is in the store beside the sequences."""
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
         self._recount_wanted = False
         self._queue = GatheringQueue[PendingRequest](
@@ -127,44 +145,37 @@ class MessageIntake:
         if not self._submit(PendingMessage(Entry.of(message), answer)):
             answer(REFUSED[Refusal.FULL])
 
-    async def cancel(self, scope: str, low: int, high: int) -> None:
-        await self._request(scope, lambda s, now_us: s.cancel(low, high, now_us))
+    async def open(
+        self,
+        scope: str,
+        settings: SequencerSettings,
+        attributes: bytes = b"",
+        expires_at_us: int = 0,
+    ) -> None:
+        await self._request(Envelope(scope, Opening(settings, attributes, expires_at_us)))
 
-    async def fill(self, scope: str, low: int, high: int) -> None:
-        await self._request(scope, lambda s, now_us: s.fill(low, high, now_us))
+    async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
+        envelope = Envelope.of(scope, events)
+        await self._request(envelope)
+        receipts = [entry.receipt for entry in envelope.entries]
+        assert envelope.claims is not None
+        return EnvelopeReceipt([one for one in receipts if one is not None], envelope.claims)
 
-    async def fault(self, scope: str, number: int, reason: Refusal) -> None:
-        await self._request(scope, lambda s, now_us: s.fault(number, reason, now_us))
+    async def state(self, scope: str) -> SequencerState | None:
+        sequencer = await self._committed_sequencer(scope)
+        return sequencer.durable if sequencer else None
 
-    async def announce(self, scope: str, highest: int) -> None:
-        await self._request(scope, lambda s, now_us: s.announce(highest, now_us))
+    async def claims(self, scope: str) -> Claims | None:
+        sequencer = await self._committed_sequencer(scope)
+        return sequencer.claims() if sequencer else None
 
-    async def give_up(self, scope: str, through: int, reason: str = "given up") -> None:
-        await self._request(scope, lambda s, now_us: s.give_up(through, now_us, reason))
+    async def missing(self, scope: str) -> list[tuple[int, int]]:
+        claims = await self.claims(scope)
+        return claims.missing() if claims else []
 
-    async def last(self, scope: str, number: int) -> None:
-        await self._request(scope, lambda s, now_us: s.last(number, now_us))
-
-    async def close(self, scope: str, last_number: int | None = None) -> None:
-        await self._request(scope, lambda s, now_us: s.close(now_us, last_number))
-
-    async def terminate(self, scope: str) -> None:
-        await self._request(scope, lambda s, now_us: s.terminate(now_us))
-
-    async def reset(self, scope: str) -> None:
-        await self._request(scope, lambda s, now_us: s.reset(now_us))
-
-    async def state(self, scope: str) -> SequencerState:
-        return (await self._committed_sequencer(scope)).durable
-
-    async def acknowledged(self, scope: str) -> Ranges:
-        return (await self._committed_sequencer(scope)).acknowledged()
-
-    async def cancelled(self, scope: str) -> Ranges:
-        return (await self._committed_sequencer(scope)).cancelled()
-
-    async def faulted(self, scope: str) -> Ranges:
-        return (await self._committed_sequencer(scope)).faulted().ranges()
+    async def attributes(self, scope: str) -> bytes | None:
+        state = await self.state(scope)
+        return state.attributes if state else None
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
@@ -172,11 +183,11 @@ class MessageIntake:
 
     def delivered(self, counts: dict[str, int]) -> None:
         """Messages of these scopes no longer wait for the handler."""
-        for name, count in counts.items():
+        for name, delivered in counts.items():
             scope = self._scopes.get(name)
             if scope is not None:
                 # One that comes back from quarantine has left before.
-                scope.waiting = max(0, scope.waiting - count)
+                scope.waiting = max(0, scope.waiting - delivered)
 
     def recount(self) -> None:
         """Nobody knows how many messages wait for the handler: whether some were delivered was lost
@@ -194,14 +205,14 @@ class MessageIntake:
                 tasks.create_task(self._effects.run())
                 while True:
                     await self._wait_for_work()
-                    count = self._queue.count_within(self._limits.group_messages)
-                    await self._committer.commit_next(self._commit_until_durable, count)
+                    taken = self._queue.count_within(self._limits.group_messages)
+                    await self._committer.commit_next(self._commit_until_durable, taken)
         finally:
             self._committer.close(SinkError("the intake has ended", where=self._listener.kind))
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to commit, or a sequence is due."""
-        if self._queue or self._deviations:
+        if self._queue or self._deviations or self._settled:
             return
         wait_s = None if self._due_us is None else (self._due_us - self._now_us()) / 1e6
         if wait_s is None or wait_s > 0:
@@ -216,6 +227,7 @@ class MessageIntake:
                 except SinkError as error:
                     # It may be durable all the same: only the store knows where we stand.
                     self._scopes.clear()
+                    self._recovered = False
                     self._due_us = 0
                     if not self.last_error:
                         self._emit("", "disconnected", str(error))
@@ -239,12 +251,10 @@ class MessageIntake:
         if self._recount_wanted:
             self._recount_wanted = False
             self._scopes.clear()
-        now_us = self._now_us()
-        due: list[str] = []
-        if self._due_us is not None and self._due_us <= now_us:
-            found = await self._store.due(now_us, self._limits.ticks_at_once)
-            due, self._due_us = found.scopes, found.next_us
-        names = {request.scope for request in requests if request.act} | set(due)
+        if not self._recovered:
+            await self._recover()
+        due = await self._due()
+        names = {request.envelope.scope for request in requests if request.envelope} | set(due)
         unsequenced: list[Message] = []
         for request in requests:
             for entry in request.entries:
@@ -256,13 +266,24 @@ class MessageIntake:
                     unsequenced.append(message)
         await self._load(names)
         seen = await self._store.seen(unsequenced) if unsequenced else ()
-        group = CommitGroup(self._now_us(), seen, handled=self._handled)
+        group = CommitGroup(
+            self._now_us(),
+            seen,
+            self._usage,
+            handled=self._handled,
+            opens_implicitly=self._listener.opens_implicitly,
+        )
         apply(requests, group, self._scopes)
         for name in due:
-            group.request(self._scopes[name], lambda sequencer, now_us: sequencer.tick(now_us))
+            group.tick(self._scopes[name])
+        if group.uncompared:
+            await self._compare(group)
+        for name in group.unknown:
+            del self._scopes[name]
         deviations, self._deviations = self._deviations, Counter()
-        message_group = group.finish(deviations)
-        if not message_group.changes and not message_group.deviations:
+        message_group = group.finish(deviations, itertools.count(self._obligations + 1))
+        settled = message_group.settled = self._settled.copy()
+        if not message_group.changes and not message_group.deviations and not settled:
             return None
         try:
             await self._store.commit(message_group)
@@ -270,15 +291,92 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
+        self._obligations += len(message_group.owed)
+        self._effects.forget(settled)
+        del self._settled[: len(settled)]
+        self._give_claims(requests, group)
+        self._put_effects(group, message_group.owed)
         self.deviations.update(message_group.deviations)
         self.counts["commits"] += 1
         times_us = [self._due_us, *(change.due_us for change in message_group.changes)]
         self._due_us = min((at_us for at_us in times_us if at_us is not None), default=None)
         return group
 
+    async def _recover(self) -> None:
+        """Read what the store has beside the sequences: at the start, and after an error."""
+        self._usage = InboxUsage(self._limits, await self._store.usage())
+        owed = await self._store.obligations()
+        # A number is not used again as long as we may want the one that had it forgotten.
+        self._obligations = max([self._obligations, *(one.number for one in owed)])
+        self._effects.restore(owed)
+        self._recovered = True
+
+    async def _due(self) -> list[str]:
+        """The sequences whose time has come; those that may be forgotten are (S10)."""
+        now_us = self._now_us()
+        if self._due_us is None or self._due_us > now_us:
+            return []
+        found = await self._store.due(now_us, self._limits.ticks_at_once)
+        self._due_us = found.next_us
+        await self._load(found.scopes)
+        ended: list[str] = []
+        due: list[str] = []
+        for name in found.scopes:
+            scope = self._scopes[name]
+            at_us = scope.sequencer.reclaimable_at_us
+            over = not scope.stored or (at_us is not None and at_us <= now_us)
+            (ended if over else due).append(name)
+        if ended:
+            for name in await self._store.reclaim(ended, now_us):
+                scope = self._scopes.pop(name)
+                if scope.stored:
+                    self._usage.add(scope.peer, -1, -scope.held_messages, -scope.held_bytes)
+            for name in ended:
+                # One that stays is read again when something comes for it.
+                self._scopes.pop(name, None)
+        return due
+
+    async def _compare(self, group: CommitGroup) -> None:
+        """Compare copies with what the store has kept of the messages that came first (S7)."""
+        asked: dict[str, dict[int, Entry]] = {}
+        for entry in group.uncompared:
+            assert entry.message is not None
+            asked.setdefault(entry.message.scope, {})[entry.number] = entry
+        kept = await self._store.digests(asked)
+        for name, entries in asked.items():
+            changed = [
+                entry
+                for number, entry in entries.items()
+                if kept.get((name, number), entry.digest) != entry.digest
+            ]
+            if changed:
+                group.content_changed(self._scopes[name], changed)
+
+    def _give_claims(self, requests: list[PendingRequest], group: CommitGroup) -> None:
+        for request in requests:
+            envelope = request.envelope
+            if envelope is not None and envelope.error is None:
+                envelope.claims = group.claims(envelope.scope)
+
+    def _put_effects(self, group: CommitGroup, owed: list[Obligation]) -> None:
+        numbers = iter(owed)
+        for scope, effect in group.effects:
+            number = next(numbers).number if isinstance(effect, OwedEffect) else None
+            self._effects.put(scope.name, scope.peer, effect, number)
+            if isinstance(effect, AskResend) and self._effects.is_asking(scope.name):
+                scope.sequencer.request_queued()
+
+    def _settle(self, number: int) -> None:
+        self._settled.append(number)
+        self._queue.wake()
+
+    def _note_asked(self, name: str) -> None:
+        scope = self._scopes.get(name)
+        if scope is not None:
+            scope.sequencer.request_sent(self._now_us())
+
     def _after_commit(self, group: CommitGroup) -> None:
         """What is due once a group is durable."""
-        self._effects.put(group.effects)
         for entry in group.changed:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
@@ -303,25 +401,32 @@ class MessageIntake:
             if sequencer.durable.acted_at_us < self._started_us:
                 # No gap is held against its sender for the time that we were away.
                 sequencer.resumed(self._started_us)
-            self._scopes[name] = Scope(name, sequencer, found.waiting if found else 0)
+            if self._effects.is_asking(name):
+                sequencer.request_queued()
+            self._scopes[name] = Scope(
+                name,
+                self._listener.peer_of(name),
+                sequencer,
+                found.waiting if found else 0,
+                stored=found is not None,
+            )
 
-    async def _committed_sequencer(self, name: str) -> Sequencer:
-        """The sequencer of a scope for reading what is committed."""
+    async def _committed_sequencer(self, name: str) -> Sequencer | None:
+        """The sequencer of a scope for reading what is committed; None: it is unknown."""
         scope = self._scopes.get(name)
         if scope is not None:
-            return scope.sequencer
+            return scope.sequencer if scope.stored else None
         found = (await self._store.load((name,))).get(name)
-        return self._sequencer_from(name, found)
+        return self._sequencer_from(name, found) if found else None
 
     def _sequencer_from(self, name: str, found: StoredSequence | None) -> Sequencer:
         return Sequencer(self._listener.settings_of(name), found.state if found else None)
 
-    async def _request(self, scope: str, act: Act) -> None:
-        request = PendingRequest([], scope, act)
-        if not await self._durable(request):
+    async def _request(self, envelope: Envelope) -> None:
+        if not await self._durable(PendingRequest(envelope.entries, envelope)):
             raise SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
-        if request.error is not None:
-            raise request.error
+        if envelope.error is not None:
+            raise envelope.error
 
     async def _durable(self, request: PendingRequest) -> bool:
         """Queue a call and wait for its commit; False: there is no room, or it took too long."""

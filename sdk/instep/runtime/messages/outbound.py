@@ -1,13 +1,19 @@
-"""Carries what sequences ask for to the listener, beside the commits: bounded, some at a time."""
+"""Carries what sequences ask for to the listener, beside the commits: bounded, and peer by peer.
+
+What is owed to a peer comes from the store's obligations and is tried again; anything else is tried
+once, for a gap that is still there asks again (S12).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from instep.errors import InstepError
 from instep.ports.listener import Listener
+from instep.ports.message_store import Obligation
+from instep.runtime.retry import Environment
 from instep.runtime.settings import IntakeSettings
 from instep.sequencing.effects import (
     AskResend,
@@ -22,55 +28,172 @@ from instep.sequencing.effects import (
 __all__ = ["EffectDispatcher", "describe"]
 
 
-class EffectDispatcher:
-    """A bounded queue of effects, and the tasks that carry them out.
+class _Work:
+    """One effect on its way."""
 
-    An effect that fails is told and left: a sequence that still needs it asks again, for its gap is
-    still due. So is one that finds no room.
+    __slots__ = ("effect", "failures", "number", "peer", "scope")
+
+    def __init__(self, scope: str, peer: str, effect: SequenceEffect, number: int | None) -> None:
+        self.scope = scope
+        self.peer = peer
+        self.effect = effect
+        self.number = number
+        """Of its obligation; None: it is not owed."""
+        self.failures = 0
+
+
+class EffectDispatcher:
+    """Effects that wait, peer by peer, and the tasks that carry them out.
+
+    Each peer has `effects_per_peer` slots, all together have `effects_at_once`; the peers take
+    turns. Where more than `effects_waiting` wait, the oldest is left out, which is an event.
     """
 
     def __init__(
         self,
         listener: Listener,
         limits: IntakeSettings,
+        environment: Environment,
+        *,
         emit: Callable[[str, str, str], None],
+        settled: Callable[[int], None],
+        asked: Callable[[str], None],
     ) -> None:
+        """Args:
+        listener: Carries out.
+        limits: How many wait, how many are under way, how often one is tried.
+        environment: The chance in the waits between two attempts.
+        emit: Called with scope, kind and text of what happened.
+        settled: Called with the number of an obligation that was carried out or given up.
+        asked: Called with a scope whose request to resend was sent or has failed.
+        """
         self._listener = listener
         self._limits = limits
+        self._environment = environment
         self._emit = emit
-        self._waiting: deque[tuple[str, SequenceEffect]] = deque()
-        self._room = asyncio.Semaphore(limits.effects_at_once)
+        self._settled = settled
+        self._asked = asked
+        self._pending: OrderedDict[_Work, None] = OrderedDict()
+        """All that wait, for their turn or for another attempt; the oldest first."""
+        self._under_way: set[_Work] = set()
+        self._owed: set[int] = set()
+        """Numbers of the obligations that are not settled."""
+        self._asks: dict[str, _Work] = {}
+        self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
+        """Peers with work whose turn may come, the next one first."""
+        self._busy: Counter[str] = Counter()
         self._has_work = asyncio.Event()
 
-    def put(self, effects: Iterable[tuple[str, SequenceEffect]]) -> None:
+    def __repr__(self) -> str:
+        return f"<EffectDispatcher {len(self._pending)} wait, {len(self._under_way)} under way>"
+
+    def put(self, scope: str, peer: str, effect: SequenceEffect, number: int | None = None) -> None:
         """Tell what happened, and carry it out soon."""
-        for scope, effect in effects:
-            kind, text = describe(effect)
-            self._emit(scope, kind, text)
-            if len(self._waiting) < self._limits.effects_waiting:
-                self._waiting.append((scope, effect))
-                self._has_work.set()
-            else:
-                self._emit(scope, "not-sent", f"too many requests to the peers wait: {text}")
+        kind, text = describe(effect)
+        self._emit(scope, kind, text)
+        if isinstance(effect, AskResend):
+            waiting = self._asks.get(scope)
+            if waiting is not None and waiting in self._pending:
+                waiting.effect = effect
+                return
+        self._add(_Work(scope, peer, effect, number))
+
+    def restore(self, obligations: Iterable[Obligation]) -> None:
+        """What the store says is owed; what is known of it goes on."""
+        for one in obligations:
+            if one.number not in self._owed:
+                self._add(_Work(one.scope, one.peer, one.effect, one.number))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """The store has forgotten these obligations."""
+        self._owed.difference_update(numbers)
+
+    def is_asking(self, scope: str) -> bool:
+        """Whether a request to resend is not sent yet."""
+        return scope in self._asks
 
     async def run(self) -> None:
         """Carry out until cancelled. Raises what is no `InstepError`."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._has_work.wait()
-                while self._waiting:
-                    await self._room.acquire()
-                    scope, effect = self._waiting.popleft()
-                    tasks.create_task(self._carry_out(scope, effect))
                 self._has_work.clear()
+                while (work := self._next()) is not None:
+                    self._under_way.add(work)
+                    tasks.create_task(self._carry_out(work))
 
-    async def _carry_out(self, scope: str, effect: SequenceEffect) -> None:
+    def _add(self, work: _Work) -> None:
+        if work.number is not None:
+            self._owed.add(work.number)
+        if isinstance(work.effect, AskResend):
+            self._asks[work.scope] = work
+        self._pending[work] = None
+        self._enqueue(work)
+        while len(self._pending) > self._limits.effects_waiting:
+            oldest, _ = self._pending.popitem(last=False)
+            text = describe(oldest.effect)[1]
+            self._emit(oldest.scope, "not-sent", f"too much waits for the peers: {text}")
+            self._end(oldest)
+            self._drop_gone(self._queues.get(oldest.peer, deque()))
+
+    def _enqueue(self, work: _Work) -> None:
+        if work in self._pending:
+            self._queues.setdefault(work.peer, deque()).append(work)
+            self._has_work.set()
+
+    def _next(self) -> _Work | None:
+        """The next one that has a slot; it does not wait any more."""
+        if len(self._under_way) >= self._limits.effects_at_once:
+            return None
+        for _ in range(len(self._queues)):
+            peer, queue = next(iter(self._queues.items()))
+            self._queues.move_to_end(peer)
+            if not self._drop_gone(queue):
+                del self._queues[peer]
+            elif self._busy[peer] < self._limits.effects_per_peer:
+                work = queue.popleft()
+                del self._pending[work]
+                self._busy[peer] += 1
+                return work
+        return None
+
+    def _drop_gone(self, queue: deque[_Work]) -> deque[_Work]:
+        """The queue, beginning with one that still waits."""
+        while queue and queue[0] not in self._pending:
+            queue.popleft()
+        return queue
+
+    async def _carry_out(self, work: _Work) -> None:
+        failed = False
         try:
-            await self._listener.carry_out(scope, effect)
+            await self._listener.carry_out(work.scope, work.effect)
         except InstepError as error:
-            self._emit(scope, "not-sent", str(error))
+            failed = True
+            self._emit(work.scope, "not-sent", str(error))
         finally:
-            self._room.release()
+            self._under_way.discard(work)
+            self._busy[work.peer] -= 1
+            if not self._busy[work.peer]:
+                del self._busy[work.peer]
+            self._has_work.set()
+        work.failures += failed
+        if failed and work.number is not None and work.failures < self._limits.effects_attempts:
+            self._pending[work] = None
+            asyncio.get_running_loop().call_later(self._wait_s(work), self._enqueue, work)
+        else:
+            self._end(work)
+
+    def _end(self, work: _Work) -> None:
+        if work.number is not None:
+            self._settled(work.number)
+        if self._asks.get(work.scope) is work:
+            del self._asks[work.scope]
+            self._asked(work.scope)
+
+    def _wait_s(self, work: _Work) -> float:
+        limits = self._limits
+        longest_s = limits.effects_retry_initial_s * 2.0 ** min(work.failures - 1, 30)
+        return min(limits.effects_retry_max_s, longest_s) * self._environment.rng.uniform(0.5, 1.0)
 
 
 def describe(effect: SequenceEffect) -> tuple[str, str]:

@@ -1,36 +1,67 @@
-"""What waits for the next commit of the intake: messages, and requests to a sequence."""
+"""What waits for the next commit of the intake: messages, envelopes, and openings of sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
 
 from instep.errors import InstepError, SinkError
-from instep.ports.listener import Receipt
+from instep.model.messages import Message
+from instep.ports.listener import IntakeEvent, Receipt
 from instep.runtime.group_commit import PendingCommit
-from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Scope
-from instep.sequencing.effects import Decision
-from instep.sequencing.sequencer import Sequencer
+from instep.runtime.messages.commit_group import (
+    REFUSED,
+    CommitGroup,
+    Entry,
+    EntryEvent,
+    Opening,
+    Scope,
+)
+from instep.sequencing.claims import Claims
 from instep.sequencing.transitions import Refusal, SequenceRefusedError
 
-__all__ = ["Act", "PendingMessage", "PendingRequest", "apply", "intake_ended"]
+__all__ = ["Envelope", "PendingMessage", "PendingRequest", "apply", "intake_ended"]
 
-Act = Callable[[Sequencer, int], Decision]
-"""A request to a sequencer, at a time in microseconds."""
+
+class Envelope(msgspec.Struct):
+    """A request to one sequence: to open it, or what one envelope says of it."""
+
+    scope: str
+    opening: Opening | None = None
+    events: list[EntryEvent] = []
+    claims: Claims | None = None
+    """Of the commit, once it is durable."""
+    error: SequenceRefusedError | None = None
+    """Why it was refused."""
+
+    @classmethod
+    def of(cls, scope: str, events: Sequence[IntakeEvent]) -> Envelope:
+        """Raises `ValueError` for a message of another scope."""
+        taken: list[EntryEvent] = []
+        for event in events:
+            if isinstance(event, Message) and event.scope != scope:
+                raise ValueError(f"a message of {event.scope!r} in an envelope of {scope!r}")
+            taken.append(Entry.of(event) if isinstance(event, Message) else event)
+        return cls(scope, events=taken)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its messages."""
+        return [event for event in self.events if isinstance(event, Entry)]
 
 
 class PendingRequest(PendingCommit[Refusal | None]):
-    """What one caller waits for: messages, or a request to one sequence. Answered with None once
-    it is durable, with FULL when there was no room or it took too long.
+    """What one caller waits for: messages, or an envelope. Answered with None once it is durable,
+    with FULL when there was no room or it took too long.
     """
 
-    __slots__ = ("act", "entries", "error", "scope", "size_bytes")
+    __slots__ = ("entries", "envelope", "size_bytes")
 
-    def __init__(self, entries: list[Entry], scope: str = "", act: Act | None = None) -> None:
+    def __init__(self, entries: list[Entry], envelope: Envelope | None = None) -> None:
         super().__init__()
         self.entries = entries
-        self.scope = scope
-        self.act = act
-        self.error: SequenceRefusedError | None = None
+        self.envelope = envelope
         self.size_bytes = sum([entry.size_bytes for entry in entries])
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
@@ -65,20 +96,25 @@ def intake_ended() -> SinkError:
 def apply(
     requests: Iterable[PendingRequest], group: CommitGroup, scopes: Mapping[str, Scope]
 ) -> None:
-    """Give each scope what came for it: messages that no request parts, together."""
+    """Give each scope what came for it: messages that no envelope parts, together."""
     waiting: dict[str, list[Entry]] = {}
     for request in requests:
-        for entry in request.entries:
-            assert entry.message is not None
-            waiting.setdefault(entry.message.scope, []).append(entry)
-        if request.act is not None:
-            scope = scopes[request.scope]
-            if entries := waiting.pop(request.scope, None):
-                group.receive(scope, entries)
-            request.error = None
-            try:
-                group.request(scope, request.act)
-            except SequenceRefusedError as error:
-                request.error = error
+        envelope = request.envelope
+        if envelope is None:
+            for entry in request.entries:
+                assert entry.message is not None
+                waiting.setdefault(entry.message.scope, []).append(entry)
+            continue
+        scope = scopes[envelope.scope]
+        if entries := waiting.pop(envelope.scope, None):
+            group.receive(scope, entries)
+        envelope.error = None
+        try:
+            if envelope.opening is None:
+                group.apply(scope, envelope.events)
+            else:
+                group.open(scope, envelope.opening)
+        except SequenceRefusedError as error:
+            envelope.error = error
     for name, entries in waiting.items():
         group.receive(scopes[name], entries)

@@ -18,7 +18,7 @@ from instep import (
     StoredMessage,
 )
 from instep.ports import Intake, Receipt, ReceiptOutcome
-from instep.sequencing import SequenceEffect
+from instep.sequencing import Claims, SequenceEffect
 from instep_sql import SqlStore
 
 SCOPE = "thread bob"
@@ -35,9 +35,13 @@ class Speaker:
         self.intake: Intake | None = None
         self.effects: list[tuple[str, SequenceEffect]] = []
         self.fails: Exception | None = None
+        self.opens_implicitly = True
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - one for all
         return self.settings
+
+    def peer_of(self, scope: str) -> str:
+        return scope.rpartition(" ")[2]
 
     async def serve(self, intake: Intake) -> None:
         self.intake = intake
@@ -90,6 +94,13 @@ class Spoken:
         return await self.store._database.run(
             lambda connection: [tuple(row) for row in connection.exec_driver_sql(query)]
         )
+
+
+async def claims(intake: Intake, scope: str = SCOPE) -> Claims:
+    """What is claimed of a sequence that is known."""
+    found = await intake.claims(scope)
+    assert found is not None
+    return found
 
 
 async def until(done: Any, timeout_s: float = 10.0) -> Any:

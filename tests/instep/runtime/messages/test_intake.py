@@ -11,7 +11,14 @@ import pytest
 
 from instep import FencedError, InstepError, Message, StoreUnavailableError
 from instep.ports import Receipt, ReceiptOutcome
-from instep.ports.message_store import DueSequences, MessageGroup, MessageStore, StoredSequence
+from instep.ports.message_store import (
+    DueSequences,
+    MessageGroup,
+    MessageStore,
+    Obligation,
+    SenderUsage,
+    StoredSequence,
+)
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment
 from instep.sequencing import SequencerState
@@ -51,6 +58,15 @@ class Store:
 
     async def due(self, _now_us: int, _limit: int) -> DueSequences:
         return DueSequences([], None)
+
+    async def usage(self) -> dict[str, SenderUsage]:
+        return {}
+
+    async def obligations(self) -> list[Obligation]:
+        return []
+
+    async def digests(self, _numbers: object) -> dict[tuple[str, int], bytes]:
+        return {}
 
     async def commit(self, group: MessageGroup) -> None:
         self.begun.append(group)

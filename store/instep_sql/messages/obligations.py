@@ -1,0 +1,51 @@
+"""The rows of `instep_obligation`: what is owed to the peers of a receiver."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from instep.ports.message_store import MessageGroup, Obligation
+from instep.sequencing.effects import OwedEffect
+from instep_sql.engine.bulk_insert import insert_rows
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import storable_text
+
+__all__ = ["load", "write"]
+
+_INTO: Final = "instep_obligation (receiver_no, number, scope, peer, effect)"
+_SETTLE: Final = "DELETE FROM instep_obligation WHERE receiver_no = ? AND number = ?"
+_ALL: Final = text("""
+    SELECT number, scope, peer, effect FROM instep_obligation
+    WHERE receiver_no = :no ORDER BY number
+""")
+
+
+def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
+    """Forget what a group has settled, keep what it owes."""
+    if group.settled:
+        dialect.execute_many(connection, _SETTLE, [(no, number) for number in group.settled])
+    if group.owed:
+        rows = [
+            (
+                no,
+                one.number,
+                storable_text(one.scope),
+                storable_text(one.peer),
+                storable_text(msgspec.json.encode(one.effect).decode()),
+            )
+            for one in group.owed
+        ]
+        insert_rows(connection, _INTO, rows)
+
+
+def load(connection: Connection, no: int) -> list[Obligation]:
+    """What is owed, the oldest first."""
+    return [
+        Obligation(
+            row.number, row.scope, row.peer, msgspec.json.decode(row.effect, type=OwedEffect)
+        )
+        for row in connection.execute(_ALL, {"no": no})
+    ]
