@@ -91,6 +91,7 @@ class DidcommListener:
         self._client_tls = client_tls(options, where)
         self._parties: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._acks_wanted: set[tuple[str, str]] = set()
+        self._acks_under_way: set[tuple[str, str]] = set()
         self._ack_wanted = asyncio.Event()
         self._sender_ready: asyncio.Future[Sender] | None = None
         self._sender: Sender | None = None
@@ -284,7 +285,7 @@ class DidcommListener:
         if (
             headers.please_ack
             and self._sender is not None
-            and len(self._acks_wanted) < _MOST_ACKS_WANTED
+            and len(self._acks_wanted) + len(self._acks_under_way) < _MOST_ACKS_WANTED
         ):
             self._acks_wanted.add((headers.thid, headers.sender))
             self._ack_wanted.set()
@@ -300,17 +301,27 @@ class DidcommListener:
                 _log.info("received_orders of %.80s: %s", headers.sender, error)
 
     async def _send_wanted_acks(self, sender: Sender) -> None:
-        while True:
-            await self._ack_wanted.wait()
-            await asyncio.sleep(self._options.ack_delay_s)
-            self._ack_wanted.clear()
-            wanted, self._acks_wanted = self._acks_wanted, set()
-            await asyncio.gather(*(self._send_ack(sender, thid, peer) for thid, peer in wanted))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._ack_wanted.wait()
+                await asyncio.sleep(self._options.ack_delay_s)
+                self._ack_wanted.clear()
+                # One that is under way may say what was true before: the next one waits for it.
+                wanted = self._acks_wanted - self._acks_under_way
+                self._acks_wanted -= wanted
+                self._acks_under_way |= wanted
+                for thid, peer in wanted:
+                    group.create_task(self._send_ack(sender, thid, peer))
 
     async def _send_ack(self, sender: Sender, thid: str, peer: str) -> None:
-        # Whoever was not told sends again, and asks again.
-        with suppress(InstepError):
-            await sender.send_received_orders(thid, peer)
+        try:
+            # Whoever was not told sends again, and asks again.
+            with suppress(InstepError):
+                await sender.send_received_orders(thid, peer)
+        finally:
+            self._acks_under_way.discard((thid, peer))
+        if (thid, peer) in self._acks_wanted:
+            self._ack_wanted.set()
 
     async def _received_orders(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
         assert self._intake is not None

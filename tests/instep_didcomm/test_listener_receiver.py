@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from instep import HandlerConnection, Message, Receiver
+from instep.sequencing import SequencePhase
 from instep_didcomm import DidcommListener, new_identity, read_options
 from instep_sql import SqlStore
 from tests.instep_didcomm.link_kit import faulty_link
@@ -82,6 +83,50 @@ async def test_two_parties_with_keys_and_stores_through_restarts(tmp_path: Path)
                             await asyncio.sleep(0.02)
     assert [json.loads(message.body)["body"]["amount"] for message in heard] == [1, 2, 3, 4, 5]
     assert [message.number for message in heard] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.asyncio
+async def test_peers_that_never_answer_hold_up_no_honest_one() -> None:
+    """Thirty of them, each with gaps, and each asking what we have: an honest one is asked."""
+    tarpits = [f"did:ex:eve{n}" for n in range(30)]
+    stuck: set[asyncio.StreamWriter] = set()
+
+    async def never_answers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stuck.add(writer)
+
+    server = await asyncio.start_server(never_answers, "127.0.0.1", 0)
+    nowhere = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/didcomm"
+    async with server, faulty_link() as link:
+        peers = [{"did": did, "endpoint": nowhere} for did in tarpits]
+        options: dict[str, Any] = {
+            "did": "did:ex:bob",
+            "peers": [*peers, {"did": "did:ex:alice", "endpoint": link.url}],
+            "ack_delay_s": 0.01,
+            "sequence": {"gap_deadline_s": 0.05, "gap_repeat_s": 0.1, "gap_attempts": 3},
+        }
+        heard: list[Message] = []
+        async with receiving("x", "sqlite://", heard, **options) as (listener, receiver):
+            for did in tarpits:
+                for thid in ("t1", "t2", "t3"):
+                    bid = plain(2, thid=thid, please_ack=[""], **{"from": did})
+                    assert (await post(listener.address, bid))[0] == 202
+            await until(lambda: len(stuck) >= len(tarpits))
+            assert (await post(listener.address, plain(3)))[0] == 202
+            await until(lambda: bool(link.messages))
+            assert link.messages[0]["received_orders"] == [
+                {"id": "did:ex:alice", "last": 3, "gaps": [1, 2]}
+            ]
+            for order in (1, 2):
+                assert (await post(listener.address, plain(order)))[0] == 202
+            await until(lambda: [message.number for message in heard] == [1, 2, 3])
+            # Nor has a gap's time passed for those that could not be asked yet.
+            assert receiver.intake
+            for did in tarpits:
+                state = await receiver.intake.state(f"t1 {did}")
+                assert state is not None
+                assert state.phase is SequencePhase.OPEN
+        for writer in stuck:
+            writer.close()
 
 
 async def acknowledged(receiver: Receiver) -> None:

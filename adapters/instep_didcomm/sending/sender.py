@@ -22,6 +22,7 @@ from instep.runtime.retry import Environment
 from instep.sequencing.outbox import OutboxMessage, OutboxSettings
 from instep_didcomm.http.client import EnvelopeClient
 from instep_didcomm.sending.endpoints import EndpointResolver
+from instep_didcomm.sending.peer_slots import PeerSlots
 from instep_didcomm.sending.resending import MAX_CONCURRENT, Resender
 from instep_didcomm.sending.thread_outbox import ThreadOutbox
 from instep_didcomm.wire.envelope import MEDIA_TYPES, Form
@@ -34,6 +35,8 @@ __all__ = ["PROBLEM_REPORT", "Conversation", "Sender"]
 
 PROBLEM_REPORT: Final = "https://didcomm.org/report-problem/2.0/problem-report"
 _US: Final = 1_000_000
+_MOST_REPLIES: Final = 64
+_MOST_REPLIES_PER_PEER: Final = 2
 _MOST_THREADS: Final = 1_000
 """Kept in memory; the others are read from the store when they are needed."""
 
@@ -73,6 +76,9 @@ class Sender:
         self._environment = environment
         self._threads: OrderedDict[str, ThreadOutbox] = OrderedDict()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        """For messages of our own, whose recipients we chose."""
+        self._replies = PeerSlots(_MOST_REPLIES, _MOST_REPLIES_PER_PEER)
+        """For what anybody can cause who sends to us."""
         self._resender = Resender(store, self._thread, self._transmit, settings, environment)
 
     @property
@@ -130,7 +136,9 @@ class Sender:
     async def send_received_orders(self, thid: str, to: str) -> None:
         """Send an empty message with our `received_orders`. Raises `SourceError`."""
         message = {**self._message(EMPTY_MESSAGE_TYPE, [to], thid, ""), "body": {}}
-        await self._deliver(message, to, await self._detectors(thid, [to]))
+        async with self._replies.slot(to):
+            # Only now: what waited says what is true when it goes.
+            await self._deliver(message, to, await self._detectors(thid, [to]))
 
     async def report_problem(self, thid: str, to: str, code: str, comment: str) -> None:
         """Send a problem report about a thread (DIDComm 2.1, "Problem Reports"). Raises
@@ -138,7 +146,8 @@ class Sender:
         """
         message = self._message(PROBLEM_REPORT, [to], self._new_id(), thid)
         body = {"code": code, "comment": comment}
-        await self._deliver({**message, "body": body}, to, [])
+        async with self._replies.slot(to):
+            await self._deliver({**message, "body": body}, to, [])
 
     async def run(self) -> None:
         """Send again what is due, until cancelled. Raises what is fatal."""
@@ -157,7 +166,7 @@ class Sender:
         with suppress(InstepError):  # the message itself is durable, and goes without them
             detectors = await self._detectors(thid, sent.waiting_for)
         results = await asyncio.gather(
-            *(self._deliver(message, peer, detectors) for peer in sent.waiting_for),
+            *(self._deliver_own(message, peer, detectors) for peer in sent.waiting_for),
             return_exceptions=True,
         )
         away = set()
@@ -170,15 +179,20 @@ class Sender:
                 raise result
         return away
 
+    async def _deliver_own(
+        self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]
+    ) -> None:
+        async with self._slots:
+            await self._deliver(message, to, detectors)
+
     async def _deliver(
         self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]
     ) -> None:
         if detectors:
             message = {**message, "received_orders": detectors}
-        async with self._slots:
-            endpoint = await self._resolver.endpoint(to)
-            envelope, form = await self._packer.pack(msgspec.json.encode(message), self.did, to)
-            await self._client.deliver(endpoint, envelope, form)
+        endpoint = await self._resolver.endpoint(to)
+        envelope, form = await self._packer.pack(msgspec.json.encode(message), self.did, to)
+        await self._client.deliver(endpoint, envelope, form)
 
     def _message(
         self, message_type: str, to: Sequence[str], thid: str, pthid: str
