@@ -17,7 +17,7 @@ from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
 from instep.sequencing.state import SequencerState
 
-__all__ = ["SequenceStatus", "StoreReader"]
+__all__ = ["SequenceCounts", "SequenceStatus", "StoreReader"]
 
 
 class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,16 @@ class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     """Why the handler failed last; empty when it has not."""
     updated_at_us: int
+
+
+class SequenceCounts(msgspec.Struct, frozen=True):
+    """The sequences of one consumer, counted."""
+
+    sequences: int
+    held: int
+    """Messages behind gaps, in all of them."""
+    blocked: int
+    """Sequences that wait for a decision about a message in quarantine."""
 
 
 class StoreReader(ABC):
@@ -126,11 +136,22 @@ class StoreReader(ABC):
 
     # -- numbered messages -----------------------------------------------------------------------
 
-    async def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:  # noqa: ARG002
-        """Sequences (or this one) in the order in which they first came."""
+    async def sequences(
+        self,
+        *,
+        stream: str | None = None,  # noqa: ARG002 - the default
+        troubled: bool = False,  # noqa: ARG002 - the default
+    ) -> AsyncIterator[SequenceStatus]:
+        """Sequences (or this one) in the order in which they first came; with `troubled` only those
+        that hold messages behind a gap, are blocked, or whose handler failed last.
+        """
         none: tuple[SequenceStatus, ...] = ()
         for sequence in none:
             yield sequence
+
+    async def count_sequences(self) -> dict[str, SequenceCounts]:
+        """How many there are, by consumer; one without sequences is not in it."""
+        return {}
 
     def messages(
         self,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import StoredMessage
-from instep.ports.reader import SequenceStatus
+from instep.ports.reader import SequenceCounts, SequenceStatus
 from instep.sequencing.state import SequencerState
 
 __all__ = ["MessageReading", "give_up_messages"]
+
+T = TypeVar("T")
 
 _SEQUENCES: Final = """
     SELECT q.*, r.consumer,
@@ -21,8 +23,15 @@ _SEQUENCES: Final = """
       (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1) AS waiting
     FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
     WHERE q.id > :after AND q.state <> '' AND (:stream = '' OR q.scope = :stream)
+      AND (:troubled = 0 OR q.held_messages > 0 OR q.blocked = 1 OR q.error <> '')
     ORDER BY q.id LIMIT :size
 """
+_COUNTS: Final = text("""
+    SELECT r.consumer, count(*) AS sequences, sum(q.held_messages) AS held,
+           sum(q.blocked) AS blocked
+    FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
+    WHERE q.state <> '' GROUP BY r.consumer ORDER BY r.consumer
+""")
 _MESSAGES: Final = """
     SELECT m.*, q.scope, r.consumer FROM instep_message AS m
     JOIN instep_sequence AS q ON q.id = m.sequence_no
@@ -50,10 +59,20 @@ class MessageReading(ABC):
 
     _clock_us: Callable[[], int]
 
-    async def sequences(self, *, stream: str | None = None) -> AsyncIterator[SequenceStatus]:
+    async def sequences(
+        self, *, stream: str | None = None, troubled: bool = False
+    ) -> AsyncIterator[SequenceStatus]:
         """See `StoreReader`."""
-        async for row in self._paged(_SEQUENCES, "id", 0, {"stream": stream or ""}):
+        given = {"stream": stream or "", "troubled": int(troubled)}
+        async for row in self._paged(_SEQUENCES, "id", 0, given):
             yield _sequence(row)
+
+    async def count_sequences(self) -> dict[str, SequenceCounts]:
+        """See `StoreReader`."""
+        rows = await self._fetch(lambda connection: connection.execute(_COUNTS).all())
+        return {
+            row.consumer: SequenceCounts(row.sequences, int(row.held), row.blocked) for row in rows
+        }
 
     async def messages(
         self, cursor: int = 0, *, stream: str | None = None
@@ -71,6 +90,9 @@ class MessageReading(ABC):
     def _paged(
         self, query: str, order: str, after: int, given: dict[str, Any]
     ) -> AsyncIterator[Row[Any]]: ...
+
+    @abstractmethod
+    async def _fetch(self, query: Callable[[Connection], T]) -> T: ...
 
     @abstractmethod
     async def _write(self, work: Callable[[Connection], int]) -> int: ...

@@ -128,3 +128,19 @@ def test_a_dropped_message_lets_its_sequence_go_on(blocked: str) -> None:
     assert dropped.stdout == "1 dropped\n"
     (status,) = lines(instep("status", "--store", blocked, "--format", "jsonl"))
     assert (status["blocked"], status["waiting"]) == (False, 1)
+
+
+def test_of_many_sequences_status_counts_and_shows_those_in_trouble(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/many.db"
+
+    async def fill() -> None:
+        async with spoken(url) as at:
+            await at.intake.receive_many([message(1, f"t{n}") for n in range(150)])
+            await at.say(3, scope="t7")
+
+    asyncio.run(fill())
+    shown = instep("status", "--store", url).stdout
+    assert "east: 150 sequences, 1 messages held, 0 blocked" in shown
+    assert "t7" in shown
+    assert "t8" not in shown
+    assert len(lines(instep("status", "--store", url, "--format", "jsonl"))) == 150
