@@ -173,3 +173,31 @@ def test_what_cannot_be_announced_is_refused(number: int) -> None:
         with pytest.raises(SequenceRefusedError, match="is not within the numbers 1-"):
             event(number, T0_US)
         assert sequencer.checkpoint() == before
+
+
+def test_no_time_passes_for_a_gap_while_its_request_waits_to_be_sent() -> None:
+    """It counts when it was sent, however long that takes (S12)."""
+    sequencer = Sequencer(SequencerSettings(gap_deadline_s=5, gap_repeat_s=5, gap_attempts=1))
+    received(sequencer, 2)
+    assert sequencer.tick(T0_US + 5 * US).effects == [AskResend([(1, 1)])]
+    sequencer.request_queued()
+    for second in range(6, 100):
+        due_us = sequencer.due_us()
+        assert due_us is not None
+        # It is looked at again, and not at once: a timer in the store neither ends nor spins.
+        now_us = T0_US + second * US
+        assert sequencer.tick(now_us).effects == []
+        assert now_us < (sequencer.due_us() or 0) <= now_us + 5 * US
+    sequencer.request_sent(T0_US + 100 * US)
+    assert sequencer.due_us() == T0_US + 105 * US
+    assert sequencer.tick(T0_US + 104 * US).effects == []
+    failed = sequencer.tick(T0_US + 105 * US).effects
+    assert any(isinstance(effect, SequenceFailed) for effect in failed)
+
+
+def test_a_request_that_is_sent_at_once_needs_no_word() -> None:
+    sequencer = Sequencer(SequencerSettings(gap_deadline_s=5, gap_repeat_s=5))
+    received(sequencer, 2)
+    sequencer.tick(T0_US + 5 * US)
+    sequencer.request_sent(T0_US + 9 * US)
+    assert sequencer.due_us() == T0_US + 10 * US
