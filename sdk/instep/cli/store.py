@@ -47,11 +47,12 @@ async def require_stream(reader: StoreReader, stream: str | None) -> None:
     known = {status.stream for status in await reader.streams()}
     if stream in known:
         return
+    async for _ in reader.sequences(stream=stream):
+        return
     async for sequence in reader.sequences():
-        if sequence.stream == stream:
-            return
-        if len(known) < _NAMED:
-            known.add(sequence.stream)
+        if len(known) >= _NAMED:
+            break
+        known.add(sequence.stream)
     raise ConfigurationError(
         f"the store has no stream {stream!r}",
         where="--stream",

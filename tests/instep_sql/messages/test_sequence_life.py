@@ -56,6 +56,9 @@ async def test_nobody_makes_a_sequence_by_asking(database: str) -> None:
         assert await at.intake.missing(SCOPE) == []
         assert await refusal(at.intake, Cancel([(1, 2)])) is Refusal.UNKNOWN
         assert outcomes(await at.say(2**70)) == ["out-of-range"]
+        answer = await at.intake.apply(SCOPE, [message(2**70)])
+        assert outcomes(answer.receipts) == ["out-of-range"]
+        assert not answer.claims.acknowledged()
         assert await at.rows("SELECT scope FROM instep_sequence") == []
         assert outcomes(await at.say(1)) == [ACCEPTED]
         assert await known(at) == [SCOPE]

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import OperationalError
 
 from instep import Environment, Message, Receiver, SequencerSettings
-from instep.errors import StoreUnavailableError
+from instep.errors import SourceError, StoreUnavailableError
 from instep.model import Ranges
 from instep.ports import Intake
 from instep.ports.message_store import HandlerConnection
@@ -82,6 +83,11 @@ class Process:
         await asyncio.Event().wait()
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+        rng, faults = self.world.rng, self.world.faults
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        if rng.random() < faults.report_fails_p:
+            raise SourceError("made by the simulation")
+        self.world.sent.add((scope, msgspec.json.encode(effect).decode()))
         if isinstance(effect, ReportFault):
             sender = next(one for one in self.world.senders if one.scope == scope)
             for number in Ranges.of(*effect.faulted):

@@ -28,6 +28,12 @@ from tests.simulation.sequencing.process import Process
 __all__ = ["SequencesFailedError", "simulate_sequences"]
 
 _HEAL_WITHIN_S = 1_000.0
+_WATCHED = """
+    CREATE TABLE effects (scope TEXT, number INTEGER, body TEXT);
+    CREATE TABLE decided (number INTEGER, scope TEXT, effect TEXT);
+    CREATE TRIGGER deciding AFTER INSERT ON instep_obligation
+    BEGIN INSERT INTO decided VALUES (NEW.number, NEW.scope, NEW.effect); END;
+"""
 
 
 class SequencesFailedError(AssertionError):
@@ -46,11 +52,12 @@ class Faults:
     store_fails_p: float
     outcome_unknown_p: float
     handler_fails_p: float
+    report_fails_p: float
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Faults:
         some = rng.choice((0.02, 0.1, 0.3))
-        return cls(*[rng.uniform(0, some) if rng.random() < 0.7 else 0.0 for _ in range(8)])
+        return cls(*[rng.uniform(0, some) if rng.random() < 0.7 else 0.0 for _ in range(9)])
 
 
 class World:
@@ -64,6 +71,8 @@ class World:
         self.handled = self.rng.random() < 0.5
         self.process: Process | None = None
         self.crashes = 0
+        self.sent: set[tuple[str, str]] = set()
+        """Scopes, and what was carried out for them, as the store keeps it."""
         self.over = False
         limit = self.rng.choice((3, 20, 1_000))
         self.sequencing = SequencerSettings(
@@ -84,6 +93,9 @@ class World:
                 handler_attempts=1_000_000,
                 handler_retry_initial_s=0.1,
                 handler_retry_max_s=1.0,
+                effects_at_once=self.rng.choice((1, 64)),
+                effects_attempts=1_000_000,
+                effects_retry_max_s=1.0,
             ),
         )
         self.senders = [Sender(self, f"s{n}") for n in range(self.rng.randint(1, 4))]
@@ -118,7 +130,7 @@ class Sender:
         self.world, self.scope = world, scope
         self.numbers = Ranges.of((1, world.rng.randint(3, 25)))
         self.renewed: dict[int, int] = {}
-        """Number → how often its content was replaced after a fault."""
+        """Number → how often its content was replaced after a fault: the report tells."""
         self.settled = Ranges()
         self.filled = Ranges()
         """Numbers that a fill was asked for, whatever became of it."""
@@ -150,8 +162,6 @@ class Sender:
             state = self.world.durable(self.scope)
             if settled and (state is None or (settled - state.received) - state.cancelled):
                 raise SequencesFailedError(f"{self.scope} claims {settled}, durable is {state}")
-            for number in claims.faulted().ranges():
-                self.renewed.setdefault(number, 1)
             self.settled = settled
 
     async def _send(self, number: int) -> None:
@@ -201,8 +211,7 @@ class Sender:
 async def _story(world: World) -> None:
     rng = world.rng
     with closing(sqlite3.connect(world.path)) as connection:
-        connection.execute("CREATE TABLE effects (scope TEXT, number INTEGER, body TEXT)")
-        connection.commit()
+        connection.executescript(_WATCHED)
     world.process = Process(world)
     sending = asyncio.gather(*[sender.run() for sender in world.senders])
     for _ in range(rng.randint(0, 6)):
@@ -216,7 +225,7 @@ async def _story(world: World) -> None:
         await asyncio.sleep(rng.uniform(0, 20))
         world.process = Process(world)
     await asyncio.sleep(rng.uniform(0, 60))
-    world.faults = Faults(0, 0, 0, 0, 0, 0, 0, 0)
+    world.faults = Faults(0, 0, 0, 0, 0, 0, 0, 0, 0)
     async with asyncio.timeout(_HEAL_WITHIN_S):
         while not _all_there(world):
             await asyncio.wait({sending}, timeout=0.5)
@@ -242,7 +251,18 @@ def _all_there(world: World) -> bool:
             continue
         missing = sender.numbers - Ranges.of_numbers(numbers)
         there = there and not (missing - state.cancelled) - sender.filled
-    return there
+    return there and not _owed(world)
+
+
+def _owed(world: World) -> bool:
+    """Whether something is owed yet. Raises for what is settled and was never sent (S12)."""
+    with closing(sqlite3.connect(world.path)) as connection:
+        owed = {row[0] for row in connection.execute("SELECT number FROM instep_obligation")}
+        decided = connection.execute("SELECT number, scope, effect FROM decided").fetchall()
+    for number, scope, effect in decided:
+        if number not in owed and (scope, effect) not in world.sent:
+            raise SequencesFailedError(f"{scope} is owed {effect}, and was never sent it")
+    return bool(owed)
 
 
 def simulate_sequences(seed: int) -> str:

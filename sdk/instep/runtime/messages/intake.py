@@ -284,6 +284,7 @@ class MessageIntake:
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
         if not message_group.changes and not message_group.deviations and not settled:
+            self._give_claims(requests, group)
             return None
         try:
             await self._store.commit(message_group)
