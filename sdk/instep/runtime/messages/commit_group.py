@@ -157,8 +157,10 @@ class CommitGroup:
         if scope.waiting >= sequencer.settings.limit_messages:
             _only_known(scope, entries)
         if not self._fits(scope, entries):
-            for entry in entries:
-                self._may_hold(scope, entry)
+            messages = size_bytes = 0
+            for entry in sorted(entries, key=_NUMBER):
+                if self._may_hold(scope, entry, messages, size_bytes):
+                    messages, size_bytes = messages + 1, size_bytes + entry.size_bytes
         inputs: list[SequencerInput] = []
         for event in events:
             if not isinstance(event, Entry):
@@ -295,18 +297,22 @@ class CommitGroup:
             self._usage.add(scope_changes.scope.peer, 1, 0, 0)
 
     def _fits(self, scope: Scope, entries: list[Entry]) -> bool:
-        """Whether all of these could be held (S8)."""
+        """Whether all of these could be held (S8); without order, nothing is."""
+        if not scope.sequencer.settings.ordered:
+            return True
         size_bytes = sum([entry.size_bytes for entry in entries])
         return self._usage.has_room(scope.peer, len(entries), size_bytes)
 
-    def _may_hold(self, scope: Scope, entry: Entry) -> bool:
-        """Whether there is room for one message, or it needs none: refused as FULL otherwise."""
+    def _may_hold(self, scope: Scope, entry: Entry, messages: int = 0, size_bytes: int = 0) -> bool:
+        """Whether there is room for one message beside so many others of its envelope, or it needs
+        none: refused as FULL otherwise.
+        """
         sequencer = scope.sequencer
         number, received = entry.number, sequencer.durable.received
         if not (
             number <= sequencer.next_number
             or number in received
-            or self._usage.has_room(scope.peer, 1, entry.size_bytes)
+            or self._usage.has_room(scope.peer, messages + 1, size_bytes + entry.size_bytes)
         ):
             entry.receipt = REFUSED[Refusal.FULL]
         return entry.receipt is None

@@ -339,16 +339,18 @@ class MessageIntake:
 
     async def _compare(self, group: CommitGroup) -> None:
         """Compare copies with what the store has kept of the messages that came first (S7)."""
-        asked: dict[str, dict[int, Entry]] = {}
+        asked: dict[str, list[Entry]] = {}
         for entry in group.uncompared:
             assert entry.message is not None
-            asked.setdefault(entry.message.scope, {})[entry.number] = entry
-        kept = await self._store.digests(asked)
+            asked.setdefault(entry.message.scope, []).append(entry)
+        kept = await self._store.digests(
+            {name: {entry.number for entry in entries} for name, entries in asked.items()}
+        )
         for name, entries in asked.items():
             changed = [
                 entry
-                for number, entry in entries.items()
-                if kept.get((name, number), entry.digest) != entry.digest
+                for entry in entries
+                if kept.get((name, entry.number), entry.digest) != entry.digest
             ]
             if changed:
                 group.content_changed(self._scopes[name], changed)
