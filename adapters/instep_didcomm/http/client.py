@@ -29,6 +29,8 @@ from instep_http import (
 __all__ = ["EnvelopeClient", "PeerEndpoint", "RefusedByPeerError"]
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024
+_MOST_CONNECTIONS: Final = 128
+"""As many as the slots of what is sent at the same time, and some."""
 
 
 class PeerEndpoint(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class EnvelopeClient:
             read_timeout_s=timeout_s,
             total_timeout_s=timeout_s,
             max_body_bytes=_MAX_ANSWER_BYTES,
+            max_connections=_MOST_CONNECTIONS,
             tls_hint="give the issuer of the peer's certificate as tls.ca",
         )
         stated = ANY_ADDRESS if private_endpoints else PUBLIC_ONLY
