@@ -1,4 +1,6 @@
-"""PostgreSQL's errors: what they say to a user, and what may be done after them."""
+"""Translates PostgreSQL's errors for the user, and decides whether a transaction can be
+run again.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ _UNUSABLE: Final[dict[str, tuple[str, str]]] = {
         "name one with the option schema",
     ),
 }
-# libpq tells no SQLSTATE of a connection that was refused, only words.
+# libpq gives no SQLSTATE for a refused connection, only a message.
 _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "password",
@@ -72,13 +74,13 @@ _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """The five characters of an error, where the server gave them."""
+    """The SQLSTATE (five characters) of an error; None if the server gave none."""
     orig = _orig(error)
     return orig.sqlstate if isinstance(orig, psycopg.Error) else None
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Whether the transaction can be run again, by what the server or its silence says."""
+    """Whether the transaction can be run again, by SQLSTATE or by a lost connection."""
     state = sqlstate_of(error)
     if state in _RERUN:
         return FailureKind.RERUN
@@ -89,7 +91,9 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def translate(error: BaseException, where: str) -> SinkError:
-    """The error in instep's terms, with the server's own words, never the statement's values."""
+    """The error as a `SinkError`, with the server's message but without the values of the
+    statement.
+    """
     state = sqlstate_of(error)
     server_message = str(_orig(error)).strip().partition("\n")[0]
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
