@@ -1,5 +1,5 @@
-"""The gap detectors of DIDComm's `received_orders`: made of what we received, and read against what
-we sent.
+"""The gap detectors of DIDComm's `received_orders`: built from what we received, and compared with
+what we sent.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from instep.model.ranges import Ranges
 __all__ = ["GAPS_LIMIT", "GapDetector", "ReceivedOrdersError", "detect", "reported"]
 
 GAPS_LIMIT = 1_000
-"""Most missing numbers that one detector lists: the list has no ranges, and a sender could jump far
-ahead. The lowest are listed; the others follow when these are plugged.
+"""The most missing numbers that one detector lists: the list has no ranges, and a sender could jump
+far ahead. The lowest are listed; the others follow when these are filled.
 """
 
 
 class ReceivedOrdersError(InstepError, ValueError):
-    """A detector of a peer that contradicts itself or what we sent; nothing was concluded."""
+    """A peer's detector contradicts itself or what we sent; it changes nothing."""
 
     code = "received-orders"
 
@@ -29,15 +29,15 @@ class GapDetector(msgspec.Struct, frozen=True):
     """One element of `received_orders`, as on the wire."""
 
     id: str
-    """DID of the party whose messages are meant."""
+    """DID of the party that sent the messages."""
     last: int
-    """Biggest `sender_order` seen from it; 0 when none was."""
+    """The highest `sender_order` received from it; 0 if none was."""
     gaps: list[int] = []
-    """Those below `last` that were not seen, rising."""
+    """The missing numbers below `last`, ascending."""
 
 
 def detect(party: str, received: Ranges, unwanted: Ranges, first_number: int) -> GapDetector:
-    """What we say of a party's messages. Numbers in `unwanted` (cancelled) are no gaps."""
+    """The gap detector for a party's messages. Numbers in `unwanted` (cancelled) are not gaps."""
     last = received.last
     if last is None:
         return GapDetector(party, first_number - 1)
@@ -51,11 +51,11 @@ def detect(party: str, received: Ranges, unwanted: Ranges, first_number: int) ->
 
 
 def reported(detector: GapDetector, sent_last: int, first_number: int = 1) -> tuple[Ranges, Ranges]:
-    """What a peer's detector says of the numbers `first_number`…`sent_last` that we sent: those it
-    has seen, and those it has not.
+    """Compare a peer's detector with the numbers `first_number`…`sent_last` that we sent. Returns
+    the numbers that it has received, and those that it is missing.
 
-    A list that is as long as `GAPS_LIMIT` may be cut short, so nothing after its end is concluded.
-    Raises `ReceivedOrdersError`.
+    A list of `GAPS_LIMIT` numbers may be truncated, so nothing is concluded about numbers after its
+    end. Raises `ReceivedOrdersError`.
     """
     gaps, last = detector.gaps, detector.last
     if not first_number - 1 <= last <= sent_last:
