@@ -223,7 +223,7 @@ def _check_sequence(options: Options, where: str) -> None:
         or options.sequence.gap_last_resort is LastResort.REALIGN
     ):
         raise ConfigurationError(
-            "DIDComm has no other way to the state that messages stand for",
+            "DIDComm has no other way to obtain the state of lost messages",
             where=f"{where}.sequence",
             hint="resend, wait, skip or fail",
         )

@@ -65,7 +65,7 @@ class KeepMethod(msgspec.Struct, frozen=True):
         if origin is None:
             raise _refusal(url, "redirects to no URL")
         if target.scheme not in {"http", "https"} or url.scheme == "https" != target.scheme:
-            raise _refusal(url, "redirects from https to something weaker")
+            raise _refusal(url, "redirects from https to a less protected URL")
         if not self.other_origin and origin != url.origin():
             raise _refusal(url, "redirects to another host, and the message is not encrypted")
         return target

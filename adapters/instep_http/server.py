@@ -347,8 +347,8 @@ class BoundedServer:
             return self._refusal(503, "stopping", "the server stops", close=True)
         try:
             answer = await self._handler(_request(request, body, peer))
-        except Exception:  # noqa: BLE001 - whoever waits is answered
-            _log.exception("a request was not handled")
+        except Exception:  # noqa: BLE001 - the peer gets a response
+            _log.exception("the handler of a request failed")
             return self._refusal(500, "internal", "it could not be handled")
         return _response(answer, close=self._stopping)
 
@@ -392,7 +392,7 @@ class BoundedServer:
         try:
             await handler(_request(request, b"", peer), MessageSocket(socket))
         except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
-            _log.exception("a WebSocket was not handled")
+            _log.exception("the handler of a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
         finally:
             self._sockets.discard(socket)

@@ -64,7 +64,7 @@ def check_files(tls: TlsFiles, where: str) -> None:
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
     if tls.key is not None and Path(tls.key).stat().st_mode & stat.S_IROTH:
-        _log.warning("%s.key: everybody on this machine can read %s", where, tls.key)
+        _log.warning("%s.key: every user of this machine can read %s", where, tls.key)
 
 
 def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:

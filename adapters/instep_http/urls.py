@@ -63,7 +63,7 @@ def read_listen(text: str, where: str) -> URL:
 
 
 def parse_url(text: URL | str) -> URL:
-    """The http(s) URL that somebody else stated. Raises `SourceError`: nothing can be sent there.
+    """Parse an http(s) URL that a peer stated. Raises `SourceError` if nothing can be sent there.
 
     A label over 63 letters or an empty one is refused here: name resolution would fail on it with
     an error that depends on the library.

@@ -257,9 +257,9 @@ class SqlLease:
         """
         if self._epoch is None or not self._ours(connection, _CHECK):
             raise LeaseLostError(
-                "another process holds the lease, or nobody",
+                "another process holds the lease, or none does",
                 where=self._dialect.where,
-                hint="this process stands by until it is given to it",
+                hint="this process stands by until it gets the lease",
                 consumer=self._consumer(),
                 epoch=self._epoch,
             )
@@ -331,7 +331,7 @@ def ask_to_hand_over(connection: Connection, consumer: str, where: str) -> Lease
         raise SinkError(
             f"nobody holds a lease for the consumer {consumer!r}",
             where=where,
-            hint="see `instep status` for who does; without lease_s nobody does",
+            hint="see `instep status` for the holders; without lease_s there is no lease",
         )
     return _state(connection.execute(_READ, {"consumer": consumer}).one())
 

@@ -90,7 +90,7 @@ class ThreadOutbox:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._steps.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked has it, or has gone
+            task.exception()  # the caller has it, or was cancelled
 
     async def _step(self, decide: Callable[[Outbox], tuple[T, Mapping[int, bytes] | None]]) -> T:
         async with self._lock:

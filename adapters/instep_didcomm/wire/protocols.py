@@ -19,7 +19,7 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The declaration of one protocol."""
 
     type: str
-    """Its message types; ``*`` stands for anything: ``https://didcomm.org/auction/1.0/*``."""
+    """Its message types; ``*`` matches any text:  ``https://didcomm.org/auction/1.0/*``."""
     sequenced: bool = True
     """Whether its messages are numbered by `sender_order`."""
 

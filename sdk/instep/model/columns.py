@@ -223,7 +223,7 @@ class ConcatenatedColumns(Columns[RecordHeader]):
         self._begins = [0, *accumulate(map(len, parts))]
 
     @cached_property
-    def keys(self) -> list[str]:  # type: ignore[override]  # made when it is asked for
+    def keys(self) -> list[str]:  # type: ignore[override]  # built at the first access
         return [key for part in self._parts for key in part.keys]
 
     def __len__(self) -> int:

@@ -11,9 +11,9 @@ from typing import Any, Final
 __all__ = ["SEPARATORS", "by_identity", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
-"""What may stand between the segments of a part's key; TR-548 names none."""
+"""The separators between the segments of a part's key; TR-548 does not define them."""
 
-_MOST_SEGMENTS: Final = 64
+_MAX_SEGMENTS: Final = 64
 _IDENTITIES: Final = ("uuid", "local-id", "value-name")
 
 
@@ -67,7 +67,7 @@ def prefixes(key: str) -> Iterator[str]:
     be a part of.
     """
     places = (at for at, character in enumerate(key) if at and character in SEPARATORS)
-    for at in reversed(list(islice(places, _MOST_SEGMENTS))):
+    for at in reversed(list(islice(places, _MAX_SEGMENTS))):
         yield key[:at]
 
 

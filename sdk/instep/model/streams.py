@@ -126,4 +126,4 @@ class StreamState(StrEnum):
     TERMINATED = "terminated"
     """It has ended: discover again."""
     UNKNOWN = "unknown"
-    """The provider does not say: a silence alone proves less (A5)."""
+    """The provider does not state it: a silence alone proves less (A5)."""

@@ -28,7 +28,7 @@ P = TypeVar("P", bound="PendingCommit[Any]")
 
 
 class GatheringQueue(Generic[T]):
-    """A queue whose consumer takes all queued items at once; bounded by records and bytes.
+    """A queue whose reader takes all queued items at once; bounded by records and bytes.
 
     Many tasks may add, one takes. An item is added if it fits within the limits, or if the queue is
     empty: so the queue holds at most its limits, or one larger item.

@@ -118,7 +118,7 @@ class Service(ABC):
             raise LeaseLostError(
                 "this process holds no lease that it could hand over",
                 where=self.name,
-                hint="see health().pair for who does; without lease_s nobody does",
+                hint="see health().pair for the holder; without lease_s there is no lease",
             )
         epoch = pair.seen.epoch
         pair.handover()

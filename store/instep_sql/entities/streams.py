@@ -52,7 +52,7 @@ _SAVE_INFO: Final = text("""
 
 
 class StreamKind(StrEnum):
-    """What a row of `instep_stream` stands for."""
+    """What a row of `instep_stream` represents."""
 
     STREAM = "stream"
     """A stream of a source, and the consumer's position in it."""

@@ -59,9 +59,9 @@ async def audit_stream(
             rounds = open_ = 0
             while rounds < _ROUNDS and (open_ or not rounds):
                 rounds += 1
-                stands = await marks.suspect()
-                check_standing(stream, stands, position)
-                position = stands
+                suspected_at = await marks.suspect()
+                check_standing(stream, suspected_at, position)
+                position = suspected_at
                 reading.aim(position)
                 await reading.until_arrived()
                 open_ = await marks.judge(bogus=not reading.unreadable)
