@@ -1,4 +1,4 @@
-"""Names the departures from DIDComm that are understood all the same."""
+"""Names the departures from DIDComm that the receiver accepts and counts."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ DEVIATIONS: Final[dict[str, str]] = {
     "content-changed": "other content under one sender_order (Advanced Sequencing, sent_count)",
     "received-orders-wrong": "received_orders contradicts what was sent (Advanced Sequencing)",
 }
-"""Kind → what it means and the clause it departs from."""
+"""Kind → its meaning, with the clause of the specification that it departs from."""

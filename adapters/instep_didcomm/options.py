@@ -40,10 +40,10 @@ MIB = 1024 * 1024
 
 
 class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a peer takes messages; wins over its DID document."""
+    """The endpoint of a peer; takes precedence over its DID document."""
 
     did: str
-    """Who it is."""
+    """The DID of the peer."""
     endpoint: str
     """An http(s) URL."""
 
@@ -56,58 +56,62 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
     """… and its key."""
     ca: str | None = None
-    """Who may have signed the peers' certificates; the system's where it is not given."""
+    """The certificate authorities (PEM) of the peers' certificates; None: those of the system."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a `didcomm` source listens, whom it believes, and how it answers."""
+    """How a `didcomm` source listens, which senders it accepts, and how it answers."""
 
     listen: str
     """``http://127.0.0.1:9555/path``, or ``127.0.0.1:9555``; port 0 for a free one. WebSocket is on
     the same path.
     """
     did: str | None = None
-    """Who we are; the DID of the first secret key where it is not given."""
+    """Our DID; None: the DID of the first secret key."""
     secrets_file: str | None = None
     """Our secret keys, a JWK set whose ``kid`` are DID URLs …"""
     secrets_env: str | None = None
     """… or the environment variable that holds it."""
     did_documents: tuple[str, ...] = ()
-    """Files with the DID documents of peers (one, or a list) whose DIDs do not speak for
-    themselves as did:key and did:peer do."""
+    """Files with DID documents of peers (one document, or a list), for DIDs that do not contain
+    their keys as did:key and did:peer do.
+    """
     peers: tuple[Peer, ...] = ()
-    """Where peers take messages."""
+    """The endpoints of peers."""
     reply_to_documents: bool = True
     """Send to the endpoint that a peer's DID document states, where `peers` does not name it."""
     allow_private_endpoints: bool = False
-    """Also where such an endpoint is no public address: on this machine, or in a private network.
-    """
+    """Whether such an endpoint may be on this machine or in a private network."""
     protocols: tuple[Protocol, ...] = ()
     """Which protocols use `sender_order`; the first that fits counts, others are not sequenced."""
     require_authenticated: bool | None = None
-    """Refuse a `from` that no key proves. Where it is not given: if there are secret keys."""
+    """Whether a `from` that no key proves is refused. None: it is if there are secret keys."""
     packing: Packing | None = None
-    """How we send: authcrypt with secret keys, plain without, where it is not given."""
+    """The packing of our messages; None: authcrypt with secret keys, plain without."""
     sequence: SequencerSettings = SequencerSettings()
-    """How gaps are dealt with, and what may wait behind them."""
+    """How gaps are handled, and how many messages may be buffered behind them."""
     outbox: OutboxSettings = OutboxSettings()
-    """How our own messages are sent again."""
+    """When our own messages are sent again, and how many are kept."""
     ack_delay_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 0.3
-    """Peers that ask for it are told this much later what was received, all at once."""
+    """The delay, in seconds, of the `received_orders` for peers that ask for them: one answer for
+    all messages of that time.
+    """
     max_body_bytes: Count = 4 * MIB
     """Longest message."""
     max_connections: Count = 1_000
     """Most connections at once; more are closed."""
     max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Most from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least 8. Loopback
-    is exempt."""
+    """Most connections from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least
+    8. Loopback is exempt.
+    """
     allow_origins: tuple[str, ...] = ()
     """Web pages that may send: ``https://app.example.org``. Any other request with an Origin is
     refused."""
     allow_hosts: tuple[str, ...] = ()
-    """Names that requests may state as Host, beside that of `listen`. Without any, only a `listen`
-    on loopback refuses other names: a proxy in front of it must send its address or a name given
-    here."""
+    """Host names that requests may have, beside that of `listen`. Without any, Host is checked only
+    if `listen` is on loopback: a proxy in front of it must then send its address or one of these
+    names.
+    """
     head_timeout_s: Seconds = 10.0
     """Longest wait for the head of a request …"""
     body_timeout_s: Seconds = 30.0
@@ -115,15 +119,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     idle_timeout_s: Seconds = 60.0
     """How long a connection is kept open without a request."""
     send_timeout_s: Seconds = 20.0
-    """Longest wait for a peer to take a message."""
+    """Longest wait for a peer's response to a message."""
     send_attempts: Count = 3
-    """How often one sending knocks at an endpoint that is away; the outbox sends again later."""
+    """Number of POSTs of one delivery to an unreachable endpoint; the outbox sends again later."""
     tls: Tls = Tls()
-    """TLS on both sides of us."""
+    """Certificates of the server and of the client."""
 
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:
-    """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
+    """Check and read the table of a source, without connecting. Raises `ConfigurationError`."""
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("did_documents"), str):
         table["did_documents"] = [table["did_documents"]]
@@ -142,14 +146,14 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
 
 
 def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
-    """The certificate that we show; None for http. Raises `ConfigurationError`."""
+    """The TLS context of our server; None for http. Raises `ConfigurationError`."""
     if not options.listen.startswith("https:"):
         return None
     return server_context(options.tls.cert or "", options.tls.key, f"{where}.tls")
 
 
 def client_tls(options: Options, where: str) -> ssl.SSLContext:
-    """How we check the peers that we send to. Raises `ConfigurationError`."""
+    """The TLS context for sending to peers. Raises `ConfigurationError`."""
     return client_context(TlsOptions(ca=options.tls.ca), f"{where}.tls")
 
 
@@ -219,7 +223,7 @@ def _check_sequence(options: Options, where: str) -> None:
         or options.sequence.gap_last_resort is LastResort.REALIGN
     ):
         raise ConfigurationError(
-            "DIDComm has no other way to the state that messages stand for",
+            "DIDComm has no other way to obtain the state of lost messages",
             where=f"{where}.sequence",
             hint="resend, wait, skip or fail",
         )

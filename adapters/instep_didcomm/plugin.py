@@ -1,4 +1,4 @@
-"""What the entry point `instep.sources: didcomm` names."""
+"""The plug-in of the entry point `instep.sources: didcomm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a message is not taken, as one error that carries what each transport answers."""
+"""The error of a refused message, with its reason and what each transport responds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["MessageRefusedError", "Reason", "http_status"]
 
 
 class Reason(StrEnum):
-    """What was wrong with a message; stable, for machines."""
+    """Why a message is refused; the values are stable, for programs."""
 
     UNREADABLE = "unreadable"
-    """No DIDComm message at all, or a header that cannot be read."""
+    """Not a DIDComm message, or a header that cannot be read."""
     TOO_BIG = "too-big"
     """me.res.storage.message_too_big."""
     MEDIA_TYPE = "media-type"
@@ -24,18 +24,18 @@ class Reason(StrEnum):
     TAMPERED = "tampered"
     """It cannot be decrypted, or a signature is wrong."""
     WRONG_SENDER = "wrong-sender"
-    """`from` is not whose key encrypted or signed it."""
+    """`from` is not the owner of the key that encrypted or signed the message."""
     UNAUTHENTICATED = "unauthenticated"
-    """`from` is claimed and not proven, where proof is required."""
+    """`from` is not proven by a key, and proof is required."""
     UNRESOLVED = "unresolved"
     """The sender's DID is of a method that is not known here, or its document lacks the key."""
     NO_SENDER = "no-sender"
-    """A protocol with order needs a sender; an anonymous message has none."""
+    """The message of a sequenced protocol is anonymous; a sequence needs a sender."""
     NO_ORDER = "no-order"
-    """A protocol that is declared as sequenced, without `sender_order`."""
+    """The message of a sequenced protocol has no `sender_order`."""
     EXPIRED = "expired"
     UNSUPPORTED = "unsupported"
-    """An algorithm or envelope that we do not have."""
+    """An algorithm or envelope that is not supported."""
 
 
 _STATUS = {
@@ -49,7 +49,7 @@ _STATUS = {
 
 
 class MessageRefusedError(InstepError):
-    """A message that is not taken; it may be sent again only when it is another one."""
+    """A refused message. Sending the same message again does not help."""
 
     code = "message-refused"
 
@@ -59,12 +59,12 @@ class MessageRefusedError(InstepError):
 
     @property
     def status(self) -> int:
-        """The HTTP status that says so."""
+        """The HTTP status of the response."""
         return _STATUS.get(self.reason, 400)
 
 
 def http_status(refusal: Refusal) -> int:
-    """The HTTP status for what the sequence refused: 503 may be sent again, 410 need not."""
+    """The HTTP status for a refusal of the sequencer: 503 may be sent again, 410 need not."""
     match refusal:
         case Refusal.FULL:
             return 503

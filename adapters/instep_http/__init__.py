@@ -1,4 +1,4 @@
-"""HTTP for adapters: a server and a client that hold against a peer that means harm."""
+"""HTTP for adapters: a server and a client with bounds against hostile peers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Accepts connections within limits, before TLS and before anything is read.
+"""Accepts connections within limits, before the TLS handshake and before anything is read.
 
-asyncio's own server accepts `backlog` connections in one turn, makes a protocol for each only
-after the TLS handshake, and logs a traceback for each turn that finds no free file descriptor.
+asyncio's own server accepts up to `backlog` connections in one iteration of the loop, makes a
+protocol only after the TLS handshake, and logs a traceback at each accept without a free file
+descriptor.
 """
 
 from __future__ import annotations
@@ -31,29 +32,31 @@ _log = logging.getLogger("instep.http")
 
 
 class Slot:
-    """The place that one connection takes; its protocol gives it back when it is lost."""
+    """The place of one connection within the limits; its protocol releases it when the connection
+    is lost.
+    """
 
     def __init__(self, limits: ConnectionLimits, address: str) -> None:
         self._limits = limits
         self.address = address
-        """IP address of the peer."""
+        """The IP address of the peer."""
         self._taken = True
 
     def release(self) -> None:
-        """Give it back. Safe to call again."""
+        """Release the place. Safe to call again."""
         if self._taken:
             self._taken = False
             self._limits.release(self.address)
 
 
 class Acceptor:
-    """Listens and makes connections.
+    """Listens, accepts connections and makes their protocols.
 
     Args:
-        factory: Makes the protocol of a connection.
-        limits: Which connections are admitted; others are reset at once.
-        refused: Counts the others by reason.
-        tls: The certificate to show; None for plain TCP.
+        factory: Makes the protocol of an accepted connection.
+        limits: Decides which connections are admitted; others are reset at once.
+        refused: Counts refused connections by reason.
+        tls: The server's certificate; None for plain TCP.
         handshake_timeout_s: Longest TLS handshake.
         close_timeout_s: Longest wait for the TLS close of a peer.
     """
@@ -79,12 +82,12 @@ class Acceptor:
         self._log_again_s = float("-inf")
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen at all addresses of a host; returns the port. Raises `OSError`."""
+        """Listen on all addresses of a host. Returns the port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for family, address in dict.fromkeys((one[0], one[4]) for one in found):
-                # Where any port is asked for, all addresses have the one that the first got.
+                # With port 0, all addresses use the port that the first one was given.
                 at = (address[0], port, *address[2:])
                 listening = socket.create_server(at, family=family, backlog=_BACKLOG)
                 listening.setblocking(False)
@@ -98,7 +101,9 @@ class Acceptor:
         return port
 
     def close(self) -> None:
-        """Stop listening, and end what is not connected yet. Safe to call again."""
+        """Stop listening, and abort connections that are still in their handshake. Safe to call
+        again.
+        """
         loop = asyncio.get_running_loop()
         for timer in self._timers.values():
             timer.cancel()
@@ -111,7 +116,7 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until what was not connected yet has ended."""
+        """Wait until the aborted handshakes have ended."""
         if self._starting:
             await asyncio.wait(self._starting)
 
@@ -138,7 +143,7 @@ class Acceptor:
             task.add_done_callback(self._starting.discard)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Without a descriptor the socket stays readable: look again a little later."""
+        """Pause accepting for a while: without a free descriptor the socket stays readable."""
         loop = asyncio.get_running_loop()
         self._refused["no-descriptors"] += 1
         if loop.time() >= self._log_again_s:
@@ -153,7 +158,7 @@ class Acceptor:
         self._timers[listening] = loop.call_later(_PAUSE_S, self._resume, listening)
 
     async def _start(self, connection: socket.socket, slot: Slot) -> None:
-        """TLS, if any; then its protocol has the connection and the slot."""
+        """Perform the TLS handshake, if any; then the protocol owns the connection and the slot."""
         timeouts = (self._handshake_timeout_s, self._close_timeout_s) if self._tls else (None, None)
         connected = False
         try:
@@ -175,7 +180,7 @@ class Acceptor:
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close without the states of TCP that remember a connection."""
+    """Close with a reset, which leaves no TIME_WAIT state behind."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     connection.close()

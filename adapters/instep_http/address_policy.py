@@ -20,7 +20,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class AddressPolicy(Protocol):
-    """Decides about one address."""
+    """Decides whether the client may connect to an IP address."""
 
     def check(self, ip: IPv4Address | IPv6Address) -> None:
         """Raise `AddressRefusedError` where no connection may be made to it."""
@@ -34,20 +34,23 @@ class _AnyAddress:
 class _PublicOnly:
     def check(self, ip: IPv4Address | IPv6Address) -> None:
         if not _is_public(ip):
-            # The same words for all: where several addresses of a name are refused, one is left.
+            # The same text for all addresses: aiohttp merges equal errors of several addresses of a
+            # name.
             raise AddressRefusedError(errno.EACCES, "its address is not a public one")
 
 
 ANY_ADDRESS: Final[AddressPolicy] = _AnyAddress()
-"""For addresses that the user named."""
+"""For hosts that the user configured: allows every address."""
 PUBLIC_ONLY: Final[AddressPolicy] = _PublicOnly()
-"""For addresses that a peer named: refuses loopback, link-local, private, shared, multicast,
-reserved and unspecified addresses, and IPv6 addresses that stand for one of these.
+"""For hosts that a peer stated: refuses loopback, link-local, private, shared, multicast, reserved
+and unspecified addresses, and IPv6 addresses that contain one of these.
 """
 
 
 def literal_address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host of a URL is, in any notation that a resolver takes; None: a name."""
+    """The IP address that the host of a URL states, in any notation that a resolver accepts; None:
+    a name.
+    """
     try:
         return ip_address(host)
     except ValueError:

@@ -1,4 +1,6 @@
-"""Requests within bounds: TLS, proxy, time, size, redirects and addresses; errors are ours."""
+"""An HTTP client with bounds: TLS, proxy, time, size, redirects and addresses. It raises errors of
+instep only.
+"""
 
 from __future__ import annotations
 
@@ -39,46 +41,48 @@ _LONGEST_WAIT_S: Final = 5.0
 _MAX_RETRY_AFTER_S: Final = 86_400.0
 _NO_URL: Final = URL()
 _ANYWHERE: Final = frozenset({"accept", "content-encoding", "content-type", "user-agent"})
-"""Headers that describe the content, and go to another origin with it."""
+"""Headers that describe the content; only these are sent to another origin."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a client."""
 
     connect_timeout_s: float = 10.0
-    """Longest wait for a connection, TLS included."""
+    """Longest wait for a connection, including the TLS handshake."""
     read_timeout_s: float = 60.0
-    """Longest silence within an answer."""
+    """Longest wait between two reads of a response."""
     total_timeout_s: float | None = None
-    """Longest whole exchange with all its redirects, however steadily it drips; None: any."""
+    """Longest whole exchange, including its redirects; None: no bound."""
     max_body_bytes: int = 256 * MIB
-    """Largest answer, after decompression; one with a status of 300 or above is cut at 64 KiB."""
+    """Largest response body, after decompression. A body with a status of 300 or above is truncated
+    at 64 KiB.
+    """
     max_connections: int = 64
-    """Most at once; a request beyond waits."""
+    """Most connections at once; further requests wait."""
     cookies: bool = False
     """Keep cookies, in memory, for the hosts that set them."""
     max_cookies: int = 100
-    """More than these are all forgotten."""
+    """Most cookies; one more, and all are removed."""
     proxy: Secret | None = None
     """URL of an HTTP proxy, which may hold its password."""
     tls_hint: str = ""
-    """What an error advises where a certificate is not accepted."""
+    """The hint of an error when a certificate is not accepted."""
     body_hint: str = ""
-    """What an error advises where an answer is too big."""
+    """The hint of an error when a response is too large."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a request brought; any status."""
+    """The response to a request, with any status."""
 
     url: URL
-    """The one that answered, after redirects."""
+    """The URL that responded, after redirects."""
     status: int
     headers: CIMultiDictProxy[str]
     body: bytes
 
     def retry_after_s(self, now_s: float) -> float:
-        """When to come again, by Retry-After (RFC 9110 10.2.3): seconds from now, 0 where it is
-        not stated or not readable, a day at most. `now_s` is the time in seconds since 1970 UTC.
+        """The wait that Retry-After asks for (RFC 9110 10.2.3), in seconds: 0 if it is missing or
+        not readable, a day at most. `now_s` is the time in seconds since 1970 UTC.
         """
         stated = self.headers.get("Retry-After", "").strip()
         if stated.isascii() and stated.isdecimal():
@@ -92,19 +96,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class GuardedClient:
-    """Sends requests to servers that may mean harm.
+    """Sends requests to servers that may be hostile.
 
-    No error of a library leaves it: all is `SourceError`. Every redirect is a request of its own,
-    with the same bounds and the same check of its address. The connections are made at first use,
-    in the loop that uses them, and live until `close`; then the client can be used again. It may
-    be used as an async context.
+    It raises no error of a library: every error is a `SourceError`. Every redirect is a request of
+    its own, with the same bounds and the same check of its address. Connections are made at first
+    use, in the running loop, and kept until `close`; after that the client can be used again. It
+    can be used as an async context.
 
     Args:
-        settings: Its bounds.
+        settings: The bounds of the client.
         tls: How servers are verified.
-        redirects: Which are followed, where `send` does not name others.
-        addresses: Which addresses are connected to. Through a proxy the proxy resolves names: then
-            only addresses in URLs are checked here.
+        redirects: The policy for redirects, unless `send` names another.
+        addresses: The policy for IP addresses. A proxy resolves names itself: then only addresses
+            in URLs are checked here.
     """
 
     def __init__(
@@ -146,24 +150,25 @@ class GuardedClient:
         total_timeout_s: float | None = None,
         on_head: Callable[[CIMultiDictProxy[str]], None] | None = None,
     ) -> Answer:
-        """Send a request and read the answer; every status is one.
+        """Send a request and read the response; no status raises an error.
 
         Args:
             method: GET, POST …
-            url: http or https; may be what somebody else stated.
-            headers: To another origin only those go that describe the content.
+            url: An http or https URL; it may come from a peer.
+            headers: Headers; only those that describe the content are sent to another origin.
             data: The body, or the fields of a form.
-            json: The body instead, written as JSON.
+            json: The body as an object to encode as JSON, instead of `data`.
             redirects: Instead of the client's own policy.
             max_body_bytes: Instead of the settings' limit.
-            cut: Cut a longer answer there; else it is an error.
+            cut: Whether a longer response is truncated; otherwise it is an error.
             total_timeout_s: Instead of the settings' limit.
-            on_head: Is given the headers of each answer as soon as they are there.
+            on_head: Called with the headers of each response as soon as they arrive.
 
         Raises:
-            UnreachableError: No connection, no answer in time, a redirect that is not followed.
+            UnreachableError: No connection, no response in time, or a redirect that is not
+                followed.
             TlsError: The certificate is not accepted.
-            SourceError: No URL, or an answer over the limit.
+            SourceError: Not a usable URL, or a response over the limit.
         """
         settings = self._settings
         limit_bytes = settings.max_body_bytes if max_body_bytes is None else max_body_bytes
@@ -198,8 +203,8 @@ class GuardedClient:
             ) from error
 
     def session(self) -> aiohttp.ClientSession:
-        """The connections and cookies, for what is no exchange of request and answer; whoever uses
-        them directly looks after redirects and bounds.
+        """The aiohttp session, for uses other than request and response. Its user has to bound
+        redirects, time and size.
         """
         if self._session is None:
             settings = self._settings
@@ -253,14 +258,16 @@ class GuardedClient:
             return Answer(url, response.status, response.headers, read)
 
     def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket for one address that a name was resolved to, or that a URL states."""
+        """Make a socket for an address that a name was resolved to, or that a URL states, after
+        checking the address.
+        """
         family, kind, protocol, _, (host, *_) = address
         self._addresses.check(ip_address(host))
         return socket.socket(family, kind, protocol)
 
 
 class _BoundedJar(aiohttp.CookieJar):
-    """Keeps cookies, also of hosts without a name; too many are all forgotten."""
+    """Keeps cookies, also of hosts that are IP addresses. Above the bound, all are removed."""
 
     def __init__(self, max_cookies: int) -> None:
         super().__init__(unsafe=True)
@@ -273,7 +280,9 @@ class _BoundedJar(aiohttp.CookieJar):
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int, *, cut: bool) -> bytes:
-    """The body, decompressed. Over the limit it raises `BodyTooBig`, or is cut there."""
+    """Read the decompressed body. Over the limit it raises `BodyTooBig`, or with `cut`
+    truncates.
+    """
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -286,7 +295,7 @@ async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int, *, cut:
 
 
 class _RetryLater(Exception):
-    """An answer that asks to come again."""
+    """A response that asks to retry later."""
 
     def __init__(self, answer: Answer, wait_s: float) -> None:
         super().__init__()
@@ -307,27 +316,28 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
     retry_on: Callable[[int], bool] = retry_later,
     cut: bool = False,
 ) -> Answer:
-    """POST, again where the server is away or says later, with growing waits of 5 s at most.
+    """POST; try again if the server is unreachable or asks for it, with growing waits of 5 s at
+    most.
 
-    The server may get the body more than once: an answer can be lost.
+    The server may receive the body more than once, because a response can be lost.
 
     Args:
-        client: Sends it.
+        client: The client to send with.
         url: See `GuardedClient.send`, as for body and headers.
         body: The same each time.
         headers: The same each time.
-        attempts: Most requests in all.
-        rng: For the jitter between two of them.
+        attempts: Most requests in total.
+        rng: Randomness for the jitter between two requests.
         now: The time in seconds since 1970 UTC, for a Retry-After that is a date.
         redirects: Instead of the client's own policy.
-        retry_on: Which statuses mean later.
+        retry_on: Returns whether a status means to retry later.
         cut: See `GuardedClient.send`.
 
     Returns:
-        The last answer, which may still be one that means later.
+        The last response, whose status may still mean to retry later.
 
     Raises:
-        SourceError: See `GuardedClient.send`; what is retriable was tried `attempts` times.
+        SourceError: See `GuardedClient.send`; a retriable error was met in all `attempts`.
     """
 
     async def post() -> Answer:

@@ -1,4 +1,4 @@
-"""How many connections may be open, in all and from one address: a count, without I/O."""
+"""Limits the number of open connections, in total and per address; it only counts, without I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ConnectionLimits:
     """Counts open connections.
 
     Args:
-        most: In all.
-        most_per_address: From one IPv4 address or one IPv6 /64, which one host can use as a whole;
-            0: a tenth of all, at least 8. Loopback is exempt: a proxy on this machine may stand
-            for many peers.
+        most: Most connections in total.
+        most_per_address: Most from one IPv4 address or one IPv6 /64, which one host can use as a
+            whole; 0: a tenth of `most`, at least 8. Loopback is exempt: a proxy on this machine may
+            forward for many peers.
     """
 
     def __init__(self, most: int, most_per_address: int = 0) -> None:
@@ -30,7 +30,9 @@ class ConnectionLimits:
         self.open = 0
 
     def admit(self, address: str) -> str:
-        """Count a connection of this address; else the reason why it is refused."""
+        """Count a connection of this address. Returns the reason if it is refused, else an empty
+        text.
+        """
         if self.open >= self._most:
             return "too-many"
         network = _network(address)
@@ -42,7 +44,7 @@ class ConnectionLimits:
         return ""
 
     def release(self, address: str) -> None:
-        """One that was admitted is closed."""
+        """Stop counting an admitted connection: it is closed."""
         self.open -= 1
         network = _network(address)
         if network:
@@ -62,7 +64,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=_NETWORKS_CACHED)
 def _network(address: str) -> str:
-    """What is counted together with an address; empty for what is not counted."""
+    """The network whose connections are counted together; empty for an address that is exempt."""
     ip = _address(address)
     if ip is None or ip.is_loopback:
         return ""

@@ -1,4 +1,4 @@
-"""What an HTTP library raises, as errors of ours."""
+"""Translates the errors of HTTP libraries into errors of instep."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ FOREIGN_ERRORS = (
     ValueError,
     OverflowError,
 )
-"""What an exchange can raise; `source_error` translates it. ValueError is a URL or a header that
-cannot be sent (names that IDNA refuses, line ends), OverflowError a port that no socket takes.
+"""The errors that an exchange can raise; `source_error` translates them. ValueError: a URL or
+header that cannot be sent (a name that IDNA refuses, a line end). OverflowError: a port out of
+range.
 """
 
 _RETRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -31,7 +32,7 @@ _MAX_REASON_CHARS = 200
 
 
 class BodyTooBig(aiohttp.ClientError):
-    """A body over its limit, in bytes."""
+    """A body exceeds its limit of `limit_bytes`."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"a body of more than {limit_bytes} bytes")
@@ -50,13 +51,13 @@ def retry_later(status: int) -> bool:
 def source_error(
     error: BaseException, where: URL | str, *, tls_hint: str = "", body_hint: str = ""
 ) -> SourceError:
-    """The error of ours for an error of a library; never with a secret in it.
+    """Translate an error of a library; the result never contains a secret.
 
     Args:
         error: One of `FOREIGN_ERRORS`, or a `SourceError`, which is returned as it is.
-        where: The URL that was asked; its query, user and password are left out.
-        tls_hint: What to do where a certificate is not accepted.
-        body_hint: What to do where an answer is too big.
+        where: The URL of the request; its query, user and password are left out.
+        tls_hint: The hint when a certificate is not accepted.
+        body_hint: The hint when a response is too large.
     """
     place = shown(where)
     match error:
@@ -89,7 +90,7 @@ def source_error(
         case aiohttp.ClientConnectorError() | OSError():
             return UnreachableError(f"no connection: {_reason(error)}", where=place)
         case ValueError() | OverflowError():
-            # Not what it says: that may quote a header, with a login in it.
+            # The text of the error is left out: it may quote a header with a login.
             return SourceError("no URL or header that can be sent", where=place)
         case _:
             return UnreachableError(f"connection lost: {type(error).__name__}", where=place)

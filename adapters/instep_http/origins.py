@@ -1,9 +1,8 @@
-"""Refuses what a web page in a browser sends: cross-site requests and rebound names.
+"""Refuses requests of web pages: cross-site requests and DNS rebinding.
 
-Peers of these protocols are programs, and no program states an Origin. A page of a foreign site
-that reaches a server on its visitor's machine, or in its network, does (Fetch standard, "origin
-header"; RFC 6455 10.2), and where it resolved its own name to our address, it states that name as
-Host.
+The peers of these protocols are programs, which send no Origin. A page of a foreign site that
+reaches a server on its visitor's machine or network does send one (Fetch standard, "origin header";
+RFC 6455 10.2). If the site resolves its own name to our address, the page sends that name as Host.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ __all__ = ["OriginRules"]
 
 
 class OriginRules:
-    """Judges the heads of requests.
+    """Checks Origin and Host of requests.
 
     Args:
-        listen_host: Where the server listens.
+        listen_host: The host that the server listens on.
         allow_origins: Origins, as browsers write them: ``https://app.example.org``.
-        allow_hosts: Names or addresses, without port, that a request may be sent to, beside
-            `listen_host`. Without any, Host is checked on a loopback address only: a server that
-            listens elsewhere cannot know all of its names.
+        allow_hosts: Names or addresses, without port, that Host may have, beside `listen_host`.
+            Without any, Host is checked on a loopback address only: a server that listens elsewhere
+            cannot know all of its names.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class OriginRules:
         self._hosts = {host.lower().strip("[]") for host in (listen_host, *allow_hosts)}
 
     def refusal(self, headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> str:
-        """Why a request is refused; empty where it is not."""
+        """The reason why a request is refused; empty if it is allowed."""
         for origin in headers.getall("Origin", ()):
             if origin not in self._origins:
                 return "requests of web pages are not taken from this Origin"

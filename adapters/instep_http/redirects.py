@@ -17,22 +17,26 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class RedirectPolicy(Protocol):
-    """Decides about one redirect after another."""
+    """Decides which redirects are followed, hop by hop."""
 
     @property
     def statuses(self) -> frozenset[int]:
-        """The statuses that are followed; with any other, a redirect is an answer."""
+        """The statuses that are followed; a redirect with another status is returned as the
+        response.
+        """
 
     @property
     def max_redirects(self) -> int:
-        """How many are followed in a row."""
+        """The most redirects followed in a row."""
 
     def target(self, url: URL, status: int, location: str) -> URL:
-        """Where to send the request next. Raises `UnreachableError`, not retriable: not there."""
+        """The next URL of the request. Raises `UnreachableError`, not retriable, if it is not
+        allowed.
+        """
 
 
 class SameOrigin(msgspec.Struct, frozen=True):
-    """Follows redirects within one origin: a login is carried nowhere else."""
+    """Follows redirects within one origin, so that a login is sent to no other origin."""
 
     max_redirects: int = 5
     statuses: frozenset[int] = _REDIRECTS
@@ -52,7 +56,7 @@ class KeepMethod(msgspec.Struct, frozen=True):
     """Follows redirects that keep method and body (307), never from https to http."""
 
     other_origin: bool
-    """Whether one to another origin is followed: only what is encrypted may go there."""
+    """Whether a redirect to another origin is followed: only an encrypted message may go there."""
     max_redirects: int = 3
     statuses: frozenset[int] = frozenset({307})
 
@@ -61,7 +65,7 @@ class KeepMethod(msgspec.Struct, frozen=True):
         if origin is None:
             raise _refusal(url, "redirects to no URL")
         if target.scheme not in {"http", "https"} or url.scheme == "https" != target.scheme:
-            raise _refusal(url, "redirects from https to something weaker")
+            raise _refusal(url, "redirects from https to a less protected URL")
         if not self.other_origin and origin != url.origin():
             raise _refusal(url, "redirects to another host, and the message is not encrypted")
         return target
@@ -69,11 +73,11 @@ class KeepMethod(msgspec.Struct, frozen=True):
 
 SAME_ORIGIN: Final = SameOrigin()
 NO_REDIRECTS: Final = SameOrigin(max_redirects=0, statuses=frozenset())
-"""Follows none: a redirect is an answer."""
+"""Follows no redirect: a redirect is returned as the response."""
 
 
 def _join(url: URL, location: str) -> tuple[URL, URL | None]:
-    """The target and its origin; None where it has none."""
+    """The target and its origin; None if the target has no origin."""
     target, origin = url, None
     with suppress(ValueError):
         target = url.join(URL(location))

@@ -1,4 +1,4 @@
-"""An HTTP server for one address that nobody can hold up: aiohttp within bounds."""
+"""An HTTP server for one path with bounded time, size and connections, on aiohttp."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_address: int = 0
     """Most from one IPv4 address or IPv6 /64; 0: a tenth of all, at least 8. Loopback is exempt."""
     stop_timeout_s: float = 1.0
-    """How long `stop` waits for what was taken to be answered."""
+    """How long, in seconds, `stop` waits for the responses to accepted requests."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -72,9 +72,9 @@ class Request(msgspec.Struct, frozen=True):
     headers: CIMultiDictProxy[str]
     body: bytes
     peer: str
-    """IP address of whoever sent it, which may be a proxy."""
+    """The IP address of the sender, which may be a proxy."""
     secure: bool
-    """It came by TLS."""
+    """Whether it came by TLS."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -84,17 +84,19 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes = b""
     headers: Mapping[str, str] = {}
     close: bool = False
-    """End the connection with it."""
+    """Whether the connection is closed after it."""
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-"""Answers a request. An exception is logged and answered with 500. It is cancelled only where
-`BoundedServer.stop` has waited for it in vain.
+"""Responds to a request. An exception is logged, and the response is 500. The handler is cancelled
+only if `BoundedServer.stop` has waited for it in vain.
 """
 
 
 class MessageSocket:
-    """A WebSocket that messages come by; iterate over it, text and binary alike are bytes."""
+    """A WebSocket for receiving. Iterate over its messages; text and binary messages are both
+    bytes.
+    """
 
     def __init__(self, socket: web.WebSocketResponse) -> None:
         self._socket = socket
@@ -114,28 +116,28 @@ class MessageSocket:
 
 
 WebSocketHandler = Callable[[Request, MessageSocket], Awaitable[None]]
-"""Reads a WebSocket until it ends; it is closed when this returns."""
+"""Reads a WebSocket until it ends; the WebSocket is closed when this returns."""
 
 
 class Connection(Protocol):
     """A connection, as the server sees it."""
 
     def end(self) -> None:
-        """Close it; a request that was taken is answered before."""
+        """Close the connection; an accepted request is answered first."""
 
     def abort(self) -> None:
-        """Close it without regard for what is under way."""
+        """Close the connection at once, also while a request is being handled."""
 
 
 FirstProtocol = Callable[["BoundedServer", Slot], asyncio.Protocol]
-"""Makes a protocol that is in charge of a connection before the server's own, which it hands over
-what it does not answer: see `BoundedServer.opened`, `closed` and `take_over`. It keeps the limits
+"""Makes the protocol that handles a connection first. It hands requests that it does not answer
+over to the server: see `BoundedServer.opened`, `closed` and `take_over`. It must enforce the limits
 of time and size, and `OriginRules`, itself.
 """
 
 
 def problem(status: int, code: str, detail: str, retry_after_s: int = 0) -> Response:
-    """A refusal with its reason (RFC 9457), and when to come again, in seconds."""
+    """A refusal with its reason as problem details (RFC 9457); Retry-After in seconds, if not 0."""
     headers = {"Content-Type": "application/problem+json"}
     if retry_after_s:
         headers["Retry-After"] = str(retry_after_s)
@@ -146,22 +148,22 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = 0) -> Resp
 class BoundedServer:
     """Serves one path.
 
-    The server itself answers 404 for another path, 405 for another method, 400 for a body that
-    cannot be decoded, 403 for a web page's request (see `OriginRules`), 408 for a slow body, 413
-    for one that is too long, 500 where the handler raises, 503 while it stops. A slow head and an
-    idle connection end without an answer.
+    The server itself responds with 404 to another path, 405 to another method, 400 to a body that
+    cannot be decoded, 403 to the request of a web page (see `OriginRules`), 408 to a slow body, 413
+    to a body that is too long, 500 if the handler raises, 503 while it stops. A slow head and an
+    idle connection are closed without a response.
 
     Args:
         listen: http or https, host, port (0: a free one) and path.
-        handler: Answers a request with its whole body.
-        limits: Its bounds.
-        tls: The certificate to show; None for http.
-        methods: Those that are taken.
-        websocket: Reads WebSockets at the same path; None: there are none.
-        refuse: Makes the refusals of the server, of status, code and detail.
+        handler: Responds to a request with its whole body.
+        limits: The bounds of the server.
+        tls: The server's certificate; None for http.
+        methods: The methods that are allowed.
+        websocket: Reads WebSockets at the same path; None: WebSockets are refused.
+        refuse: Makes the server's refusals from status, code and detail.
         allow_origins: See `OriginRules` …
         allow_hosts: … for both.
-        first_protocol: Is in charge of each connection before the server.
+        first_protocol: Makes the protocol that handles each connection before the server.
     """
 
     def __init__(  # noqa: PLR0913 - one for each decision of an adapter
@@ -181,7 +183,7 @@ class BoundedServer:
         self.limits = limits or ServerLimits()
         self.origins = OriginRules(listen.host or "", allow_origins, allow_hosts)
         self.address = ""
-        """The URL with the real port; empty while it does not listen."""
+        """The URL with the actual port; empty while the server does not listen."""
         self.refused: Counter[str] = Counter()
         """What was refused, by reason: connections (too-many, too-many-of-address, tls-handshake,
         slow-head, no-descriptors) and requests (not-found, method, origin, too-slow, too-big,
@@ -208,7 +210,7 @@ class BoundedServer:
 
     @property
     def connections(self) -> int:
-        """How many are open, those in their TLS handshake included."""
+        """The number of open connections, including those in their TLS handshake."""
         return self._count.open
 
     @property
@@ -217,7 +219,7 @@ class BoundedServer:
         return self._listen.path
 
     async def start(self) -> None:
-        """Listen. Raises `SourceError` where that is not possible."""
+        """Begin to listen. Raises `SourceError` if that is not possible."""
         limits = self.limits
         self._stopping = False
         self._manager = web.Server(self._handle)
@@ -242,9 +244,9 @@ class BoundedServer:
         self._check_descriptors()
 
     async def stop(self) -> None:
-        """Stop in this order: listen no more; end idle connections; close WebSockets (1001); wait
-        `stop_timeout_s` at most until what was taken is answered; abort the rest, and cancel its
-        handlers. Safe to call again, and after a failed start.
+        """Stop: stop listening, close idle connections, close WebSockets (1001), wait at most
+        `stop_timeout_s` for the responses to accepted requests, then abort the other connections
+        and cancel their handlers. Safe to call again, and after a failed start.
         """
         acceptor, self._acceptor = self._acceptor, None
         self.address = ""
@@ -271,20 +273,20 @@ class BoundedServer:
         await self._none_left.wait()
 
     def opened(self, connection: Connection) -> None:
-        """A connection is open; while the server stops it is ended at once."""
+        """Register an open connection; while the server stops, it is closed at once."""
         self._connections.add(connection)
         self._none_left.clear()
         if self._stopping:
             connection.end()
 
     def closed(self, connection: Connection) -> None:
-        """A connection is lost, or somebody else is in charge of it."""
+        """Unregister a connection: it is lost, or was handed over."""
         self._connections.discard(connection)
         if not self._connections:
             self._none_left.set()
 
     def take_over(self, transport: asyncio.Transport, slot: Slot, data: bytes) -> None:
-        """Be in charge of a connection from here on; `data` was read of it and not answered."""
+        """Take a connection over. `data` was read from it and not answered."""
         connection = self._new_connection(slot)
         transport.set_protocol(connection)
         connection.connection_made(transport)
@@ -345,19 +347,21 @@ class BoundedServer:
             return self._refusal(503, "stopping", "the server stops", close=True)
         try:
             answer = await self._handler(_request(request, body, peer))
-        except Exception:  # noqa: BLE001 - whoever waits is answered
-            _log.exception("a request was not handled")
+        except Exception:  # noqa: BLE001 - the peer gets a response
+            _log.exception("the handler of a request failed")
             return self._refusal(500, "internal", "it could not be handled")
         return _response(answer, close=self._stopping)
 
     async def _body(self, request: web.BaseRequest) -> bytes | web.Response:
-        """The whole body, or the refusal of it, which ends the connection: its rest is not read."""
+        """The whole body, or its refusal, which closes the connection: the rest of the body is not
+        read.
+        """
         limit_bytes = self.limits.max_body_bytes
         body: bytes | None
         try:
             stated_bytes = request.content_length or 0
             if request.content.total_bytes == stated_bytes <= limit_bytes:
-                # It came with the head, as most do: there is nothing to wait for.
+                # The body arrived with the head, as usual: there is nothing to wait for.
                 body = request.content.read_nowait()
             else:
                 async with asyncio.timeout(self.limits.body_timeout_s):
@@ -388,7 +392,7 @@ class BoundedServer:
         try:
             await handler(_request(request, b"", peer), MessageSocket(socket))
         except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
-            _log.exception("a WebSocket was not handled")
+            _log.exception("the handler of a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
         finally:
             self._sockets.discard(socket)
@@ -404,12 +408,12 @@ class BoundedServer:
         return response
 
     def bad_request(self) -> web.Response:
-        """The answer to what is no HTTP request."""
+        """The response to bytes that are not an HTTP request."""
         return self._refusal(400, "bad-request", "no HTTP request", close=True)
 
 
 class _Connection(web.RequestHandler):
-    """A connection that has to be quick with the head of each request."""
+    """A connection with a deadline for the head of each request."""
 
     def __init__(self, server: BoundedServer, manager: web.Server, slot: Slot) -> None:
         limits = server.limits
@@ -427,10 +431,12 @@ class _Connection(web.RequestHandler):
         self._server = server
         self._busy = False
         self._head_deadline_s: float | None = None
-        """When the head that is awaited has to be there; None: none is."""
+        """The deadline of the head that is awaited, in the loop's time; None: no head
+        is awaited.
+        """
         self._timer: asyncio.TimerHandle | None = None
         self._open: asyncio.Transport | None = None
-        """`transport` is None already while a closed connection still writes."""
+        """Set apart because `transport` is already None while a closed connection still writes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -448,7 +454,8 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Between two requests the idle time counts; with the first byte of a head this one does.
+        # Between two requests the idle timeout applies; from the first byte of a head, this
+        # deadline.
         if self._head_deadline_s is None and not self._busy:
             self._await_head()
         super().data_received(data)
@@ -460,7 +467,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is no request, without a traceback for each."""
+        """Respond to bytes that are not a request, without a traceback in the log for each."""
         if exc is None or status >= 500 or request.writer.output_size:
             return super().handle_error(request, status, exc, message)
         _log.debug("no HTTP request from %s: %s", self.slot.address, exc)
@@ -468,7 +475,7 @@ class _Connection(web.RequestHandler):
 
     @contextmanager
     def handling(self) -> Iterator[None]:
-        """The head of a request was read; it is being answered."""
+        """Mark the request as being handled: its head was read."""
         self._head_deadline_s = None
         self._busy = True
         try:
@@ -477,7 +484,7 @@ class _Connection(web.RequestHandler):
             self._busy = False
 
     def end(self) -> None:
-        # The answer to a request that was taken ends the connection: the server stops.
+        # The response to an accepted request closes the connection, because the server stops.
         if not self._busy:
             self.force_close()
 
@@ -488,7 +495,7 @@ class _Connection(web.RequestHandler):
     def _await_head(self) -> None:
         loop = asyncio.get_running_loop()
         self._head_deadline_s = loop.time() + self._server.limits.head_timeout_s
-        # One timer looks after many heads: most are there at once, and a timer each is dear.
+        # One timer serves many heads: most arrive at once, and a timer for each is expensive.
         if self._timer is None:
             self._timer = loop.call_at(self._head_deadline_s, self._check_deadline)
 
@@ -511,7 +518,7 @@ def _request(request: web.BaseRequest, body: bytes, peer: str) -> Request:
 
 
 async def _read_body(request: web.BaseRequest, limit_bytes: int) -> bytes | None:
-    """The whole body; None where it is longer than that."""
+    """The whole body; None if it is longer than `limit_bytes`."""
     if (request.content_length or 0) > limit_bytes:
         return None
     body = bytearray()

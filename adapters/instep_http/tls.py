@@ -1,4 +1,6 @@
-"""TLS of clients and servers: certificates from files, verification on unless named off."""
+"""TLS contexts of clients and servers: certificates from files; verification is on unless it is
+turned off by name.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ _log = logging.getLogger("instep.http")
 
 
 class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the server proves itself to us, and how we do to it."""
+    """TLS options of a client: how the server is verified, and the certificate that we present."""
 
     ca: str | None = None
-    """File of the certificates that are trusted, PEM; none: those of the system."""
+    """File of the trusted certificates, PEM; None: those of the system."""
     cert: str | None = None
-    """File of our own certificate and its chain, PEM, where the server wants one."""
+    """File of our certificate and its chain, PEM, for a server that requires one."""
     key: str | None = None
-    """File of its private key, PEM; none: it is in the file of the certificate."""
+    """File of its private key, PEM; None: it is in the file of the certificate."""
     verify: bool | Literal["on", "off"] = True
     """Only the name ``off`` (or false) turns verification off."""
 
@@ -36,23 +38,23 @@ class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TlsFiles(Protocol):
-    """A table with files of TLS."""
+    """A table of options that names TLS files."""
 
     @property
     def ca(self) -> str | None:
-        """Certificates that are trusted."""
+        """The file of the trusted certificates."""
 
     @property
     def cert(self) -> str | None:
-        """Our certificate."""
+        """The file of our certificate."""
 
     @property
     def key(self) -> str | None:
-        """Its private key."""
+        """The file of its private key."""
 
 
 def check_files(tls: TlsFiles, where: str) -> None:
-    """Check that all files are there. A key that everybody can read is logged as a warning.
+    """Check that all files exist. A key that every user can read is logged as a warning.
 
     Raises `ConfigurationError`: a file is missing, or a key is given without a certificate.
     """
@@ -62,11 +64,11 @@ def check_files(tls: TlsFiles, where: str) -> None:
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
     if tls.key is not None and Path(tls.key).stat().st_mode & stat.S_IROTH:
-        _log.warning("%s.key: everybody on this machine can read %s", where, tls.key)
+        _log.warning("%s.key: every user of this machine can read %s", where, tls.key)
 
 
 def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
-    """The context of a client: verification is on unless it is turned off by name.
+    """The TLS context of a client: verification is on unless it is turned off by name.
 
     Raises `ConfigurationError`, with the option that is wrong below `where`.
     """
@@ -85,16 +87,17 @@ def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
 def server_context(
     cert: str, key: str | None, where: str, *, client_ca: str | None = None
 ) -> ssl.SSLContext:
-    """The context of a server that shows a certificate.
+    """The TLS context of a server.
 
     Args:
         cert: File of the certificate and its chain, PEM.
         key: File of its private key, PEM; None: it is in the file of the certificate.
-        where: The name of their place, for errors.
-        client_ca: File of the certificates that must have signed a client's; None: none is asked.
+        where: The place of the options in the configuration, for errors.
+        client_ca: File of the authorities that must have signed a client's certificate; None: no
+            client certificate is required.
 
     Raises:
-        ConfigurationError: The files cannot be read or do not fit.
+        ConfigurationError: The files cannot be read or do not belong together.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load_cert(context, cert, key, where)

@@ -29,12 +29,12 @@ def check_url(
     Args:
         text: What was given.
         schemes: Those that are allowed; "" allows a path without scheme and host.
-        where: The name of its place, for errors.
-        secret: It may hold a user and password, and no error shows it.
-        login_hint: Where a login belongs instead.
+        where: The place of the URL in the configuration, for errors.
+        secret: Whether it may contain a user and password; then no error shows it.
+        login_hint: The hint where a login belongs instead.
 
     Raises:
-        ConfigurationError: It is none, has another scheme, or a user or password in it.
+        ConfigurationError: It is not a URL, has another scheme, or contains a user or password.
     """
     name = "***" if secret else repr(shown(text))
     try:
@@ -51,7 +51,7 @@ def check_url(
 
 
 def read_listen(text: str, where: str) -> URL:
-    """The address to listen at: ``http://host:port/path``, or ``host:port`` for http.
+    """The URL to listen on: ``http://host:port/path``, or ``host:port`` for http.
 
     Raises `ConfigurationError`: no such URL, a login in it, or a query or fragment, which no
     request of a peer would match.
@@ -63,7 +63,7 @@ def read_listen(text: str, where: str) -> URL:
 
 
 def parse_url(text: URL | str) -> URL:
-    """The http(s) URL that somebody else stated. Raises `SourceError`: nothing can be sent there.
+    """Parse an http(s) URL that a peer stated. Raises `SourceError` if nothing can be sent there.
 
     A label over 63 letters or an empty one is refused here: name resolution would fail on it with
     an error that depends on the library.

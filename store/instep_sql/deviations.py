@@ -1,4 +1,4 @@
-"""Counts of departures from the specification (A10), kept with what they were seen on."""
+"""Counts departures from the specification (A10) in the row of the stream or receiver."""
 
 from __future__ import annotations
 

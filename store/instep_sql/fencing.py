@@ -1,14 +1,15 @@
-"""Who may write: each transaction of a writer begins by checking that it still may.
+"""Fencing: each transaction of a writer begins with a check that this process may still write.
 
-- The lease of a consumer, a row of `instep_lease`: its epoch grows with each holder. Taken by
-  compare-and-set; `instep.coordination.lease` says why that is safe. Raises `LeaseLostError`.
-- The position of a stream, a row of `instep_stream`: its ordinal grows with each commit. A commit
-  names the ordinal that it starts from. Raises `FencedError`.
-- The receiver of a consumer, a row of `instep_receiver`: it names the process that receives. The
-  last process that took it over is the owner. Raises `FencedError`.
+- The lease of a consumer is a row of `instep_lease`. Its epoch grows with each holder. It is taken
+  by compare-and-set; `instep.coordination.lease` explains why that is safe. Raises
+  `LeaseLostError`.
+- The position of a stream is in a row of `instep_stream`. Its ordinal grows with each commit, and a
+  commit names the ordinal that it follows. Raises `FencedError`.
+- The receiver of a consumer is a row of `instep_receiver`, which names the process that receives.
+  The last process that took it over is the owner. Raises `FencedError`.
 
-Each check is an update, so it locks its row until the transaction ends: a successor waits for what
-is being committed. The lease is locked first, then the stream or the receiver.
+Each check is an UPDATE, which locks its row until the transaction ends, so a successor waits for
+the commit under way. The lease is locked first, then the stream or the receiver.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ _ASK: Final = text("""
 
 
 def lock_stream(connection: Connection, consumer: str, stream: str) -> None:
-    """Keep others from committing on the stream until the transaction ends.
+    """Lock the stream against other commits until the transaction ends.
 
     Waits for a commit under way, also for one whose connection was lost on the client's side only.
     """
@@ -112,9 +113,9 @@ def lock_stream(connection: Connection, consumer: str, stream: str) -> None:
 def advance_stream(
     connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us: int
 ) -> None:
-    """Move the stream `no` to the position that the batch leads to (A1).
+    """Advance the stream `no` to the position of the batch (A1).
 
-    Raises `FencedError` where it is no longer at the ordinal that the batch expects.
+    Raises `FencedError` if the stream is no longer at the ordinal that the batch expects.
     """
     position = batch.position
     if position.ordinal <= batch.expects_ordinal:
@@ -146,7 +147,7 @@ def advance_stream(
 def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
     """Whether the last commit on the stream was the one that led to this position at that time.
 
-    Call `lock_stream` first: a COMMIT whose answer was lost may still be under way.
+    Call `lock_stream` first: a COMMIT whose response was lost may still be under way.
     """
     values = {
         "no": no,
@@ -163,7 +164,7 @@ def dump_position(position: Position) -> str:
 
 
 def with_baseline_pending(position: Position) -> Position:
-    """The same position, at which a baseline is due."""
+    """The same position with `baseline_pending` set."""
     return msgspec.structs.replace(position, baseline_pending=True)
 
 
@@ -173,7 +174,7 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     no: int
     """The id of its row."""
     owner: str
-    """Names this process and no other."""
+    """Identifies this process, and no other."""
 
 
 def take_over(
@@ -198,10 +199,10 @@ def check_receiver(
     messages: int,
     now_us: int,
 ) -> None:
-    """Begin a transaction of the owner that brings so many messages.
+    """Begin a transaction of the owner that commits `messages` messages.
 
-    `commits` is the owner's own number for the transaction, used once: `receiver_is_at` knows it
-    again by that. Raises `FencedError` where another process has taken over.
+    `commits` is the owner's own number for the transaction, used once: `receiver_is_at` identifies
+    the transaction by it. Raises `FencedError` if another process has taken over.
     """
     values = {
         "no": receiver.no,
@@ -219,7 +220,7 @@ def check_receiver(
 
 
 def receiver_is_at(connection: Connection, receiver: ReceiverRow, commits: int) -> bool:
-    """Whether the last transaction of the receiver was the owner's of this number.
+    """Whether the last transaction of the receiver is the owner's transaction with this number.
 
     Waits for a commit under way, also for one whose connection was lost on the client's side only.
     """
@@ -247,16 +248,18 @@ class SqlLease:
         self._writer, self._reader, self._dialect = writer, reader, dialect
         self._consumer, self._clock_us = consumer, clock_us
         self._epoch: int | None = None
-        """Of the lease that we took last."""
+        """The epoch of the lease that this process took last."""
         writer.guard = self.check
 
     def check(self, connection: Connection) -> None:
-        """Begin a transaction of the holder. Raises `LeaseLostError` where it is another by now."""
+        """Begin a transaction of the holder. Raises `LeaseLostError` if another process holds the
+        lease.
+        """
         if self._epoch is None or not self._ours(connection, _CHECK):
             raise LeaseLostError(
-                "another process holds the lease, or nobody",
+                "another process holds the lease, or none does",
                 where=self._dialect.where,
-                hint="this process stands by until it is given to it",
+                hint="this process stands by until it gets the lease",
                 consumer=self._consumer(),
                 epoch=self._epoch,
             )
@@ -285,8 +288,8 @@ class SqlLease:
             taken = connection.execute(_ACQUIRE, values).rowcount == 1
             return self._read(connection) if taken else None
 
-        # Where the answer to its COMMIT is lost, the lease may be ours without our knowing: then it
-        # ends as that of any silent holder. To guess by the name would be to trust the name.
+        # If the response to the COMMIT is lost, this process may hold the lease without knowing it.
+        # The lease then expires like that of any silent holder: the holder's name is no proof.
         taken = await self._writer.run(work, guarded=False)
         if taken is not None:
             self._epoch = taken.epoch
@@ -321,12 +324,14 @@ def leases(connection: Connection) -> dict[str, LeaseState]:
 
 
 def ask_to_hand_over(connection: Connection, consumer: str, where: str) -> LeaseState:
-    """Ask the holder to give the lease up at its next beat. Raises `SinkError` where nobody is."""
+    """Ask the holder to release the lease at its next renewal. Raises `SinkError` if there is no
+    holder.
+    """
     if connection.execute(_ASK, {"consumer": consumer}).rowcount != 1:
         raise SinkError(
             f"nobody holds a lease for the consumer {consumer!r}",
             where=where,
-            hint="see `instep status` for who does; without lease_s nobody does",
+            hint="see `instep status` for the holders; without lease_s there is no lease",
         )
     return _state(connection.execute(_READ, {"consumer": consumer}).one())
 

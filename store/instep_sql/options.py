@@ -1,4 +1,4 @@
-"""What a user may set for a SQL store, checked with names and places."""
+"""The options of a SQL store, checked with names and places."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SCHEMA: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z"
 
 
 class Journal(StrEnum):
-    """How much of each committed change the store tells to subscribers."""
+    """How much of each committed change the journal keeps for subscribers."""
 
     OFF = "off"
     CHANGES = "changes"
     """Which entity changed, and how."""
     BODIES = "bodies"
-    """The same with the body after the change."""
+    """As CHANGES, with the body after the change."""
     PREVIOUS = "previous"
-    """The same with the bodies before and after it."""
+    """As CHANGES, with the bodies before and after the change."""
 
 
 class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,26 +40,30 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     (memory); `postgresql://user:password@host:5432/database`, with libpq's options in its query
     (`?sslmode=verify-full&sslrootcert=ca.pem`)."""
     journal: Journal = Journal.OFF
-    """How much of each change is told to subscribers."""
+    """How much of each change the journal keeps for subscribers."""
     journal_retention_records: _Positive = 1_000_000
-    """The newest changes kept; older ones are removed as new ones come."""
+    """The number of newest changes kept; older changes are removed when new ones are appended."""
     journal_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """Changes older than this are removed too; None: only their number bounds them."""
+    """Changes older than this are removed, too; None: only `journal_retention_records` applies."""
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20
     """The same bound in bytes, as they were received."""
     lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=3600)] | None = None
-    """Several processes may consume under one name: one does, and when it has been silent this long
-    at most, another does. None: only one may be started."""
+    """Several processes may run under one consumer name: one holds the lease and consumes; when it
+    has been silent for this long at most, another takes over. None: no lease, only one process may
+    run.
+    """
     holder: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    """What others call this process while it holds the lease; None: its host and process id."""
+    """The name of this process while it holds the lease; None: its host and process id."""
     messages_retention_records: _Positive | None = None
     """Delivered messages kept in `instep_message`, the newest ones; None: all."""
     messages_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Delivered messages older than this are removed; None: age does not matter."""
     dedup_max_records: _Positive = 1_000_000
-    """Identifiers of unsequenced messages that are remembered, the newest ones …"""
+    """The number of newest identifiers of unsequenced messages that are kept to detect
+    duplicates …
+    """
     dedup_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """… and for how long; None: age does not matter."""
     synchronous: Literal["full", "normal"] = "full"
@@ -70,14 +74,15 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     busy_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """SQLite: how long to wait for another writer of the same file."""
     schema: Annotated[str, msgspec.Meta(pattern=_SCHEMA)] | None = None
-    """PostgreSQL: the schema of the tables, made if need be; None: the user's own default. It may
-    stand in the URL too: `?schema=instep`."""
+    """PostgreSQL: the schema of the tables, created if it does not exist; None: the user's default.
+    The URL may name it, too: `?schema=instep`.
+    """
     statement_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     """PostgreSQL: the server ends a statement that takes longer."""
 
     @property
     def place(self) -> URL:
-        """The URL, parsed. Its password does not show in `str` or `repr`."""
+        """The parsed URL. Its `str` and `repr` do not show the password."""
         return make_url(self.url)
 
     def __repr__(self) -> str:
@@ -86,8 +91,8 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @classmethod
     def read(cls, options: Mapping[str, Any], where: str) -> SqlOptions:
-        """Options from plain data. Raises `ConfigurationError` naming the key, where it stands and
-        what fits.
+        """Read options from plain data. Raises `ConfigurationError`, which names the key, its place
+        and the values allowed.
         """
         read = read_table(cls, options, where, required={"url": "sqlite:///network.db"})
         check_url(read.url, where)
@@ -108,7 +113,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def check_url(url: str, where: str) -> None:
-    """Raise `ConfigurationError` for a URL that no dialect of this package serves."""
+    """Raise `ConfigurationError` for a URL that this package does not support."""
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()

@@ -20,7 +20,7 @@ class SqlPlugin:
     """Implements `instep.ports.plugin.SinkPlugin`."""
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
-        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        """Raise `ConfigurationError` for wrong options; connects to nothing."""
         dialect_of(SqlOptions.read(options, where), where)
 
     def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
@@ -28,7 +28,7 @@ class SqlPlugin:
         return SqlStore(**msgspec.to_builtins(SqlOptions.read(options, where)))
 
     def reads(self, url: str) -> bool:
-        """Whether a `--store URL` is of this kind."""
+        """Whether this plug-in reads the store of a `--store URL`."""
         return url.startswith(("sqlite:", "postgresql:", "postgresql+"))
 
     def reader(self, url: str) -> StoreReader:

@@ -48,7 +48,7 @@ _PAGE: Final = """
 
 
 class _Owner(NamedTuple):
-    """SQL that tells whose a row `t` is."""
+    """SQL expressions for the owner of a row `t`: its consumer and its stream."""
 
     join: str
     consumer: str = "s.consumer"
@@ -56,7 +56,8 @@ class _Owner(NamedTuple):
 
 
 _OF_STREAM: Final = _Owner("JOIN instep_stream AS s ON s.id = t.stream_no")
-# In quarantine are records of a stream, and messages of a receiver: these stand under their scope.
+# The quarantine holds records of a stream and messages of a receiver; for messages, the scope is
+# shown as the stream.
 _OF_STREAM_OR_RECEIVER: Final = _Owner(
     """LEFT JOIN instep_stream AS s ON s.id = t.stream_no
        LEFT JOIN instep_receiver AS r ON r.id = t.receiver_no""",
@@ -79,10 +80,11 @@ _QUARANTINED: Final = text("""
 
 
 class SqlReader(MessageReading, StoreReader):
-    """Reads beside the consumer that writes; see `StoreReader`. Raises `SinkError`.
+    """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
-    Reading is by pages in the order of arrival: an entity that is there all the time is shown once,
-    one that comes or goes meanwhile may be shown or not. No page holds a transaction open.
+    It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
+    an entity that is created or removed meanwhile may be shown or not. No page holds a transaction
+    open.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class SqlReader(MessageReading, StoreReader):
         self._checked = False
 
     async def streams(self) -> list[StreamStatus]:
-        """All streams of all consumers, as durable in the store."""
+        """The committed status of all streams of all consumers."""
         rows = await self._fetch(lambda connection: connection.execute(_STREAMS).all())
         return [
             StreamStatus(
@@ -119,7 +121,7 @@ class SqlReader(MessageReading, StoreReader):
     async def entities(
         self, *, stream: str | None = None, entity_class: str | None = None
     ) -> AsyncIterator[StoredEntity]:
-        """Entities in the order in which they first came."""
+        """Iterate over the entities, in the order of their first commit."""
         wanted = {"stream": ("s.stream", stream), "class": ("t.class", entity_class)}
         async for row in self._pages("instep_entity", "id", 0, wanted):
             yield StoredEntity(
@@ -139,11 +141,12 @@ class SqlReader(MessageReading, StoreReader):
     async def changes(
         self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
     ) -> AsyncIterator[Change]:
-        """The journal after `cursor` in order of commit; 0 begins with the oldest change kept.
+        """Iterate over the journal after `cursor`, in the order of the commits; 0 begins with the
+        oldest change kept.
 
-        With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
-        stream keeps a journal, `SinkError` (`data["oldest"]`) where changes after `cursor` are no
-        longer kept: read the entities anew and go on from a cursor taken before that.
+        With `follow` it waits for more changes and never ends by itself. Raises `JournalOffError`
+        if no stream keeps a journal, and `SinkError` (`data["oldest"]`) if changes after `cursor`
+        are no longer kept: then read all entities again, and go on from a cursor taken before that.
         """
         wanted = {"stream": ("s.stream", stream)}
         while True:
@@ -177,7 +180,7 @@ class SqlReader(MessageReading, StoreReader):
         stream: str | None = None,
         id: int | None = None,
     ) -> AsyncIterator[Quarantined]:
-        """Records in quarantine, oldest first; one by its id."""
+        """Iterate over the quarantine, oldest entry first; `id` selects one entry."""
         owner = _OF_STREAM_OR_RECEIVER
         wanted = {"stream": (owner.stream, stream), "id": ("t.id", id)}
         async for row in self._pages("instep_quarantine", "id", 0, wanted, owner):
@@ -193,10 +196,11 @@ class SqlReader(MessageReading, StoreReader):
             )
 
     async def replay(self, id: int, chunk: RecordChunk) -> int:
-        """Commit what a quarantined record turned out to say, by rule A3; returns entities changed.
+        """Commit the records that a quarantined record was decoded to, by rule A3. Returns the
+        number of entities changed.
 
-        The consumer's position and fence stay as they are, so it may be running. Raises `SinkError`
-        where there is no such record, or where it still cannot be read.
+        The consumer's position and ordinal do not change, so it may be running. Raises `SinkError`
+        if there is no such entry, or if it still cannot be read.
         """
         if chunk.unreadable:
             raise SinkError(
@@ -233,7 +237,7 @@ class SqlReader(MessageReading, StoreReader):
         return await self._write(work)
 
     async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
-        """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
+        """Delete entries of the quarantine: these, or all (of a stream). Returns their number."""
 
         def work(connection: Connection) -> int:
             schema.migrate(connection, self._dialect)
@@ -324,7 +328,7 @@ class SqlReader(MessageReading, StoreReader):
         return await self.database.run(checked)
 
     async def close(self) -> None:
-        """Disconnect; a store in memory goes on living with its writer."""
+        """Disconnect. A store in memory continues to exist with its writer."""
         if not self._shared:
             await self.database.close()
 

@@ -49,17 +49,20 @@ def now_us() -> int:
 
 
 class SqlStore(Sink):
-    """A sink over SQLAlchemy; see `instep.ports.sink.Sink`.
+    """A sink that stores in a SQL database; implements `instep.ports.sink.Sink`.
 
-    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
-    ahead of the entities (A1); rule A3 holds entity by entity; of two processes that
-    commit on one stream of one consumer, one gets `FencedError`; with `lease_s`, whoever does not
-    hold the lease gets `LeaseLostError` for whatever it writes. Several consumers, streams and
-    processes may share a database.
+    Promised:
+
+    - A commit is atomic, whatever is cancelled or killed, and the position is never ahead of the
+      entities (A1).
+    - Rule A3 holds for each entity.
+    - If two processes commit on one stream of one consumer, one of them gets `FencedError`. With
+      `lease_s`, a process without the lease gets `LeaseLostError` for every write.
+    - Several consumers, streams and processes may share a database.
 
     Not promised: order between streams; that a reader sees the whole store in one snapshot.
 
-    Keyword arguments are those of `SqlOptions`. Raises `ConfigurationError` for what does not fit.
+    The keyword arguments are those of `SqlOptions`. Raises `ConfigurationError` for wrong options.
     """
 
     def __init__(self, url: str, *, clock_us: Callable[[], int] = now_us, **options: Any) -> None:
@@ -84,8 +87,8 @@ class SqlStore(Sink):
 
     @property
     def reader(self) -> SqlReader:
-        """Read access beside the commits: a connection of its own, or the only one of a store in
-        memory.
+        """A reader of the store: with a connection of its own, or in a store in memory with the
+        only one.
         """
         if self._reader is None:
             shared = self._database if self._dialect.in_memory else None
@@ -100,14 +103,12 @@ class SqlStore(Sink):
 
     @property
     def latest_only(self) -> bool:
-        """See `Sink`: only the journal tells of every statement."""
+        """See `Sink`: only the journal needs every record."""
         return self.options.journal is Journal.OFF
 
     @property
     def lease(self) -> SqlLease | None:
-        """See `Sink`: with `lease_s`, whoever does not hold it writes
-        nothing.
-        """
+        """See `Sink`. With `lease_s`, a process that does not hold the lease cannot write."""
         return self._lease
 
     async def open(self, consumer: str) -> None:
@@ -125,7 +126,7 @@ class SqlStore(Sink):
         return await self._database.run(lambda connection: streams.known(connection, self._name))
 
     async def position(self, stream: StreamInfo) -> Position:
-        """What is durable; keeps the stream's description for readers of the store."""
+        """The committed position of the stream. Stores the stream's description for readers."""
         return await self._database.run(lambda connection: self._enter(connection, stream))
 
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
@@ -143,10 +144,10 @@ class SqlStore(Sink):
         return row.position
 
     async def commit(self, batch: Batch) -> CommitResult:
-        """All of the batch in one transaction, or nothing. Raises `SinkError`.
+        """Commit the batch in one transaction, whole or not at all. Raises `SinkError`.
 
-        Cancelling leaves it whole or not there; ask `position` which. The same holds for
-        `StoreUnavailableError` of a server that went away while it committed.
+        After a cancellation, the batch is committed or not; `position` shows which. The same holds
+        for a `StoreUnavailableError` of a server that was lost during the COMMIT.
         """
         now_us = self._clock_us()
 
@@ -170,7 +171,7 @@ class SqlStore(Sink):
         if row is None:
             row = streams.find(connection, self._name, stream)
             if row is None:
-                # Not kept in hand: the transaction that makes it may yet fail.
+                # Not cached: the transaction that inserts it may still fail.
                 return streams.insert(
                     connection, self._name, stream, "{}", self.options.journal, self._clock_us()
                 )
@@ -184,7 +185,7 @@ class SqlStore(Sink):
         )
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
-        """Count entities, and those that no attempt from `attempt` on has marked (A6)."""
+        """Count the entities, and those last marked by an attempt before `attempt` (A6)."""
 
         def count(connection: Connection) -> SweepEstimate:
             row = streams.find(connection, self._name, stream)
@@ -192,7 +193,7 @@ class SqlStore(Sink):
                 SweepEstimate(0, 0) if row is None else estimate_sweep(connection, row.no, attempt)
             )
 
-        # It looks at every entity: commits do not wait for it.
+        # It reads every entity: a connection of its own keeps commits from waiting.
         return await self.reader.database.run(count)
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:
@@ -205,7 +206,7 @@ class SqlStore(Sink):
         return await self.reader.database.run(ask)
 
     async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """Whether an entity of this lineage is stored whose record lies before this one in its
+        """Whether an entity of this lineage is stored whose record precedes this one in its
         partition.
         """
 
@@ -237,7 +238,7 @@ class SqlStore(Sink):
             await marks.close()
 
     async def close(self) -> None:
-        """Wait for a commit that is under way, then disconnect."""
+        """Wait for the commit under way, then disconnect."""
         if self._reader is not None:
             await self._reader.close()
         await self._database.close()

@@ -1,1 +1,1 @@
-"""The way in and out: HTTP POST and WebSocket."""
+"""The transports: HTTP POST in both directions, WebSocket for receiving."""

@@ -1,7 +1,8 @@
-"""Carries an envelope to a peer's endpoint by HTTP POST (DIDComm 2.1, "Transports").
+"""Sends an envelope to a peer's endpoint by HTTP POST (DIDComm 2.1, "Transports").
 
-Redirects: 307 alone, a few times, and never to where the envelope is less protected: from https to
-http, or, for one that is not encrypted, to another origin.
+Only redirects with status 307 are followed, a few at most, and never to a place where the envelope
+is less protected: not from https to http, and an envelope that is not encrypted not to another
+origin.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _MOST_CONNECTIONS: Final = 128
 
 
 class PeerEndpoint(msgspec.Struct, frozen=True):
-    """Where a peer takes messages."""
+    """The endpoint at which a peer receives messages."""
 
     url: str
     configured: bool
-    """The user named it; else the peer did, who may mean harm."""
+    """Whether the user configured it. Otherwise the peer stated it, and the peer may be hostile."""
 
 
 class RefusedByPeerError(SourceError):
-    """The peer answered that it will not take this message."""
+    """The peer refused the message with a response that is not retriable."""
 
     code = "refused-by-peer"
 
@@ -52,10 +53,12 @@ class EnvelopeClient:
 
     Args:
         tls: How peers are verified.
-        timeout_s: Longest wait for one answer.
-        attempts: How often one delivery posts where the peer is away or says later.
+        timeout_s: Longest wait for one response, in seconds.
+        attempts: Number of POSTs of one delivery while the peer is unreachable or asks to retry
+            later.
         environment: The clock, for a Retry-After; randomness, for the wait between two attempts.
-        private_endpoints: Post to any address that a DID document states; else to public ones.
+        private_endpoints: Whether an endpoint from a DID document may have any address; otherwise
+            only a public one.
     """
 
     def __init__(
@@ -94,7 +97,10 @@ class EnvelopeClient:
         await self._stated.close()
 
     async def deliver(self, endpoint: PeerEndpoint, envelope: bytes, form: Form) -> None:
-        """Post until the peer has taken it. Raises `SourceError`: it has not, as far as we know."""
+        """Post the envelope until the peer has accepted it.
+
+        Raises `SourceError`: the peer has not accepted it, as far as we know.
+        """
         now = self._environment.now
         answer = await post_with_retries(
             self._configured if endpoint.configured else self._stated,

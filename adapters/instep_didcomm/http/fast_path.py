@@ -1,14 +1,15 @@
-"""A connection that POSTs messages one after another, as most do, without the general machinery.
+"""A fast path for connections that POST one message after another, as most do.
 
-aiohttp's parser reads what each head says, once for all heads that are alike: a sender repeats its
-head but for the length. Whatever is not the simplest request (another method or path, chunks,
-compression, an upgrade, HTTP/1.0, an error) goes with its connection to aiohttp's own handler,
-which is then in charge of it until it ends.
+aiohttp's parser parses each distinct head once: a sender repeats its head except for the length.
+Any request that is not of the simplest form (another method or path, chunks, compression, an
+upgrade, HTTP/1.0, an error) is handed over, with its connection, to aiohttp's own handler, which
+serves the connection until it ends.
 
-It is here for its speed alone. `bench`, inbox-100, on two cores that other programs used too, with
-it and without it in turn: 3,482 and 1,524 messages/s (medians of four rounds, with the general
-handler that `BoundedServer` replaced); 0.91 and 0.73 of the floor with `BoundedServer` (medians of
-two rounds under heavy load). A test compares what both ways answer to the same bytes.
+The fast path exists only for its speed. `bench`, inbox-100, on two cores shared with other
+programs, alternating with it and without it: 3,482 and 1,524 messages/s (medians of four rounds,
+with the general handler that `BoundedServer` replaced); 0.91 and 0.73 of the floor with
+`BoundedServer` (medians of two rounds under heavy load). A test compares the responses of both
+paths to the same bytes.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from instep_http.server import BoundedServer, Response, problem
 __all__ = ["FastPostConnection", "MessageHandler", "RequestHeadParser"]
 
 MessageHandler = Callable[[bytes, str, Callable[[Response], None]], None]
-"""`post(body, content type, answer)`: `answer` is called once, when what it says is durable."""
+"""`post(body, content type, answer)`: it calls `answer` once, when the outcome is durable."""
 
 _END: Final = b"\r\n\r\n"
 _HEADS_KEPT: Final = 1_024
 _LONGEST_HEAD_BYTES: Final = 8_190
 _NOT_SIMPLE: Final = ("Expect", "Transfer-Encoding", "Content-Encoding", "Upgrade")
 _GATHERED_BYTES: Final = 64 * 1024
-"""Longest message that is gathered here when it comes in pieces."""
+"""The largest message that is assembled here when it arrives in pieces."""
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """What matters of the head of a simple POST."""
+    """The fields of a simple POST's head that are used."""
 
     length_bytes: int
     content_type: str
@@ -55,7 +56,7 @@ class RequestHeadParser:
     Args:
         path: The path that is served.
         limit_bytes: Longest body.
-        origins: Whose requests are taken.
+        origins: The origins and hosts that are allowed.
     """
 
     def __init__(self, path: str, limit_bytes: int, origins: OriginRules) -> None:
@@ -63,7 +64,7 @@ class RequestHeadParser:
         self._limit_bytes = limit_bytes
         self._origins = origins
         self.read = lru_cache(maxsize=_HEADS_KEPT)(self._read)
-        """The head of a simple POST to us; None for any other."""
+        """Parses a head: the result for a simple POST to our path, None for any other request."""
 
     def _read(self, head: bytes) -> RequestHead | None:
         loop = asyncio.get_running_loop()
@@ -92,9 +93,11 @@ class RequestHeadParser:
 
 
 class FastPostConnection(asyncio.Protocol):
-    """One connection, until the server takes it over; an `instep_http.server.FirstProtocol`.
+    """The protocol of one connection, until the server takes it over; an
+    `instep_http.server.FirstProtocol`.
 
-    Bounds: the time of a head, of a body, of an idle connection; one message at a time.
+    Bounded are the time for a head, for a body and of an idle connection. One message is handled at
+    a time.
     """
 
     def __init__(
@@ -112,9 +115,9 @@ class FastPostConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._needed_bytes = 0
-        """How much has to be heard before there is a whole request."""
+        """How many bytes a whole request needs."""
         self.busy = False
-        """A message is being taken."""
+        """Whether a message is being handled."""
         self._ending = False
         self._deadline_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -131,7 +134,7 @@ class FastPostConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
         if self.busy:
-            # The next request has to wait, and so has its sender.
+            # The next request must wait, and back-pressure makes its sender wait.
             buffer += data
             assert self._transport is not None
             self._transport.pause_reading()
@@ -153,18 +156,18 @@ class FastPostConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def end(self) -> None:
-        """Close; a message that is being taken is answered before."""
+        """Close the connection; a message that is being handled is answered first."""
         self._ending = True
         if not self.busy and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close without regard for what is under way."""
+        """Close the connection at once, also while a message is being handled."""
         if self._transport is not None:
             self._transport.abort()
 
     def _read_request(self, data: bytes) -> None:
-        """One request, or the beginning of one, or more than one."""
+        """Handle received bytes: a part of a request, a request, or more than one."""
         self._needed_bytes = 0
         end = data.find(_END, 0, _LONGEST_HEAD_BYTES) + len(_END)
         head = self._head_parser.read(data[:end]) if end >= len(_END) else None
@@ -197,7 +200,8 @@ class FastPostConnection(asyncio.Protocol):
             return
         self._deadline_s = asyncio.get_running_loop().time() + self._limits.idle_timeout_s
         if self._buffer:
-            # Not at once, or a thousand bad requests in a row would be a thousand calls deep.
+            # Scheduled instead of called: a thousand bad requests in a row would recurse a thousand
+            # deep.
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:
@@ -207,10 +211,10 @@ class FastPostConnection(asyncio.Protocol):
                 self.data_received(b"")
 
     def _set_deadline(self, within_s: float) -> None:
-        """Something has to come in this time."""
+        """Require bytes from the peer within `within_s` seconds."""
         loop = asyncio.get_running_loop()
         self._deadline_s = loop.time() + within_s
-        # One timer looks after many requests: most are there at once, and a timer each is dear.
+        # One timer serves many requests: most arrive at once, and a timer for each is expensive.
         if self._timer is not None and self._timer.when() > self._deadline_s:
             self._timer.cancel()
             self._timer = None
@@ -250,7 +254,7 @@ def _response(answer: Response, *, close: bool = False) -> bytes:
 def _render(
     status: int, own: tuple[tuple[str, str], ...], body: bytes, at_s: int, *, close: bool
 ) -> bytes:
-    """A whole response; nearly all of one second are the same."""
+    """Render a whole response; cached, because nearly all responses of one second are equal."""
     headers = {"Content-Length": str(len(body)), "Date": formatdate(at_s, usegmt=True)}
     if close:
         headers["Connection"] = "close"

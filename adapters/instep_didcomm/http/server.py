@@ -1,8 +1,8 @@
-"""Takes messages by HTTP POST and by WebSocket, and answers once they are durable.
+"""Receives messages by HTTP POST and by WebSocket, and responds when they are durable.
 
-DIDComm 2.1, "Transports": any 2xx on receipt, 202 by preference, and nothing flows back in the
-body; 413 for what is too big. On a WebSocket each transmission is one message and nothing flows
-back: `received_orders` state what came, and what is missing.
+DIDComm 2.1, "Transports": the response to an accepted POST is any 2xx, preferably 202, with an
+empty body; a message that is too large gets 413. On a WebSocket each transmission is one message,
+and nothing is sent back: `received_orders` report what was received and what is missing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ __all__ = ["MessageServer"]
 
 
 class MessageServer:
-    """One address that takes messages.
+    """A server that receives messages at one address.
 
     Args:
-        post: Is given each message.
-        tls: The certificate to show; None for http.
-        fast_path: Read simple POSTs without the general machinery; the answers are the same.
+        post: Called with each message.
+        tls: The server's certificate; None for http.
+        fast_path: Whether simple POSTs are read by `FastPostConnection`; the responses are the
+            same.
     """
 
     def __init__(
@@ -70,15 +71,15 @@ class MessageServer:
 
     @property
     def address(self) -> str:
-        """The URL with the real port; empty while it does not listen."""
+        """The URL with the actual port; empty while the server does not listen."""
         return self._server.address
 
     async def start(self) -> None:
-        """Listen. Raises `SourceError` where that is not possible."""
+        """Begin to listen. Raises `SourceError` if that is not possible."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take nothing new; what was taken is answered, for a short while."""
+        """Stop accepting messages. Accepted messages are still answered, for a short while."""
         await self._server.stop()
 
     def _new_connection(self, server: BoundedServer, slot: Slot) -> FastPostConnection:
@@ -91,7 +92,7 @@ class MessageServer:
         async for body in socket:
             answer = await self._take(body, "")
             if answer.status == 503:
-                # It was not taken, and nothing can be said but this: come back and send again.
+                # The message was not accepted. On a WebSocket only this close code can report that.
                 await socket.close(WSCloseCode.TRY_AGAIN_LATER)
 
     async def _take(self, body: bytes, content_type: str) -> Response:

@@ -1,1 +1,1 @@
-"""Whose keys: our secret keys, and the DID documents of peers."""
+"""Keys: our secret keys, and the DID documents of the peers."""

@@ -1,5 +1,5 @@
-"""Finds the keys and the service endpoint of a DID: did:key, did:peer 2 and 4, and documents that
-the configuration gives. Nothing is asked of a network.
+"""Resolves a DID to its keys and its service endpoint: did:key, did:peer 2 and 4, and DIDs whose
+documents the configuration gives. Uses no network.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from instep_didcomm.problems import MessageRefusedError, Reason
 __all__ = ["DidDocuments", "PublicKey", "Relation"]
 
 _LONGEST_DID: Final = 8192
-"""Names of any length would cost memory, and their decoding grows with the square of it."""
+"""Bounds the memory for a DID, and its decoding, whose time grows with the square of the length."""
 
 Relation = Literal["key_agreement", "authentication"]
 """What a key of a DID document may be used for."""
 
 
 class PublicKey(AskarKey):  # type: ignore[misc]
-    """A public key of any curve; the library's own wants one that has a multikey name."""
+    """A public key of any curve; the library's own class accepts only keys with a multikey name."""
 
     def __init__(self, key: Key, kid: str) -> None:
         self.key = key
@@ -37,10 +37,10 @@ class PublicKey(AskarKey):  # type: ignore[misc]
 
 
 class DidDocuments(DIDResolver):  # type: ignore[misc]
-    """Resolves DIDs without I/O; remembers the last thousand.
+    """Resolves DIDs without I/O; caches the last thousand.
 
     Args:
-        given: DID documents from the configuration, each with its ``id``. They win.
+        given: DID documents from the configuration, each with its ``id``. They take precedence.
     """
 
     def __init__(self, given: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -74,11 +74,12 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
         return self._parsed(msgspec.json.encode(await self.resolve(did)), did)
 
     async def resolve_and_dereference_verification_method(self, did_url: str) -> VerificationMethod:
-        """The library asks for the key that a sender has encrypted with."""
+        """Called by the library: the key with which a sender has encrypted."""
         return await self.verification_method(did_url, "key_agreement")
 
     async def verification_method(self, kid: str, relation: Relation) -> VerificationMethod:
-        """The verification method of this name, if its DID lets it be used for that.
+        """The verification method with this key id, if the DID document allows its use for
+        `relation`.
 
         Raises `MessageRefusedError`.
         """
@@ -95,8 +96,8 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
         raise _unresolved(kid, f"is no key for {relation.replace('_', ' ')}")
 
     async def endpoint(self, did: str) -> str:
-        """The http(s) address that takes messages for this DID; empty where it states none, or one
-        behind a mediator. Raises `MessageRefusedError`.
+        """The http(s) endpoint of the DID document; empty if it states none, or one behind a
+        mediator. Raises `MessageRefusedError`.
         """
         document = await self.resolve(did)
         services = document.get("service") or ()

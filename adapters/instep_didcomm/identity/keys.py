@@ -1,4 +1,6 @@
-"""Our secret keys: from a file or a variable of the environment, never into a log or a repr."""
+"""Our secret keys, read from a file or an environment variable, and never shown in a
+log or a repr.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ __all__ = ["SIGNING_ALGORITHMS", "SecretKeys", "new_identity"]
 
 
 SIGNING_ALGORITHMS: Final = (KeyAlg.ED25519, KeyAlg.P256, KeyAlg.K256)
-"""Curves that sign; P-256 and secp256k1 agree on keys, too."""
+"""The curves for signing; P-256 and secp256k1 serve for key agreement, too."""
 
 
 class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
@@ -28,7 +30,7 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
 
     Args:
         jwks: Private JWKs, each with a ``kid`` that is a DID URL. Raises `ConfigurationError`.
-        where: The name of their place, for errors.
+        where: The place of the keys in the configuration, for errors.
     """
 
     def __init__(self, jwks: Iterable[Mapping[str, Any]] = (), where: str = "secrets") -> None:
@@ -58,14 +60,14 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
 
     @property
     def dids(self) -> tuple[str, ...]:
-        """The DIDs that we hold keys of, in the order given."""
+        """The DIDs of the keys, in the order given."""
         return tuple(dict.fromkeys(kid.partition("#")[0] for kid in self._keys))
 
     async def get_secret_by_kid(self, kid: str) -> AskarSecretKey | None:
         return self._keys.get(kid)
 
     def signing(self, did: str) -> AskarSecretKey | None:
-        """The first key of this DID that can sign; None where there is none."""
+        """The first key of this DID that can sign; None if there is none."""
         for kid, secret in self._keys.items():
             if kid.partition("#")[0] == did and secret.key.algorithm in SIGNING_ALGORITHMS:
                 return secret
@@ -99,7 +101,7 @@ def new_identity(endpoint: str = "") -> tuple[str, bytes]:
     """A new did:peer:2 and its secret keys, as the bytes of a JWK set to keep in a file.
 
     Args:
-        endpoint: Where it takes messages; empty for one that only sends.
+        endpoint: The URL at which it receives messages; empty for an identity that only sends.
     """
     signing, agreement = Key.generate(KeyAlg.ED25519), Key.generate(KeyAlg.X25519)
     services = [

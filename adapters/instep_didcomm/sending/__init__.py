@@ -1,1 +1,1 @@
-"""Our own messages: numbered, kept, sent, sent again."""
+"""Our own messages: numbers, stores, sends and resends them."""

@@ -1,4 +1,4 @@
-"""Where a peer takes messages: as configured, else as its DID document says."""
+"""Finds the endpoint of a peer: the configured one, else the one in its DID document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT: Final = 'peers = [{ did = "did:…", endpoint = "https://…" }]'
 
 
 class EndpointResolver:
-    """Finds endpoints.
+    """Resolves DIDs to endpoints.
 
     Args:
         follow_documents: Whether an endpoint that only a DID document states is used.
@@ -31,8 +31,8 @@ class EndpointResolver:
         self._follow_documents = follow_documents
 
     async def endpoint(self, did: str) -> PeerEndpoint:
-        """The http(s) URL that takes messages for this DID; without query and login where it is
-        the peer's own word. Raises `SourceError`: there is none, or it is no URL.
+        """The endpoint of this DID, an http(s) URL. A URL that the peer stated loses query and
+        login. Raises `SourceError` if there is none, or if it is not a URL.
         """
         if did in self._peers:
             return PeerEndpoint(self._peers[did], configured=True)

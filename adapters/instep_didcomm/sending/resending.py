@@ -1,8 +1,8 @@
-"""When our messages are sent again: at what the outbox decides, and not to a peer that is away.
+"""Sends our messages again when the outbox decides so, except to unreachable peers.
 
-A sending that found nobody is none: as long as a peer cannot be reached, its messages are kept for
-it and not counted on, and one of them is tried now and then, ever more rarely. The other recipients
-of a message do not wait for it.
+A delivery that does not reach the peer does not count as one. While a peer cannot be reached, its
+messages are kept, and the oldest is tried now and then, with growing waits. The other recipients of
+a message do not wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from instep_didcomm.sending.thread_outbox import ThreadOutbox
 __all__ = ["MAX_CONCURRENT", "Resender"]
 
 MAX_CONCURRENT: Final = 32
-"""Messages, and threads, that are dealt with at once."""
+"""Most messages, and most threads, that are handled concurrently."""
 _LONGEST_AWAY_S: Final = 60.0
 _US: Final = 1_000_000
 
@@ -30,19 +30,20 @@ _log = logging.getLogger("instep.didcomm")
 
 
 class _Away(msgspec.Struct, frozen=True):
-    """A peer that could not be reached."""
+    """When an unreachable peer is tried next."""
 
     until_us: int
-    """Before this nothing is tried."""
+    """No attempt is made before this time."""
     wait_s: float
 
 
 class Resender:
-    """Sends again what is due, thread by thread.
+    """Resends the messages that are due, thread by thread.
 
     Args:
-        thread_of: The thread of an outbox's scope.
-        transmit: Sends one message to those who wait for it; who of them could not be reached.
+        thread_of: Returns the thread of an outbox's scope.
+        transmit: Sends one message to the peers that have not acknowledged it; returns the peers
+            that could not be reached.
     """
 
     def __init__(
@@ -65,26 +66,28 @@ class Resender:
         """Messages that were sent as often as allowed and never acknowledged."""
 
     async def run(self) -> None:
-        """Until cancelled. A store that is away is tried again later. Raises what is fatal."""
+        """Resend until cancelled. An unavailable store is tried again later. Raises
+        fatal errors.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._resend_due))
             group.create_task(self._repeat(self._apply_outcomes))
 
     def enqueue(self, thread: ThreadOutbox, outcome: OutboxDecision) -> None:
-        """Do soon what the outbox decided: who reported it is not kept waiting.
+        """Schedule what the outbox decided; returns at once.
 
-        An outbox lists a message once in `resend_after_s`, so this does not pile up.
+        An outbox lists a message at most once in `resend_after_s`, so the queue stays bounded.
         """
         if outcome.resend or outcome.given_up:
             self._outcomes.append((thread, outcome))
             self._outcome_added.set()
 
     def mark_reached(self, peer: str) -> None:
-        """It answered, or we heard from it."""
+        """Note that the peer can be reached: it has responded, or has sent a message."""
         self._away.pop(peer, None)
 
     async def transmit(self, thid: str, sent: OutboxMessage, raw: bytes) -> None:
-        """Send a message to those who wait for it and are not away."""
+        """Send a message to the reachable peers that have not acknowledged it."""
         to = [peer for peer in sent.waiting_for if peer not in self._away]
         if to:
             await self._attempt(thid, msgspec.structs.replace(sent, waiting_for=to), raw)
@@ -98,7 +101,7 @@ class Resender:
                 self._mark_away(peer)
 
     def _mark_away(self, peer: str) -> None:
-        """It could not be reached: when it is tried next."""
+        """Note that the peer could not be reached, and set when it is tried next."""
         before = self._away.get(peer)
         wait_s = before.wait_s * 2 if before else self._settings.resend_after_s
         wait_s = min(_LONGEST_AWAY_S, wait_s)
@@ -106,7 +109,9 @@ class Resender:
         self._away[peer] = _Away(self._now_us() + int(wait_s * jitter * _US), wait_s)
 
     async def _apply(self, thread: ThreadOutbox, outcome: OutboxDecision) -> None:
-        """Do what the outbox decided. Raises `SinkError`."""
+        """Report messages that are given up, and send those that are to be resent. Raises
+        `SinkError`.
+        """
         thid = thread.scope.partition(" ")[0]
         for lost in outcome.given_up:
             self.given_up += 1
@@ -129,22 +134,24 @@ class Resender:
             )
 
     async def _resend_due(self) -> None:
-        """Let time tell each thread with messages that are not acknowledged; then wait."""
+        """Resend what is due in each thread with unacknowledged messages; then wait
+        `resend_after_s`.
+        """
         scopes = await self._store.outboxes()
-        waited_for: set[str] = set()
+        pending_peers: set[str] = set()
         for start in range(0, len(scopes), MAX_CONCURRENT):
             part = scopes[start : start + MAX_CONCURRENT]
             done = await asyncio.gather(*map(self._resend_thread, part), return_exceptions=True)
             for peers in done:
                 if isinstance(peers, BaseException):
                     raise peers
-                waited_for |= peers
-        self._away = {peer: away for peer, away in self._away.items() if peer in waited_for}
+                pending_peers |= peers
+        self._away = {peer: away for peer, away in self._away.items() if peer in pending_peers}
         jitter = self._environment.rng.uniform(0.5, 1.0)
         await asyncio.sleep(self._settings.resend_after_s * jitter)
 
     async def _apply_outcomes(self) -> None:
-        """Follow what is wanted."""
+        """Wait for scheduled decisions of outboxes, and apply them."""
         await self._outcome_added.wait()
         self._outcome_added.clear()
         while self._outcomes:
@@ -162,13 +169,13 @@ class Resender:
                 await asyncio.sleep(self._settings.resend_after_s)
 
     async def _resend_thread(self, scope: str) -> set[str]:
-        """Send again what is due in a thread; who has not acknowledged everything there."""
+        """Resend what is due in a thread. Returns the peers with unacknowledged messages there."""
         thread, now_us = self._thread_of(scope), self._now_us()
         waiting = await thread.waiting()
         for peer, sent in waiting.items():
             away = self._away.get(peer)
             if away is not None and away.until_us <= now_us:
-                # Before it is tried, so that no other thread does so meanwhile.
+                # Set before the attempt, so that no other thread tries the peer meanwhile.
                 self._mark_away(peer)
                 await self._probe_peer(peer, thread, sent)
         absent = self._away.keys() & waiting.keys()
@@ -176,7 +183,7 @@ class Resender:
         return set(waiting)
 
     async def _probe_peer(self, peer: str, thread: ThreadOutbox, oldest: OutboxMessage) -> None:
-        """Try the oldest message, as it was last sent, for it did not arrive."""
+        """Send the oldest message as it was last sent, because that delivery did not arrive."""
         body = (await thread.bodies([oldest])).get(oldest.number)
         if body is not None:
             one = msgspec.structs.replace(oldest, waiting_for=[peer])

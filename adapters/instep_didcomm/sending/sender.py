@@ -1,7 +1,7 @@
-"""Sends our messages, and sends them again until their recipients say that they have them.
+"""Sends our messages, and resends them until the recipients acknowledge them.
 
-Advanced Sequencing, both sides of the gap detector: what a peer reports as missing is sent again
-with `sent_count` raised; everything that we send carries our `received_orders`.
+Advanced Sequencing, both sides of the gap detector: a message that a peer reports as missing is
+resent with a higher `sent_count`, and every message that we send carries our `received_orders`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ __all__ = ["PROBLEM_REPORT", "Conversation", "Sender"]
 
 PROBLEM_REPORT: Final = "https://didcomm.org/report-problem/2.0/problem-report"
 _US: Final = 1_000_000
-_MOST_REPLIES: Final = 64
-_MOST_REPLIES_PER_PEER: Final = 2
-_MOST_THREADS: Final = 1_000
+_MAX_REPLIES: Final = 64
+_MAX_REPLIES_PER_PEER: Final = 2
+_MAX_THREADS: Final = 1_000
 """Kept in memory; the others are read from the store when they are needed."""
 
 _log = logging.getLogger("instep.didcomm")
 
 Detectors = Callable[[str, Sequence[str]], Awaitable[list[GapDetector]]]
-"""`detectors(thid, parties)`: what was received in a thread, at least from these."""
+"""`detectors(thid, parties)`: the gap detectors of a thread, at least for these parties."""
 
 
 class Sender:
-    """Our side of all threads; `run` must be running for messages to be sent again.
+    """Our side of all threads. Messages are resent only while `run` runs.
 
     Args:
-        did: Who we are.
-        store: Keeps what is not acknowledged.
-        detectors: Tells what was received, for `received_orders`.
+        did: Our DID.
+        store: Keeps messages that are not acknowledged.
+        detectors: Returns what was received, for `received_orders`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Sender:
         self._threads: OrderedDict[str, ThreadOutbox] = OrderedDict()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         """For messages of our own, whose recipients we chose."""
-        self._replies = PeerSlots(_MOST_REPLIES, _MOST_REPLIES_PER_PEER)
+        self._replies = PeerSlots(_MAX_REPLIES, _MAX_REPLIES_PER_PEER)
         """For what anybody can cause who sends to us."""
         self._resender = Resender(store, self._thread, self._transmit, settings, environment)
 
@@ -100,11 +100,11 @@ class Sender:
         pthid: str = "",
         headers: Mapping[str, Any] | None = None,
     ) -> OutboxMessage:
-        """Number a message, keep it, and send it once; it is sent again until it is acknowledged.
+        """Number a message, store it, and send it; it is resent until it is acknowledged.
 
-        Returns when it is durable and the first sending is over, whether or not it arrived; a
-        peer that is away is not waited for. Raises `OutboxFullError` and `SinkError`: it was not
-        sent, and no number is used.
+        Returns when the message is durable and the first delivery attempt is over, successful or
+        not. It does not wait for an unreachable peer. Raises `OutboxFullError` and `SinkError`:
+        then the message was not sent, and no number was used.
         """
         message = {
             **(headers or {}),
@@ -118,9 +118,9 @@ class Sender:
         return sent
 
     async def acknowledge(self, thid: str, peer: str, detectors: Sequence[GapDetector]) -> None:
-        """A peer's `received_orders` came: forget what it has, send again what it has not.
+        """Apply a peer's `received_orders`: remove what it has received, resend what it has not.
 
-        Raises `ReceivedOrdersError` where it contradicts what was sent, and `SinkError`.
+        Raises `ReceivedOrdersError` if it contradicts what was sent, and `SinkError`.
         """
         scope = sequence_scope(thid, self.did)
         for detector in detectors:
@@ -150,20 +150,22 @@ class Sender:
             await self._deliver({**message, "body": body}, to, [])
 
     async def run(self) -> None:
-        """Send again what is due, until cancelled. Raises what is fatal."""
+        """Resend what is due, until cancelled. Raises fatal errors."""
         await self._resender.run()
 
     async def _transmit(self, thid: str, sent: OutboxMessage, raw: bytes) -> set[str]:
-        """One sending to each who waits for it; what fails is left to the next one.
+        """Deliver a message once to each peer that has not acknowledged it; failures are left to
+        the next attempt.
 
-        Who could not be reached, or answered only that it would later.
+        Returns the peers that could not be reached, or that responded only that they will accept it
+        later.
         """
         message = msgspec.json.decode(raw)
         message["please_ack"] = [""]
         if sent.sent_count > 1:
             message["sent_count"] = sent.sent_count
         detectors: Sequence[GapDetector] = ()
-        with suppress(InstepError):  # the message itself is durable, and goes without them
+        with suppress(InstepError):  # The message itself is durable, and is sent without them.
             detectors = await self._detectors(thid, sent.waiting_for)
         results = await asyncio.gather(
             *(self._deliver_own(message, peer, detectors) for peer in sent.waiting_for),
@@ -212,7 +214,7 @@ class Sender:
         if thread is None:
             thread = self._threads[scope] = ThreadOutbox(scope, self._store, self._settings)
             for idle in [s for s, t in self._threads.items() if not t.busy and t is not thread][
-                : max(0, len(self._threads) - _MOST_THREADS)
+                : max(0, len(self._threads) - _MAX_THREADS)
             ]:
                 del self._threads[idle]
         self._threads.move_to_end(scope)

@@ -1,7 +1,7 @@
-"""Our own messages of one thread: each decision of its outbox, durable before anybody hears of it.
+"""The outbox of one thread: each decision is durable before it is returned.
 
 Advanced Sequencing: `sender_order` counts the messages that we sent in the thread, `sent_count` how
-often one was sent; `instep.sequencing.outbox` decides, this stores.
+often one was sent. `instep.sequencing.outbox` decides, this module stores.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["ThreadOutbox"]
 
 T = TypeVar("T")
 _NUMBER_BYTES = 32
-"""What `sender_order` adds to a message at most."""
+"""The most bytes that `sender_order` adds to a message."""
 
 
 class ThreadOutbox:
     """One outbox with its store.
 
-    A step that has begun comes to its end whatever becomes of the task that asked for it: else a
-    number could be stored for one message and used again for another.
+    A step that has begun is completed even if its caller is cancelled: otherwise a number could be
+    stored for one message and used again for another.
     """
 
     def __init__(self, scope: str, store: OutboxStore, settings: OutboxSettings) -> None:
@@ -46,7 +46,7 @@ class ThreadOutbox:
     async def append(
         self, message: dict[str, Any], to: Sequence[str], now_us: int
     ) -> tuple[OutboxMessage, bytes]:
-        """Number a new message and keep it; what to send of it.
+        """Number a new message and store it. Returns its entry in the outbox and the bytes to send.
 
         Raises `OutboxFullError` and `SinkError`, and no number is used.
         """
@@ -60,7 +60,7 @@ class ThreadOutbox:
         return await self._shielded(self._step(decide))
 
     async def acknowledge(self, peer: str, detector: GapDetector, now_us: int) -> OutboxDecision:
-        """A peer told what it has seen. Raises `ReceivedOrdersError` and `SinkError`."""
+        """Apply a peer's gap detector. Raises `ReceivedOrdersError` and `SinkError`."""
 
         def decide(outbox: Outbox) -> tuple[OutboxDecision, None]:
             first_number = outbox.settings.first_number
@@ -70,15 +70,15 @@ class ThreadOutbox:
         return await self._shielded(self._step(decide))
 
     async def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
-        """Time has passed. Raises `SinkError`."""
+        """Decide what is due at `now_us`, for peers that are not in `away`. Raises `SinkError`."""
         return await self._shielded(self._step(lambda outbox: (outbox.tick(now_us, away), None)))
 
     async def waiting(self) -> Mapping[str, OutboxMessage]:
-        """Peer → the oldest message that it has not acknowledged. Raises `SinkError`."""
+        """Map each peer to the oldest message that it has not acknowledged. Raises `SinkError`."""
         return await self._shielded(self._step(lambda outbox: (outbox.waiting(), None)))
 
     async def bodies(self, sent: Sequence[OutboxMessage]) -> Mapping[int, bytes]:
-        """What was kept of these messages."""
+        """The stored bytes of these messages, by number."""
         return await self._store.outbox_bodies(self.scope, [one.number for one in sent])
 
     async def _shielded(self, step: Coroutine[Any, Any, T]) -> T:
@@ -90,7 +90,7 @@ class ThreadOutbox:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._steps.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked has it, or has gone
+            task.exception()  # the caller has it, or was cancelled
 
     async def _step(self, decide: Callable[[Outbox], tuple[T, Mapping[int, bytes] | None]]) -> T:
         async with self._lock:

@@ -1,1 +1,1 @@
-"""DIDComm envelopes and headers: pure, no I/O, no clock."""
+"""DIDComm envelopes and headers: pure functions, without I/O and clock."""

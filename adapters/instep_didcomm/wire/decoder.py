@@ -1,4 +1,5 @@
-"""From the bytes of one transmission to a message for the core: unpack, read, check, name.
+"""Decodes the bytes of one transmission to a message for the sequencer: unpacks and checks it, and
+sets its scope and number.
 
 Advanced Sequencing: a message is identified by `thid`, sender and `sender_order`; here thread and
 sender are the scope, `sender_order` is the number.
@@ -23,34 +24,34 @@ _US = 1_000_000
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What is kept with a message (`Message.attributes`)."""
+    """The attributes stored with a message (`Message.attributes`)."""
 
     type: str
     thid: str
     pthid: str = ""
     form: Form
-    """How it travelled."""
+    """The form of the envelope."""
     authenticated: bool
-    """Whether the sender is proven by a key of its DID."""
+    """Whether a key of the sender's DID proves the sender."""
     sent_count: int = 1
     created_time_s: int = 0
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
-    """One transmission, read."""
+    """One decoded transmission."""
 
     headers: Headers
     message: Message | None
-    """None for an empty message: its headers are all there is."""
+    """None for an empty message, which has headers only."""
     deviations: list[str]
 
 
 class MessageDecoder:
-    """Reads transmissions.
+    """Decodes transmissions.
 
     Args:
-        ours: The DIDs that we are addressed by; empty where we have none.
-        prove_sender: Whether a sender that is only claimed is refused.
+        ours: Our DIDs; empty if we have none.
+        prove_sender: Whether a message whose sender is not proven is refused.
         now: The clock, in seconds since 1970 UTC.
     """
 
@@ -70,12 +71,12 @@ class MessageDecoder:
         self._prove_sender = prove_sender
 
     async def decode(self, raw: bytes, content_type: str = "") -> Incoming:
-        """Read one transmission. Raises `MessageRefusedError` with the reason."""
+        """Decode one transmission. Raises `MessageRefusedError` with the reason."""
         stated = media_form(content_type)
         return self._decode(await self._unpacker.unpack(raw), stated)
 
     def decode_plain(self, raw: bytes, content_type: str = "") -> Incoming | None:
-        """The same where nothing has to be waited for: a plaintext; None for an envelope."""
+        """Decode a plaintext without waiting; None for an envelope."""
         stated, message = media_form(content_type), parse_object(raw)
         if form_of(message) is not Form.PLAIN:
             return None
@@ -112,7 +113,8 @@ class MessageDecoder:
                 )
             scope, number = sequence_scope(headers.thid, headers.sender), headers.sender_order
         else:
-            # Nothing waits for this one, so nobody but its sender has to know that it came late.
+            # No other message depends on an unsequenced one, so only its sender must learn that it
+            # expired.
             if 0 < expires_at_us <= now_us:
                 raise MessageRefusedError(Reason.EXPIRED, "expires_time has passed")
             scope, number = message_scope(headers.sender), UNSEQUENCED

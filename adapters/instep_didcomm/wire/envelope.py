@@ -1,7 +1,7 @@
-"""Tells which of the three forms a message has: by its content, with the media type as a check.
+"""Detects the form of a message by its content, and checks the media type against it.
 
 DIDComm Messaging 2.1, "Message Formats": plaintext (JWM), signed (JWS) and encrypted (JWE). The
-content decides, since it is what is verified; a media type that says otherwise is a deviation.
+content decides, because it is what is verified. A media type of another form is a deviation.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Form(StrEnum):
 
 
 MEDIA_TYPES = {form: f"application/didcomm-{form.value}+json" for form in Form}
-"""Form → the media type it is sent with."""
+"""Form → media type."""
 
 _FORMS = {media_type: form for form, media_type in MEDIA_TYPES.items()}
 _JSON = frozenset({"", "application/json", "application/octet-stream"})
-"""Said by senders that do not know better: no statement about the form."""
+"""The generic JSON media type, which does not state a form."""
 
 
 @lru_cache(maxsize=256)
 def media_form(content_type: str) -> Form | None:
-    """The form that a Content-Type states; None where it states none.
+    """The form that a Content-Type states; None if it states none.
 
     The prefix ``application/`` may be missing. Raises `MessageRefusedError` for a media type that
-    is none of DIDComm's.
+    is not one of DIDComm's.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in _JSON:
@@ -63,7 +63,9 @@ def parse_object(raw: bytes | str) -> dict[str, Any]:
 
 
 def form_of(message: dict[str, Any]) -> Form:
-    """The form of a message by its members. Raises `MessageRefusedError` where it is none."""
+    """The form of a message by its members. Raises `MessageRefusedError` if it has none of the
+    forms.
+    """
     if "ciphertext" in message:
         return Form.ENCRYPTED
     if "payload" in message and ("signatures" in message or "signature" in message):

@@ -1,5 +1,5 @@
-"""Reads the headers of a plaintext message: liberally where the field is liberal, with a reason
-where nothing sensible can be read.
+"""Reads the headers of a plaintext message: tolerant where the meaning is clear, otherwise refusing
+with a reason.
 
 DIDComm Messaging 2.1, "Message Headers", and the Advanced Sequencing extension.
 """
@@ -19,29 +19,29 @@ from instep_didcomm.wire.received_orders import GapDetector
 __all__ = ["EMPTY_MESSAGE_TYPE", "Headers", "digest_of", "read_headers"]
 
 EMPTY_MESSAGE_TYPE = "https://didcomm.org/empty/1.0/empty"
-"""The message without content of its own: it carries headers only."""
+"""The type of a message without content: it carries headers only."""
 
 _LONGEST = 255
 _STATED_LONGEST = 32
 _LONGEST_DID = 4096
-_MOST_DETECTORS = 1000
-_MOST_GAPS = 100_000
-_MOST_RECIPIENTS = 1000
+_MAX_DETECTORS = 1000
+_MAX_GAPS = 100_000
+_MAX_RECIPIENTS = 1000
 _LONGEST_TYPE = 2048
 _DIGEST_BYTES = 16
 _VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
-"""What may differ between two sendings of one message."""
+"""Headers that may differ between two deliveries of one message."""
 _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
 _in_order = msgspec.json.Encoder(order="deterministic")
 
 
 class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the headers of one message say."""
+    """The headers of one message."""
 
     id: str
     type: str
     thid: str
-    """The thread; the message's own id where it begins one."""
+    """The thread id; the message's own id if it begins a thread."""
     pthid: str = ""
     sender: str = ""
     """`from`: a DID without fragment; empty for an anonymous message."""
@@ -55,11 +55,11 @@ class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sent_count: int = 1
     received_orders: tuple[GapDetector, ...] = ()
     please_ack: bool = False
-    """Whether the sender asks to be told what was received."""
+    """Whether the sender asks for `received_orders`."""
 
 
 class _CommonHeaders(msgspec.Struct, gc=False):
-    """The headers of nearly every message, as the specification has them; in one pass."""
+    """The headers of nearly every message, decoded in one pass."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=_STATED_LONGEST)]
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_TYPE)]
@@ -74,7 +74,7 @@ class _CommonHeaders(msgspec.Struct, gc=False):
 
 
 def read_headers(message: dict[str, Any], report_deviation: Callable[[str], object]) -> Headers:
-    """Read a plaintext message's headers; `report_deviation` is told of each departure.
+    """Read the headers of a plaintext message; `report_deviation` is called with each deviation.
 
     Raises `MessageRefusedError`, which names the header.
     """
@@ -82,7 +82,7 @@ def read_headers(message: dict[str, Any], report_deviation: Callable[[str], obje
 
 
 def _read_common(message: dict[str, Any]) -> Headers | None:
-    """None where a header is not quite as usual, or where there are others."""
+    """The headers; None if one has an unusual form, or if there are others."""
     if not _RARE.isdisjoint(message):
         return None
     try:
@@ -138,8 +138,8 @@ def _read_any(message: dict[str, Any], report_deviation: Callable[[str], object]
 
 
 def digest_of(message: dict[str, Any]) -> bytes:
-    """Stands for what a second sending of the message must repeat: headers and body, however the
-    JSON is written.
+    """The digest of the headers and the body that every delivery of the message repeats,
+    independent of how the JSON is written.
     """
     lasting = _lasting(message)
     nested = message.get("custom_headers")
@@ -187,7 +187,7 @@ def _recipients(message: dict[str, Any]) -> tuple[str, ...]:
     value = [value] if isinstance(value, str) else value
     if (
         not isinstance(value, list)
-        or len(value) > _MOST_RECIPIENTS
+        or len(value) > _MAX_RECIPIENTS
         or not all(isinstance(did, str) and len(did) <= _LONGEST_DID for did in value)
     ):
         raise _unreadable("to", "is no list of DIDs")
@@ -226,10 +226,10 @@ def _detectors(message: dict[str, Any]) -> tuple[GapDetector, ...]:
         detectors = msgspec.convert(value, list[GapDetector])
     except msgspec.ValidationError as error:
         raise _unreadable("received_orders", f"is no list of gap detectors: {error}") from None
-    if len(detectors) > _MOST_DETECTORS:
-        raise _unreadable("received_orders", f"has more than {_MOST_DETECTORS} gap detectors")
-    if sum(len(detector.gaps) for detector in detectors) > _MOST_GAPS:
-        raise _unreadable("received_orders", f"has more than {_MOST_GAPS:,} gaps")
+    if len(detectors) > _MAX_DETECTORS:
+        raise _unreadable("received_orders", f"has more than {_MAX_DETECTORS} gap detectors")
+    if sum(len(detector.gaps) for detector in detectors) > _MAX_GAPS:
+        raise _unreadable("received_orders", f"has more than {_MAX_GAPS:,} gaps")
     return tuple(detectors)
 
 

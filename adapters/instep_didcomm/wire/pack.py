@@ -1,4 +1,4 @@
-"""Puts our plaintexts into envelopes."""
+"""Packs our plaintext messages into envelopes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Packing(StrEnum):
     """How our messages are protected."""
 
     AUTHCRYPT = "authcrypt"
-    """Encrypted, and the recipient knows by whom."""
+    """Encrypted; the recipient can verify the sender."""
     ANONCRYPT = "anoncrypt"
-    """Encrypted by nobody: the recipient cannot tell whom it is from."""
+    """Encrypted without a sender's key: the recipient cannot verify the sender."""
     SIGNED = "signed"
     PLAIN = "plain"
 
@@ -39,7 +39,7 @@ class Packer(Protocol):
 
 
 class EnvelopePacker:
-    """Makes envelopes of one kind with our keys."""
+    """Makes envelopes of one packing with our keys."""
 
     def __init__(self, keys: SecretKeys, documents: DidDocuments, packing: Packing) -> None:
         self._keys = keys

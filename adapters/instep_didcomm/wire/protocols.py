@@ -19,13 +19,13 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The declaration of one protocol."""
 
     type: str
-    """Its message types; ``*`` stands for anything: ``https://didcomm.org/auction/1.0/*``."""
+    """Its message types; ``*`` matches any text:  ``https://didcomm.org/auction/1.0/*``."""
     sequenced: bool = True
     """Whether its messages are numbered by `sender_order`."""
 
 
 class Protocols:
-    """The declarations; the first that fits a message's type counts."""
+    """The declarations; the first that matches the type of a message applies."""
 
     def __init__(self, declared: tuple[Protocol, ...]) -> None:
         rules = [(compiled(translate(_literal(p.type))).match, p.sequenced) for p in declared]
@@ -39,15 +39,15 @@ class Protocols:
 
 
 def sequence_scope(thid: str, sender: str) -> str:
-    """The name of one numbered sequence: a thread and a sender. Neither has blanks in it."""
+    """The scope of a sequence: a thread and a sender. Neither contains a blank."""
     return f"{thid} {sender}"
 
 
 def message_scope(sender: str) -> str:
-    """Where the ids of unsequenced messages are remembered: each sender's on their own."""
+    """The scope in which ids of unsequenced messages are unique: one per sender."""
     return sender or "anonymous"
 
 
 def _literal(pattern: str) -> str:
-    """Only ``*`` has a meaning in a declaration."""
+    """Escape all wildcards but ``*``, the only one in a declaration."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

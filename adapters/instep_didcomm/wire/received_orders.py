@@ -1,5 +1,5 @@
-"""The gap detectors of DIDComm's `received_orders`: made of what we received, and read against what
-we sent.
+"""The gap detectors of DIDComm's `received_orders`: built from what we received, and compared with
+what we sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ plugged.
 
 
 class ReceivedOrdersError(InstepError, ValueError):
-    """A detector of a peer that contradicts itself or what we sent; nothing was concluded."""
+    """A peer's detector contradicts itself or what we sent; it changes nothing."""
 
     code = "received-orders"
 
@@ -31,11 +31,11 @@ class GapDetector(msgspec.Struct, frozen=True):
     """One element of `received_orders`, as on the wire."""
 
     id: str
-    """DID of the party whose messages are meant."""
+    """DID of the party that sent the messages."""
     last: int
-    """Biggest `sender_order` seen from it; 0 when none was."""
+    """The highest `sender_order` received from it; 0 if none was."""
     gaps: list[int] = []
-    """Those below `last` that were not seen, rising."""
+    """The missing numbers below `last`, ascending."""
 
 
 def detect(party: str, claims: Claims) -> GapDetector:
@@ -61,8 +61,8 @@ def detect(party: str, claims: Claims) -> GapDetector:
 
 
 def reported(detector: GapDetector, sent_last: int, first_number: int = 1) -> tuple[Ranges, Ranges]:
-    """What a peer's detector says of the numbers `first_number`…`sent_last` that we sent: those it
-    has seen, and those it has not.
+    """Compare a peer's detector with the numbers `first_number`…`sent_last` that we sent. Returns
+    the numbers that it has received, and those that it is missing.
 
     A list that is as long as `GAPS_LIMIT` may have been cut short by a peer that did not cut `last`
     with it, so nothing after its end is concluded.

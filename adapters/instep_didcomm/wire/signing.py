@@ -17,17 +17,17 @@ from instep_didcomm.wire.envelope import MEDIA_TYPES, Form, parse_object
 __all__ = ["sign", "verify"]
 
 _ALGORITHMS: Final = {KeyAlg.ED25519: "EdDSA", KeyAlg.P256: "ES256", KeyAlg.K256: "ES256K"}
-"""The key decides on the algorithm, never the message alone."""
-_MOST_SIGNATURES: Final = 8
+"""The key determines the algorithm, never the message alone."""
+_MAX_SIGNATURES: Final = 8
 
 
 async def verify(message: dict[str, Any], documents: DidDocuments) -> tuple[bytes, list[str]]:
-    """The payload of a JWS whose signatures are all right, and the key ids of the signers.
+    """The payload of a JWS whose signatures are all valid, and the key ids of the signers.
 
     Raises `MessageRefusedError`.
     """
     signatures = message.get("signatures", [message])
-    if not isinstance(signatures, list) or not 0 < len(signatures) <= _MOST_SIGNATURES:
+    if not isinstance(signatures, list) or not 0 < len(signatures) <= _MAX_SIGNATURES:
         raise MessageRefusedError(Reason.UNREADABLE, "the JWS has no list of signatures")
     payload = message["payload"]
     if not isinstance(payload, str):
@@ -50,7 +50,7 @@ async def verify(message: dict[str, Any], documents: DidDocuments) -> tuple[byte
             raise MessageRefusedError(
                 Reason.UNSUPPORTED, f"alg {str(protected.get('alg'))[:20]} does not fit {kid[:200]}"
             )
-        if not _right(key, signed, value):
+        if not _is_valid(key, signed, value):
             raise MessageRefusedError(Reason.TAMPERED, f"the signature of {kid[:200]} is wrong")
         kids.append(kid)
     try:
@@ -60,7 +60,7 @@ async def verify(message: dict[str, Any], documents: DidDocuments) -> tuple[byte
 
 
 def sign(plaintext: bytes, key: Key, kid: str) -> bytes:
-    """The plaintext in a JWS by this secret key."""
+    """Sign the plaintext with this secret key; returns a JWS."""
     protected = {"typ": MEDIA_TYPES[Form.SIGNED], "alg": _ALGORITHMS[key.algorithm]}
     head, payload = _encoded(msgspec.json.encode(protected)), _encoded(plaintext)
     signature = _encoded(key.sign_message(f"{head}.{payload}".encode()))
@@ -78,7 +78,7 @@ async def _public_key(kid: str, documents: DidDocuments) -> Key:
         ) from None
 
 
-def _right(key: Key, signed: bytes, value: bytes) -> bool:
+def _is_valid(key: Key, signed: bytes, value: bytes) -> bool:
     try:
         return bool(key.verify_signature(signed, value))
     except AskarError:

@@ -1,7 +1,7 @@
-"""Opens an envelope down to its plaintext, and proves who sent it to whom.
+"""Unpacks an envelope to its plaintext, and verifies sender and recipient.
 
-didcomm-messaging decrypts; what it leaves out is done here: JWS, nesting, the order of the key ids
-in ``apv``, and the addressing consistency of DIDComm 2.1: `from` is the owner of the key that
+didcomm-messaging decrypts. This module adds what it leaves out: JWS, nesting, the order of the key
+ids in ``apv``, and the addressing consistency of DIDComm 2.1: `from` is the owner of the key that
 encrypted or signed, `to` names the owner of the key that decrypts.
 """
 
@@ -23,13 +23,13 @@ from instep_didcomm.wire.signing import verify
 
 __all__ = ["Crypto", "EnvelopeUnpacker", "Unpacked", "Unpacker"]
 
-_MOST_LAYERS: Final = 3
-"""anoncrypt(authcrypt(signed)) is the deepest that DIDComm has."""
-_MOST_RECIPIENTS: Final = 100
+_MAX_LAYERS: Final = 3
+"""anoncrypt(authcrypt(signed)) is the deepest nesting of DIDComm."""
+_MAX_RECIPIENTS: Final = 100
 
 
 class Crypto(AskarCryptoService):  # type: ignore[misc]
-    """The library's, for keys of any curve that Askar has."""
+    """The library's cryptography, extended to keys of any curve that Askar supports."""
 
     @classmethod
     def verification_method_to_public_key(cls, vm: VerificationMethod) -> PublicKey:
@@ -38,17 +38,17 @@ class Crypto(AskarCryptoService):  # type: ignore[misc]
 
 
 class Unpacked(msgspec.Struct, kw_only=True, gc=False):
-    """A plaintext, and what its envelopes prove."""
+    """A plaintext, and who is proven by its envelopes."""
 
     raw: bytes = b""
     """The plaintext as it was in the envelope."""
     message: dict[str, Any] = {}
     form: Form
-    """Of the outermost envelope."""
+    """The form of the outermost envelope."""
     authors: list[str] = []
-    """DIDs of those whose keys authcrypted or signed."""
+    """DIDs whose keys authcrypted or signed the message."""
     holders: list[str] = []
-    """DIDs of ours whose keys decrypted."""
+    """Our DIDs whose keys decrypted the message."""
     signed: bool = False
 
 
@@ -56,7 +56,7 @@ class Unpacker(Protocol):
     """Opens envelopes."""
 
     async def unpack(self, raw: bytes) -> Unpacked:
-        """Open an envelope down to its plaintext and check its addressing.
+        """Unpack an envelope to its plaintext and check its addressing.
 
         Raises `MessageRefusedError` with the reason.
         """
@@ -64,7 +64,7 @@ class Unpacker(Protocol):
 
 
 class EnvelopeUnpacker:
-    """Opens all envelopes of DIDComm with our keys."""
+    """Unpacks all kinds of DIDComm envelopes with our keys."""
 
     def __init__(self, keys: SecretKeys, documents: DidDocuments) -> None:
         self._keys = keys
@@ -75,7 +75,7 @@ class EnvelopeUnpacker:
     async def unpack(self, raw: bytes) -> Unpacked:
         message = parse_object(raw)
         unpacked = Unpacked(form=form_of(message))
-        for _ in range(_MOST_LAYERS + 1):
+        for _ in range(_MAX_LAYERS + 1):
             form = form_of(message)
             if form is Form.PLAIN:
                 unpacked.raw, unpacked.message = raw, message
@@ -93,7 +93,7 @@ class EnvelopeUnpacker:
                 raw = await self._decrypt(message, unpacked)
             message = parse_object(raw)
         raise MessageRefusedError(
-            Reason.UNSUPPORTED, f"more than {_MOST_LAYERS} envelopes in each other"
+            Reason.UNSUPPORTED, f"more than {_MAX_LAYERS} envelopes in each other"
         )
 
     async def _decrypt(self, message: dict[str, Any], unpacked: Unpacked) -> bytes:
@@ -128,12 +128,12 @@ class EnvelopeUnpacker:
 
 
 def _ordered(message: dict[str, Any]) -> dict[str, Any]:
-    """With the recipients in the order of their key ids, in which ``apv`` is made of them."""
+    """The JWE with its recipients sorted by key id, the order from which ``apv`` is computed."""
     recipients = message.get("recipients")
     if not isinstance(recipients, list):
         return message
-    if len(recipients) > _MOST_RECIPIENTS:
-        raise MessageRefusedError(Reason.UNSUPPORTED, f"more than {_MOST_RECIPIENTS} recipients")
+    if len(recipients) > _MAX_RECIPIENTS:
+        raise MessageRefusedError(Reason.UNSUPPORTED, f"more than {_MAX_RECIPIENTS} recipients")
     try:
         ordered = sorted(recipients, key=lambda recipient: str(recipient["header"]["kid"]))
     except (KeyError, TypeError):
@@ -154,7 +154,8 @@ def _check_addresses(unpacked: Unpacked) -> None:
     to = unpacked.message.get("to")
     if to is None and not (unpacked.signed and unpacked.holders):
         return
-    # Without `to`, whoever was sent a signed message could pass it on to us as if it were for us.
+    # Without `to`, a recipient of a signed message could forward it to us as if it were meant for
+    # us.
     named = [to] if isinstance(to, str) else to if isinstance(to, list) else []
     dids = {did.partition("#")[0] for did in named if isinstance(did, str)}
     for holder in unpacked.holders:

@@ -18,14 +18,14 @@ __all__ = ["Batch", "CommitResult", "SweepStep"]
 
 
 class SweepStep(msgspec.Struct, frozen=True):
-    """Remove the next entities that `before_attempt` and later attempts did not mark (TR-548
-    ST-2.2 step 7).
+    """One step of a sweep: remove the next entities that neither `attempt` nor a later attempt has
+    marked (TR-548 ST-2.2 step 7).
     """
 
     attempt: int
     """Entities marked with a lower attempt are swept."""
     cursor: int = 0
-    """Where the last step stopped, in the sink's own terms; 0 at the start."""
+    """Where the previous step stopped, a value of the sink; 0 at the start."""
     limit_records: int = 2_000
     readable: frozenset[str] | None = None
     """Classes a baseline can prove absent; entities of other classes are kept and marked unproven.
@@ -34,13 +34,13 @@ class SweepStep(msgspec.Struct, frozen=True):
 
 
 class Batch:
-    """What a sink commits in one transaction: all of it, or nothing.
+    """What a sink commits in one transaction, whole or not at all.
 
-    `position` is where the consumer stands once the batch is durable; the store refuses the batch
-    when its own ordinal is not `expects_ordinal` (somebody else has committed meanwhile).
+    `position` is the consumer's position once the batch is durable. The store refuses the batch if
+    its own ordinal is not `expects_ordinal`: another process has committed meanwhile.
 
-    With `content`, the records are decoded when they are first asked for. Of a large batch that
-    takes tens of milliseconds, so a sink asks in the thread in which it writes.
+    With `content`, the records are decoded at the first access. For a large batch that takes tens
+    of milliseconds, so a sink reads them in the thread in which it writes.
     """
 
     __slots__ = (
@@ -94,14 +94,14 @@ class Batch:
         return self.decode().deviations
 
     def decode(self) -> DecodedRecords:
-        """What the batch states, its bodies looked into."""
+        """The content of the batch, decoded at the first call."""
         if self._decoded is None:
             assert self._content is not None
             self._decoded, self._content = self._content(), None
         return self._decoded
 
     def replace(self, **changes: Any) -> Batch:
-        """The same batch, but for these arguments of its making."""
+        """A copy of the batch with these constructor arguments changed."""
         content = self.decode()
         given: dict[str, Any] = {
             "stream": self.stream,
@@ -117,8 +117,8 @@ class Batch:
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """What the commit did. Counts are of entities, after the records of one key became one; a sink
-    that applies records later (a lake) counts what it has taken, and sweeps 0.
+    """The result of a commit. Counts are of entities, after only the latest record of each key is
+    left. A sink that applies records later (a lake) counts what it has accepted, and sweeps 0.
     """
 
     written: int = 0

@@ -1,5 +1,5 @@
-"""A stretch of a log held column by column, so that what is decided about all of it needs no look
-at one statement after another.
+"""Consecutive records of a log, held column by column, so that a decision about all of them needs
+no loop over single records.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ S_co = TypeVar("S_co", bound=RecordHeader, covariant=True)
 
 
 class Columns(Sequence[S_co]):
-    """Statements that follow each other in one partition: offsets grow, append times do not go
-    back.
+    """Consecutive records of one partition: offsets grow, append times do not go back.
 
-    A statement is built when it is asked for: of a storm over few entities, only the last word on
-    each of them is.
+    A record is built when it is accessed: of many records about few entities, only the latest
+    record of each key is built.
     """
 
     stream: str
@@ -46,7 +45,7 @@ class Columns(Sequence[S_co]):
 
     @abstractmethod
     def at(self, index: int) -> S_co:
-        """The statement at an index from 0 on."""
+        """The record at an index, counted from 0."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -63,12 +62,12 @@ class Columns(Sequence[S_co]):
         return map(self.at, range(len(self)))
 
     def latest_records(self) -> Sequence[S_co]:
-        """The statement that counts for each key (A3): the last, as nothing goes backwards."""
+        """The latest record per key (A3): the last one, because the records are in order."""
         return list(map(self.at, last_indexes(self.keys)))
 
 
 class HeaderArrays(NamedTuple):
-    """What the headers of a stretch say, column by column."""
+    """The headers of consecutive records, column by column; all columns have one length."""
 
     stream: str
     partition: str
@@ -80,10 +79,10 @@ class HeaderArrays(NamedTuple):
 
 
 class HeaderColumns(Columns[S_co]):
-    """A stretch of which the headers are at hand."""
+    """Columns of which all headers are available."""
 
     more: ClassVar[tuple[str, ...]] = ()
-    """What it has one of a statement besides, in the order in which they are given."""
+    """The names of further columns, in the order of the constructor's arguments."""
 
     def __init__(self, headers: HeaderArrays) -> None:
         self.headers = headers
@@ -91,31 +90,31 @@ class HeaderColumns(Columns[S_co]):
         self.offsets, self.appended_at_us, self.kinds, self.tokens = headers[3:]
 
     def picked(self, indexes: Sequence[int]) -> Self:
-        """Those of them, in this order."""
+        """The records at these indexes, in this order."""
         return self._made([[column[index] for index in indexes] for column in self.columns()])
 
     def followed_by(self, others: Sequence[Self]) -> Self:
-        """This and the stretches after it, as one."""
+        """These records and those of `others`, as one object."""
         parts = [part.columns() for part in (self, *others)]
         return self._made(
             [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
         )
 
     def columns(self) -> list[Sequence[Any]]:
-        """All that there is one of for each statement."""
+        """All columns, those of the headers first."""
         return [*self.headers[2:], *(getattr(self, name) for name in self.more)]
 
     def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
         return type(self)(*self._parts(columns))
 
     def _parts(self, columns: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        said = len(HeaderArrays._fields) - 2
-        headers = HeaderArrays(self.stream, self.partition, *columns[:said])
-        return (headers, *columns[said:])
+        header_columns = len(HeaderArrays._fields) - 2
+        headers = HeaderArrays(self.stream, self.partition, *columns[:header_columns])
+        return (headers, *columns[header_columns:])
 
 
 class RecordColumns(HeaderColumns[Record]):
-    """A stretch of records: a store writes its columns, and builds no record at all.
+    """Columns of whole records. A store writes the columns and builds no `Record`.
 
     Bodies and envelopes may be `bytearray`, which database drivers take as they are.
     """
@@ -163,7 +162,7 @@ class RecordColumns(HeaderColumns[Record]):
         )
 
     def latest_records(self) -> RecordColumns:
-        """The statement that counts for each key."""
+        """The latest record per key (A3)."""
         if len(set(self.keys)) == len(self.keys):
             return self
         return self.picked(last_indexes(self.keys))
@@ -173,16 +172,16 @@ class RecordColumns(HeaderColumns[Record]):
 
 
 class CompactedAway(RecordHeader, frozen=True, gc=False):
-    """A statement whose body was let go: a later one of its stretch stands for it."""
+    """The header of a record whose body was dropped by compaction: a later record replaces it."""
 
 
 class CompactedColumns(Columns[RecordHeader]):
-    """A stretch of which only the records that count were kept.
+    """Columns after compaction: all headers, but only the latest record per key.
 
     Args:
-        whole: All of it; its headers are kept, not its bodies.
-        kept: Its last words …
-        indexes: … and the place of each.
+        whole: All records before compaction; their headers are kept, their bodies are dropped.
+        kept: The latest record per key …
+        indexes: … and the index of each in `whole`.
     """
 
     def __init__(
@@ -210,12 +209,12 @@ class CompactedColumns(Columns[RecordHeader]):
         )
 
     def latest_records(self) -> RecordColumns:
-        """The statement that counts for each key."""
+        """The latest record per key (A3)."""
         return self._kept
 
 
 class ConcatenatedColumns(Columns[RecordHeader]):
-    """Stretches that follow each other, as one."""
+    """Columns that follow each other, as one object."""
 
     def __init__(self, parts: Sequence[Columns[RecordHeader]]) -> None:
         self.stream = parts[0].stream
@@ -224,7 +223,7 @@ class ConcatenatedColumns(Columns[RecordHeader]):
         self._begins = [0, *accumulate(map(len, parts))]
 
     @cached_property
-    def keys(self) -> list[str]:  # type: ignore[override]  # made when it is asked for
+    def keys(self) -> list[str]:  # type: ignore[override]  # built at the first access
         return [key for part in self._parts for key in part.keys]
 
     def __len__(self) -> int:
@@ -235,21 +234,21 @@ class ConcatenatedColumns(Columns[RecordHeader]):
         return self._parts[part].at(index - self._begins[part])
 
     def latest_records(self) -> Sequence[RecordHeader]:
-        """The statement that counts for each key."""
-        words = [part.latest_records() for part in self._parts]
-        opened = [one for one in words if isinstance(one, RecordColumns)]
-        if len(opened) == len(words):
+        """The latest record per key (A3)."""
+        latest_by_part = [part.latest_records() for part in self._parts]
+        opened = [one for one in latest_by_part if isinstance(one, RecordColumns)]
+        if len(opened) == len(latest_by_part):
             return opened[0].followed_by(opened[1:]).latest_records()
-        return list({one.key: one for part in words for one in part}.values())
+        return list({one.key: one for part in latest_by_part for one in part}.values())
 
 
 def last_indexes(keys: Sequence[str]) -> list[int]:
-    """Where each key is found last."""
+    """The index of the last occurrence of each key."""
     return list(dict(zip(keys, range(len(keys)), strict=True)).values())
 
 
 def all_whole(records: Sequence[Record]) -> bool:
-    """Whether none of them is a change that is merged into what is stored."""
+    """Whether all records are whole: none is a partial update."""
     if isinstance(records, RecordColumns):
         return records.whole
     return all(record.whole for record in records)
@@ -265,18 +264,18 @@ def in_order(offsets: Sequence[int], appended_at_us: Sequence[int]) -> bool:
 
 
 def concatenated(parts: Sequence[Sequence[RecordHeader]]) -> Sequence[RecordHeader]:
-    """These one after the other: as a stretch, where they are one."""
-    stretches = [part for part in parts if isinstance(part, Columns)]
-    if len(stretches) < len(parts) or not all(map(_follows, stretches[1:], stretches)):
-        return [statement for part in parts for statement in part]
-    opened = [one for one in stretches if isinstance(one, RecordColumns)]
-    if len(opened) == len(stretches) and len({one.whole for one in opened}) == 1:
+    """The parts joined in order; columns if they follow each other in one partition."""
+    column_parts = [part for part in parts if isinstance(part, Columns)]
+    if len(column_parts) < len(parts) or not all(map(_follows, column_parts[1:], column_parts)):
+        return [record for part in parts for record in part]
+    opened = [one for one in column_parts if isinstance(one, RecordColumns)]
+    if len(opened) == len(column_parts) and len({one.whole for one in opened}) == 1:
         return opened[0].followed_by(opened[1:])
-    return ConcatenatedColumns(stretches)
+    return ConcatenatedColumns(column_parts)
 
 
-def _follows(stretch: Columns[RecordHeader], before: Columns[RecordHeader]) -> bool:
-    first, last = stretch[0], before[-1]
+def _follows(columns: Columns[RecordHeader], before: Columns[RecordHeader]) -> bool:
+    first, last = columns[0], before[-1]
     return (
         first.partition == last.partition
         and last.offset < first.offset

@@ -29,14 +29,14 @@ class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
     envelope: bytes = b""
     uuid: str = ""
     proven: bool = True
-    """False: a later alignment could neither confirm nor refute it (its class has no readable
-    resource).
+    """False: a later alignment could neither confirm nor refute that the entity exists, because no
+    resource shows its class.
     """
     consumer: str = ""
 
 
 class ChangeKind(StrEnum):
-    """What became of the entity."""
+    """How a commit changed the entity."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -45,7 +45,9 @@ class ChangeKind(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One committed change, in the order of commit; reading goes on after its `cursor`."""
+    """One committed change. To read on, pass its `cursor`; cursors grow in the order of the
+    commits.
+    """
 
     cursor: int
     stream: str
@@ -77,7 +79,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of one consumer, as durable in the store."""
+    """The committed status of one stream of one consumer."""
 
     consumer: str
     stream: str

@@ -1,4 +1,4 @@
-"""Deep merge of JSON and removal of sub-trees, as CHANGE_ONLY statements need them (TR-548
+"""Deep merge of JSON and removal of sub-trees, for partial updates (CHANGE_ONLY; TR-548
 3.8.2.2).
 """
 
@@ -11,16 +11,16 @@ from typing import Any, Final
 __all__ = ["SEPARATORS", "by_identity", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
-"""What may stand between the segments of a part's key; TR-548 names none."""
+"""The separators between the segments of a part's key; TR-548 does not define them."""
 
-_MOST_SEGMENTS: Final = 64
+_MAX_SEGMENTS: Final = 64
 _IDENTITIES: Final = ("uuid", "local-id", "value-name")
 
 
 def merge(base: Any, change: Any) -> Any:
-    """`base` with what `change` states: objects by member, lists of identified objects by element.
+    """Merge `change` into `base`: objects by member, lists of identified objects by element.
 
-    Anything else is replaced. Neither argument is altered.
+    Any other value is replaced. Neither argument is modified.
     """
     if isinstance(base, dict) and isinstance(change, dict):
         merged = dict(base)
@@ -35,7 +35,7 @@ def merge(base: Any, change: Any) -> Any:
 def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
     known, stated = by_identity(base), by_identity(change)
     if known is None or not stated:
-        # An empty list says that nothing is left in it: what has not changed is not mentioned.
+        # An empty list means that no element is left; members that have not changed are not stated.
         return change
     return [
         merge(element, stated[identity]) if identity in stated else element
@@ -44,7 +44,7 @@ def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
 
 
 def by_identity(elements: list[Any]) -> dict[str, Any] | None:
-    """Elements by their key member; None where one has none or two share it."""
+    """Map the elements by their identity; None if an element has none or two share one."""
     found: dict[str, Any] = {}
     for element in elements:
         identity = _identity(element)
@@ -63,12 +63,11 @@ def _identity(element: Any) -> str | None:
 
 
 def prefixes(key: str) -> Iterator[str]:
-    """What stands before the separators in `key`, longest first: entities it may be a part of.
-
-    Only the first separators count, so that a hostile key costs no more than others.
+    """The prefixes of `key` before its separators, longest first: the entities it may
+    be a part of.
     """
     places = (at for at, character in enumerate(key) if at and character in SEPARATORS)
-    for at in reversed(list(islice(places, _MOST_SEGMENTS))):
+    for at in reversed(list(islice(places, _MAX_SEGMENTS))):
         yield key[:at]
 
 

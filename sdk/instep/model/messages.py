@@ -8,11 +8,13 @@ __all__ = ["UNSEQUENCED", "Message", "MessageHeader", "StoredMessage"]
 
 
 class MessageHeader(msgspec.Struct, gc=False):
-    """What the sequencer must know of a message. Adapters may subclass it to carry the message."""
+    """The data of a message that the sequencer needs. Adapters may subclass it to carry the
+    message.
+    """
 
     number: int
     digest: bytes = b""
-    """Stands for the content (S7); empty where contents are not compared."""
+    """A digest of the content (S7); empty if contents are not compared."""
     size_bytes: int = 0
     expires_at_us: int = 0
     """The sender's deadline for delivery (S6); 0 for none."""
@@ -38,7 +40,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     expires_at_us: int = 0
     """The sender's deadline for delivery; 0 for none."""
     digest: bytes = b""
-    """Stands for the content (S7); empty where contents are not compared."""
+    """A digest of the content (S7); empty if contents are not compared."""
     sender: str = ""
     attributes: bytes = b"{}"
     """A JSON object: whatever else the adapter wants kept (type, thread, content type …)."""

@@ -1,17 +1,16 @@
-"""Rule A3, once: which of two statements about an entity is newer, in Python and in SQL.
+"""Rule A3 in Python and in SQL: which of two records about an entity is newer.
 
-Theory. Statements compare within one *lineage*, which is one log of one provider. Where both have
-an offset in the same partition, the offsets decide; append times decide else. Equal is never newer:
-a statement that is repeated is written again, and marked.
+Theory. Records compare within one *lineage*, which is one log of one provider. If both have an
+offset in the same partition, the offsets decide, otherwise the append times. Equal is never newer:
+a repeated record is written again, and marked.
 
-This comparison is no order. With several partitions, or with offsets of which some are unknown,
-append times against offsets can go round in a circle. So nothing sorts by it and no aggregate takes
-the greatest by it: statements are applied one after the other, in the order of their arrival, each
-compared with what is stored then. An end stores nothing, so what comes after it compares with
-nothing (A4).
+This comparison is not an order. With several partitions, or if some offsets are unknown, append
+times and offsets can form a cycle. So nothing sorts by it and no aggregate takes a maximum by it:
+records are applied one by one, in the order of arrival, each compared with what is stored then. An
+end stores nothing, so the record after it is compared with nothing (A4).
 
-The SQL forms are texts, for SQLite, PostgreSQL, Spark and DataFusion. The same cases test them all
-and `supersedes`.
+The SQL expressions run in SQLite, PostgreSQL, Spark and DataFusion. The same cases test them and
+`supersedes`.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ S = TypeVar("S", bound=RecordHeader)
 
 
 def supersedes(stored: RecordHeader, incoming: RecordHeader) -> bool:
-    """Whether `stored` is newer than `incoming`, which then changes nothing (A3).
+    """Whether `stored` is newer than `incoming`, so that `incoming` changes nothing (A3).
 
-    Both are of one lineage. Offsets decide where both are known in one partition, append times
-    else; of equal ones neither is newer.
+    Both are of one lineage. Offsets decide if both are known and in one partition, otherwise append
+    times. Of equal ones neither is newer.
     """
     if stored.offset >= 0 and incoming.offset >= 0 and stored.partition == incoming.partition:
         return stored.offset > incoming.offset
@@ -60,7 +59,7 @@ def supersedes(stored: RecordHeader, incoming: RecordHeader) -> bool:
 
 
 class HasLineage(Protocol):
-    """A statement that is kept with the lineage of the log that it was read from."""
+    """A record stored with the lineage of the log that it was read from."""
 
     @property
     def record(self) -> RecordHeader: ...
@@ -69,10 +68,10 @@ class HasLineage(Protocol):
 
 
 def is_later(one: HasLineage, other: HasLineage) -> bool:
-    """Whether `one` was stated after `other`: in a log that was read later, or newer in the same.
+    """Whether `one` is later than `other`: of a log that was read later, or newer in the same log.
 
-    For two statements that are both stored. What comes in is of the lineage that is read now, and
-    is compared with the stored statements of that lineage only.
+    For two stored records. An incoming record is of the current lineage, and is compared only with
+    stored records of that lineage.
     """
     if one.lineage != other.lineage:
         return one.lineage > other.lineage
@@ -80,7 +79,7 @@ def is_later(one: HasLineage, other: HasLineage) -> bool:
 
 
 class PlaceColumns(NamedTuple):
-    """The names of the columns that tell where in a log a statement stands, as SQL has them."""
+    """The names of the SQL columns that hold a record's place in the log."""
 
     lineage: str
     partition: str
@@ -95,10 +94,10 @@ SPARK_PLACE: Final = PlaceColumns("lineage", "`partition`", "record_offset", "ap
 
 
 class Place(NamedTuple):
-    """The SQL expressions of one statement's place in the log."""
+    """The SQL expressions for a record's place in the log."""
 
     lineage: str
-    """Empty for what is known to be of the other side's lineage."""
+    """Empty if the record is known to be of the other side's lineage."""
     partition: str
     offset: str
     appended_at: str
@@ -115,10 +114,10 @@ BOUND_PLACE: Final = Place("?", "?", "?", "?")
 
 
 def supersedes_sql(stored: Place, incoming: Place, *, nullable: bool = False) -> str:
-    """SQL for `supersedes`, and for being of one lineage: `stored` is newer than `incoming` (A3).
+    """SQL for `supersedes`: `stored` is of the lineage of `incoming` and newer (A3).
 
-    True or false, and in parentheses. `nullable`: an expression may be NULL, as for a row that an
-    outer join has not found; the answer is false then.
+    The expression is true or false, and in parentheses. `nullable`: an operand may be NULL, as
+    after an outer join without a match; the result is then false.
     """
     by_place = (
         f"CASE WHEN {stored.offset} >= 0 AND {incoming.offset} >= 0"
@@ -132,15 +131,15 @@ def supersedes_sql(stored: Place, incoming: Place, *, nullable: bool = False) ->
 
 
 def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> list[dict[str, S]]:
-    """What has to be written so that the store is left as by one record after the other (A3, A4).
+    """The records to write so that the store ends as if each record was applied alone (A3, A4).
 
-    Each round has one statement a key, and is written as a whole before the next. Nearly always
-    there is one round, with the last statement of each key. There are more where no single
-    statement stands for all, whatever is stored: an older statement after an end, or append times
-    that contradict the offsets.
+    Each round has one record per key, and is written as a whole before the next one. Nearly always
+    there is one round, with the last record of each key. There are more if no single record
+    replaces all others, whatever is stored: an older record after an end, or append times that
+    contradict the offsets.
 
     Args:
-        records: Statements of one lineage, in the order of arrival.
+        records: Records of one lineage, in the order of arrival.
         keys: The key of each of them, where it is not the record's own.
     """
     latest: dict[str, S] = {}
@@ -158,10 +157,10 @@ def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> l
                 and record.partition == last.partition
                 and record.appended_at_us >= last.appended_at_us
             )
-            or _stands_for(record, last)
+            or _replaces(record, last)
         ):
             latest[key] = record
-        elif supersedes(last, record) and _lives(last) and _stands_for(last, record):
+        elif supersedes(last, record) and _lives(last) and _replaces(last, record):
             continue
         else:
             before.setdefault(key, []).append(last)
@@ -175,8 +174,10 @@ def rounds_per_key(records: Iterable[S], keys: Iterable[str] | None = None) -> l
     return rounds
 
 
-def _stands_for(one: RecordHeader, other: RecordHeader) -> bool:
-    """Whether whatever supersedes `one` supersedes `other`: it is as late by offset and by time."""
+def _replaces(one: RecordHeader, other: RecordHeader) -> bool:
+    """Whether each record that supersedes `one` also supersedes `other`: `one` is as late by offset
+    and by time.
+    """
     return (
         one.partition == other.partition
         and (one.offset >= other.offset >= 0 or one.offset < 0 > other.offset)
@@ -184,13 +185,15 @@ def _stands_for(one: RecordHeader, other: RecordHeader) -> bool:
     )
 
 
-def _lives(statement: RecordHeader) -> bool:
-    """Whether it is known to end no entity; of an alarm's CLEAR the header does not tell."""
-    return isinstance(statement, Record) and not statement.ends
+def _lives(record: RecordHeader) -> bool:
+    """Whether the record is known not to end its entity; the header does not show an
+    alarm's CLEAR.
+    """
+    return isinstance(record, Record) and not record.ends
 
 
 def latest_records(records: Sequence[RecordHeader]) -> Sequence[RecordHeader]:
-    """The statements of `rounds_per_key`, in an order in which they may be written."""
+    """The records of `rounds_per_key`, in an order in which they may be written."""
     if isinstance(records, Columns):
         return records.latest_records()
     return [one for written in rounds_per_key(records) for one in written.values()]
@@ -199,10 +202,10 @@ def latest_records(records: Sequence[RecordHeader]) -> Sequence[RecordHeader]:
 def compacted(chunk: RecordChunk) -> RecordChunk:
     """The chunk with only the latest record of each key decoded, where that is safe.
 
-    Bodies that a later record of the same chunk makes needless are dropped, and so never parsed.
-    It is done while the chunk is still in the processor's cache: once a large batch has piled up
-    it costs many times as much. It is safe for columns of whole records whose latest ones can all
-    be decoded; where one cannot, an earlier one may be needed, and the chunk is returned as it is.
+    A body that a later record of the same chunk replaces is dropped and never parsed. This is done
+    while the chunk is still in the processor's cache; later, in a large batch, it costs many times
+    as much. It is safe for columns of whole records whose latest records can all be decoded. If one
+    cannot, an earlier record may be needed, and the chunk is returned unchanged.
     """
     columns = chunk.records
     if not isinstance(columns, HeaderColumns) or not chunk.whole:

@@ -1,6 +1,4 @@
-"""Where a consumer stands in a log, and how far its alignment has come: one value that moves
-whole.
-"""
+"""The position of a consumer in a log, with the state of its alignment: one immutable value."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ __all__ = [
 ]
 
 RECENT_RECORDS = 256
-"""How far back a redelivery may reach and still be known for one."""
+"""The number of records within which a redelivery is recognised."""
 UNREACHABLE_OFFSET = 1 << 62
-"""Stands for the offset of a partition whose last record is not known."""
+"""The offset of a partition whose last record is not known."""
 _DIGEST_BYTES = 8
 
 
@@ -31,20 +29,22 @@ class Phase(StrEnum):
     UNALIGNED = "unaligned"
     """No attempt was ever opened."""
     ALIGNING = "aligning"
-    """An attempt is open: the log is read from its oldest record, what it states is marked."""
+    """An attempt is open: the log is read from its oldest record, and its records mark entities."""
     BASELINING = "baselining"
-    """An attempt is open: current state is read by GET while the stream is held."""
+    """An attempt is open: current state is read by GET while the stream's records are buffered."""
     SWEEPING = "sweeping"
-    """The attempt has proved what exists; the rest is being removed while new records go on."""
+    """The attempt has marked all that exists; the rest is being removed while records
+    are applied.
+    """
     SWEEP_HELD = "sweep-held"
     """The sweep would remove more than the guard allows and waits for a decision (A6)."""
     ALIGNED = "aligned"
-    """Eventually consistent with the provider."""
+    """The store is eventually consistent with the provider."""
 
 
 class SweepBarrier(msgspec.Struct, frozen=True):
-    """The last record committed before the attempt: the sweep is not due before the stream has
-    passed it.
+    """The last record committed before the attempt. The sweep may begin once the stream has passed
+    it.
     """
 
     token: str | None = None
@@ -56,9 +56,9 @@ class SweepBarrier(msgspec.Struct, frozen=True):
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The last record committed, and the state that must survive with it.
 
-    A position is stored in the transaction that stores what it covers, so it is never ahead of the
-    data (A1). It is replaced whole, never edited in parts. Three fields are stored under the names
-    that stores of version 0.1 know.
+    A position is stored in the transaction of the records that it covers, so it is never ahead of
+    the data (A1). It is replaced as a whole. Three fields are stored under their names of version
+    0.1.
     """
 
     token: str | None = None
@@ -70,8 +70,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     appended_at_us: int = 0
     """Newest committed append time of the current attempt; 0 before the first record."""
     ordinal: int = 0
-    """Counts commits of this consumer on this stream; provider tokens cannot be compared, this
-    can.
+    """Counts the commits of this consumer on this stream. Unlike provider tokens, ordinals can be
+    compared.
     """
     records: int = 0
     """Records committed since the beginning."""
@@ -85,15 +85,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     (A3).
     """
     origin: str = ""
-    """What identifies the log being read (endpoint and stream uuid, say); another origin is
+    """Identifies the log being read (endpoint and stream uuid, for example); another origin is
     another lineage.
     """
     watermark_us: int = msgspec.field(default=0, name="known_to_us")
-    """Provider time up to which nothing can be missing: newest append time, or later when
-    connected and silent.
+    """Provider time up to which no record can be missing: the newest append time, or a later time
+    when connected and silent.
     """
     recent: bytes = b""
-    """Digests of the last committed tokens, oldest first: what a small rewind may bring again
+    """Digests of the last committed tokens, oldest first: a small rewind may deliver these again
     (A2).
     """
     sweep_cursor: int = 0
@@ -111,8 +111,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     def remember(self, tokens: list[str]) -> bytes:
         """`recent` after these tokens were committed; bounded to the newest `RECENT_RECORDS`.
 
-        Where the log states no offsets, a token that comes again takes back what came after it: a
-        provider that has gone back states that anew, and it must not be taken for known.
+        Without offsets in the log, a repeated token removes the tokens after it: a provider that
+        was reset sends those records anew, and they must not count as redelivered.
         """
         newest = [recent_digest(token) for token in tokens[-RECENT_RECORDS:]]
         recent = self.recent + b"".join(newest)
@@ -123,7 +123,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _in_line(digests: list[bytes]) -> list[bytes]:
-    """The digests without those that lie between two copies of one."""
+    """The digests without those between two copies of one digest."""
     if len(set(digests)) == len(digests):
         return digests
     line: dict[bytes, None] = {}

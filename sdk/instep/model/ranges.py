@@ -1,8 +1,8 @@
 """A set of message numbers kept as ranges: as large as its gaps, however many numbers it holds.
 
-The ranges are two sorted lists of first and last numbers. Finding one is a bisection, O(log g) with
-g gaps; opening or closing a gap also shifts the lists, one `memmove` of 8 bytes a gap. Adding the
-number after the highest is constant time, and so is every operation on a set without a gap.
+The ranges are two sorted lists of first and last numbers. A lookup is a bisection, O(log g) with g
+gaps. Opening or closing a gap also shifts the lists, a `memmove` of 8 bytes per gap. Adding the
+number after the highest takes constant time, and so does every operation on a set without gaps.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Ranges(msgspec.Struct, array_like=True, gc=False):
         return at >= 0 and number <= self.highs[at]
 
     def __iter__(self) -> Iterator[int]:
-        """Every number, rising. A range may be as wide as its sender liked: bound what you take."""
+        """Iterate over the numbers in ascending order. A sender controls how wide a range is: bound
+        what you read.
+        """
         for low, high in self.pairs():
             # A `range` object holds its ends only, whatever the width.
             yield from range(low, high + 1)
@@ -166,7 +168,7 @@ class Ranges(msgspec.Struct, array_like=True, gc=False):
                 continue
             at = bisect_left(highs, low - 1)
             if at == len(highs) or high + 1 < lows[at]:
-                # It touches no other, as is common: no more to look for.
+                # It usually touches no other range.
                 lows.insert(at, low)
                 highs.insert(at, high)
             else:

@@ -1,8 +1,6 @@
-"""What travels from a source to a sink: records, headers, chunks of them. Plain data, no behaviour
-beyond reading it.
+"""The data between a source and a sink: records, headers and chunks of records.
 
-Times are integers in microseconds since 1970-01-01 UTC (`_us`): they compare, add and store
-without
+Times are integers in microseconds since 1970-01-01 UTC (`_us`): they compare, add and store without
 conversion. Structs are built once per record on the hot path, hence `gc=False` and positional
 order.
 """
@@ -27,7 +25,7 @@ class RecordType(IntEnum):
 
 
 class RecordHeader(msgspec.Struct, frozen=True, gc=False):
-    """The header of a statement about one entity, its body not looked into (TR-548 3.10).
+    """The header of a record about one entity, without its body (TR-548 3.10).
 
     All that alignment decides by; a feed may give a subclass of its own that `RecordChunk.open`
     opens.
@@ -39,8 +37,8 @@ class RecordHeader(msgspec.Struct, frozen=True, gc=False):
     """The entity-key: opaque, unique in the stream, the same for every record of one entity."""
     kind: RecordType
     token: str
-    """Where to resume after this record; opaque. Empty for a row of a baseline (it has no place in
-    the log).
+    """Where to resume after this record; opaque. Empty for a row of a baseline, which has no place
+    in the log.
     """
     appended_at_us: int
     """`log-append-time-stamp`; for a baseline row the time its baseline was opened."""
@@ -52,7 +50,7 @@ class RecordHeader(msgspec.Struct, frozen=True, gc=False):
 class Record(RecordHeader, frozen=True, gc=False):
     """One record about one entity, as the provider appended it to its log (TR-548 3.10).
 
-    `body` and `envelope` are undecoded JSON: nobody pays for a parse that nobody asked for.
+    `body` and `envelope` are undecoded JSON: only who needs them pays for the parse.
     """
 
     entity_class: str = ""
@@ -68,15 +66,13 @@ class Record(RecordHeader, frozen=True, gc=False):
     object.
     """
     ends: bool = False
-    """True when the statement ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR
-    (A4).
-    """
+    """True when the record ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR (A4)."""
     uuid: str = ""
     """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ
     from it).
     """
     whole: bool = True
-    """False for a CHANGE_ONLY statement, which is merged into what is stored (TR-548 3.8.2.2)."""
+    """False for a CHANGE_ONLY record, which is merged into what is stored (TR-548 3.8.2.2)."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
@@ -89,19 +85,19 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodedRecords(msgspec.Struct, frozen=True, gc=False):
-    """Records with their bodies decoded, those that can be read."""
+    """Decoded records, and the records that could not be read."""
 
     records: Sequence[Record]
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
-    """Departures from the specification seen in the bodies: kind → count (A10)."""
+    """Departures from the specification in the bodies: kind → count (A10)."""
 
 
 class RecordChunk(msgspec.Struct, frozen=True, gc=False):
-    """What a feed received in one go, in order."""
+    """The records of one `Feed.receive`, in order."""
 
     records: Sequence[RecordHeader]
-    """To be decoded by `decoder`; where that is None, each is a `Record`."""
+    """The headers that `decoder` decodes; if it is None, each is a `Record`."""
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     """Departures from the specification seen in these frames: kind → count (A10)."""
@@ -109,24 +105,22 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     decoder: Callable[[Sequence[RecordHeader]], DecodedRecords] | None = None
     """Decodes any of `records`, in order. Pure; bad input never raises."""
     whole: bool = True
-    """False where a statement may be a change that is merged into what is stored: then none of
-    them stands for the one before it.
-    """
+    """False if a record may be a partial update: then no record replaces the one before it."""
     realign: str = ""
-    """Why the stream must be realigned, where the feed itself has seen it (a lost message, say).
-    The records are committed first; then the stream is opened again from its start. That is no
-    error, and no connection was lost.
+    """Why the stream must be realigned, if the feed detected it (a lost message, for example);
+    empty otherwise. The records are committed first, then the stream is opened again from its
+    start. This is not an error, and the connection is not lost.
     """
 
     def decode(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
-        """These of the records (None: all of them), with their bodies decoded."""
+        """Decode these of the records (None: all of them)."""
         chosen = self.records if records is None else records
         if self.decoder is None:
             return DecodedRecords(cast("Sequence[Record]", chosen))
         return self.decoder(chosen)
 
     def decoded(self) -> RecordChunk:
-        """The same with all of its records decoded."""
+        """The chunk with all of its records decoded."""
         if self.decoder is None:
             return self
         found = self.decoder(self.records)

@@ -1,9 +1,9 @@
 """State machines as data: `{state: {event: next state}}`. What a table does not list is illegal.
 
-One convention for all of them: an event that the table does not list is a mistake of the program
-that drives the machine, an `IllegalTransition`. Where a peer asks for the event, the machine looks
-first and refuses in the protocol's terms (`instep.sequencing.transitions.requested`). The diagrams
-of the documentation are drawn from the tables.
+One convention for all: an event that the table does not list is a mistake in the driver, an
+`IllegalTransition`. For an event that a peer requests, the machine checks first and refuses in the
+protocol's terms (`instep.sequencing.transitions.requested`). The diagrams of the documentation are
+drawn from the tables.
 """
 
 from __future__ import annotations

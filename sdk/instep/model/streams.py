@@ -12,30 +12,30 @@ __all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate", "upgra
 
 
 class Mode(StrEnum):
-    """How a stream gives current state."""
+    """How current state is obtained."""
 
     LOG = "log"
-    """The log alone gives it, from its oldest record on."""
+    """By reading the log alone, from its oldest record on."""
     BASELINE = "baseline"
-    """It is read by a request beside the log, which gives what changes meanwhile and after."""
+    """By a request beside the log; the log has the changes since then."""
 
 
 class Start(StrEnum):
-    """Where to open a stream when not after a token."""
+    """Where to open a stream if not after a token."""
 
     OLDEST = "oldest"
     """At the oldest record that the log still has."""
     LATEST = "latest"
-    """Behind the newest: only what is appended from now on."""
+    """After the newest record: only records appended from now on."""
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One log that can be followed, as its source found it. A store keeps the last one found."""
+    """One log that can be followed, as discovery found it. A store keeps the last one found."""
 
     id: str
-    """The stream's name in the store; unique in the source, and the same whenever it is met."""
+    """The stream's name in the store; unique in the source and stable across discoveries."""
     origin: str
-    """What identifies the log itself: another origin is another lineage."""
+    """Identifies the log: another origin is another lineage."""
     kind: str
     """The source plug-in that reads it, so that its quarantined bytes can be read again."""
     uuid: str = ""
@@ -44,34 +44,36 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The instance of the provider that serves it, where there may be several."""
     mode: Mode = Mode.LOG
     classes: tuple[str, ...] = ()
-    """What the log tells of, by the names that its records carry; empty: not declared."""
+    """The entity classes of the log, by the names in its records; empty: not declared."""
     partial_updates: bool = False
-    """Whether a record may state a change alone, to be merged into what is stored."""
+    """Whether a record may be a partial update, to be merged into the stored entity."""
     may_start_with_snapshot: bool = True
     """Whether the log may begin with a snapshot of current state, which is made when it is opened
     (`Mode.LOG` only). Then the sweep waits until the snapshot is shown to be over; False where the
     log is known to have none.
     """
     variant: str = ""
-    """How the provider keeps and states the log, in its own words: it tells apart two logs of the
+    """How the provider keeps the log, in the provider's terms. It distinguishes two logs of the
     same classes, and is compared as a whole.
     """
     compaction_delay_s: float | None = None
-    """How long a record stays after a newer one of its entity; None: not declared."""
+    """How long a record stays in the log after a newer one of its entity; None: not declared."""
     tombstone_retention_s: float | None = None
     """How long the end of an entity stays in the log. None: not declared; inf: for ever."""
     record_retention_s: float | None = None
-    """How long any record stays, live entity or not; None: not declared."""
+    """How long any record stays in the log, whether or not its entity exists; None: not
+    declared.
+    """
     resumable: bool = True
-    """False where each opening is a session of its own, with places that say nothing of another's
-    (a subscription, say): every opening is then an attempt of its own, read from a baseline.
+    """False if each opening is a session of its own, whose tokens mean nothing in another session
+    (a subscription, for example). Every opening then begins an attempt with a baseline.
     """
     readable: frozenset[str] = frozenset()
     """Classes whose current state `Source.baseline` can show (BASELINE only)."""
     clock_offset_us: int = 0
     """The provider's clock minus ours, as seen at discovery; 0 where unknown."""
     details: dict[str, Any] = {}
-    """What the source wants to keep with it (addresses and so on), in plain data; no secrets."""
+    """Further data of the source (addresses and so on), as plain data; no secrets."""
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> Self:
@@ -111,15 +113,17 @@ class SweepEstimate(msgspec.Struct, frozen=True):
 
 
 class StreamState(StrEnum):
-    """What the provider says of a stream; asked while it is silent, to explain the silence."""
+    """The state of a stream at the provider; queried while the stream is silent, to explain the
+    silence.
+    """
 
     ALIGNING = "aligning"
-    """It is being filled: no records until it is active."""
+    """The provider fills it: no records until it is active."""
     ACTIVE = "active"
-    """It works: a silence means that there was nothing to state."""
+    """It works: a silence means that nothing has changed."""
     PAUSED = "paused"
-    """It is held back: a silence says nothing about the end of the log."""
+    """It is paused: a silence proves nothing about the end of the log."""
     TERMINATED = "terminated"
-    """It is over: discover again."""
+    """It has ended: discover again."""
     UNKNOWN = "unknown"
-    """The provider does not say: a silence alone proves less (A5)."""
+    """The provider does not state it: a silence alone proves less (A5)."""

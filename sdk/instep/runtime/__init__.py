@@ -1,1 +1,1 @@
-"""The asyncio runtime: the only place with tasks and clocks."""
+"""The asyncio runtime: the only package with tasks and clocks."""

@@ -1,7 +1,7 @@
-"""The driver of a consumer that has others beside it: stands by, takes over, hands over.
+"""Drives active/standby operation of a consumer: stands by, takes over, hands over.
 
-It decides nothing (`instep.coordination.lease` does) and ensures nothing (the sink refuses whoever
-lost the lease).
+The decisions are made by `instep.coordination.lease`; the guarantee is given by the sink, which
+refuses the writes of a process that lost the lease.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from instep.ports.lease import Lease
 __all__ = ["ActiveStandby"]
 
 Report = Callable[[str, str], None]
-"""Called with kind and text of what happened."""
+"""Called with the kind and the text of an event."""
 
 
 class ActiveStandby:
-    """One process's part in a pair, or in any number. Cancelling `run` gives the lease up."""
+    """One of several processes, of which one is active. Cancelling `run` releases the lease."""
 
     def __init__(self, lease: Lease, *, report: Report) -> None:
         self._lease = lease
@@ -29,25 +29,25 @@ class ActiveStandby:
         self._contender = LeaseContender(lease.holder, lease.lease_s)
         self._handing_over = asyncio.Event()
         self.last_error = ""
-        """Why the lease cannot be looked at, taken or kept; empty when nothing hinders it."""
+        """Why the lease cannot be read, taken or renewed; empty if it can."""
 
     def __repr__(self) -> str:
         return f"<Pair {self._contender!r}>"
 
     @property
     def role(self) -> Role:
-        """Which of the pair this process is now."""
+        """The role of this process now."""
         return self._contender.role
 
     @property
     def seen(self) -> LeaseState:
-        """The lease, as last seen."""
+        """The lease as last read."""
         return self._contender.seen
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do `work` whenever, and only while, this process holds the lease, until cancelled.
 
-        Raises what `work` raises, and `SinkError` that trying again cannot help.
+        Raises the errors of `work`, and a `SinkError` that is not retriable.
         """
         while True:
             await self._acquire()
@@ -61,7 +61,7 @@ class ActiveStandby:
                     await self._release()
 
     def handover(self) -> None:
-        """Give the lease up as soon as what is being committed is committed."""
+        """Release the lease after the commit under way."""
         self._handing_over.set()
 
     # -- standing by -----------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class ActiveStandby:
     # -- holding it ------------------------------------------------------------------------------
 
     async def _hold(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Returns when the lease is to be given up. Raises `LeaseLostError`."""
+        """Run `work`; returns when the lease is to be released. Raises `LeaseLostError`."""
         working = asyncio.ensure_future(work())
         renewing = asyncio.create_task(self._renew())
         try:
@@ -102,7 +102,7 @@ class ActiveStandby:
                 task.result()
 
     async def _renew(self) -> None:
-        """Returns when somebody asks for the lease to be given up."""
+        """Renew the lease; returns when another process asks for it."""
         contender = self._contender
         while True:
             with contextlib.suppress(TimeoutError):
@@ -114,7 +114,7 @@ class ActiveStandby:
                     return
 
     async def _release(self) -> None:
-        # A store that is away, or another holder, makes it superfluous.
+        # If the store is unreachable or the holder has changed, there is nothing to release.
         with contextlib.suppress(InstepError):
             await self._lease.release()
             self._report("gave-up", "the lease was given up")
@@ -122,7 +122,7 @@ class ActiveStandby:
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
-        """Let errors pass that another try may mend."""
+        """Suppress retriable errors, and keep the last one in `last_error`."""
         try:
             yield
         except SinkError as error:
@@ -134,5 +134,5 @@ class ActiveStandby:
 
 
 def _now_s() -> float:
-    """Monotonic; virtual where the loop's time is."""
+    """Monotonic time in seconds: the loop's time, virtual in simulations."""
     return asyncio.get_running_loop().time()

@@ -23,7 +23,7 @@ __all__ = ["Consumer"]
 
 
 class Consumer(Service):
-    """Keeps a sink in step with the streams of a source, whatever is lost, restarted or repeated.
+    """Keeps a sink in step with the streams of a source across losses, restarts and repetitions.
 
     ::
 
@@ -31,26 +31,26 @@ class Consumer(Service):
             await consumer.aligned()
             ...
 
-    What is promised, per stream:
+    Promised, for each stream:
 
-    - Entities and position are one commit. After a crash at any moment the store holds exactly
-      what some earlier position covers, and the consumer goes on after it.
-    - Every record delivered is applied, ignored because a newer one of its entity is stored, or
-      kept in quarantine. None is dropped because of load: back-pressure stops the reading.
+    - Entities and position are one commit. After a crash at any time the store holds exactly what
+      an earlier position covers, and the consumer continues after that position.
+    - Every record received is applied, ignored because a newer one of its entity is stored, or kept
+      in quarantine. None is dropped because of load: back-pressure stops the reading.
     - Records of one entity are applied in the order of its partition. Applying one twice changes
       nothing.
-    - When `aligned` returns, the store holds every entity the provider stated, and no other, as of
-      some moment after the call (eventual consistency, TR-548 3.17.1).
-    - An entity is removed because the provider ended it, or because an attempt that began at the
-      start of the log did not meet it. Never because of a lost connection or a guess.
+    - When `aligned` returns, the store holds every entity of the provider, and no other, as of some
+      time after the call (eventual consistency, TR-548 3.17.1).
+    - An entity is removed only because the provider ended it, or because an attempt that read the
+      log from its start did not find it; never because of a lost connection or a guess.
 
-    What is not: no order between entities, nor between streams; a lag past the compaction delay
-    loses intermediate states (not the last one); a reader of the store may see an entity ended and
-    stated again while an attempt replays old records.
+    Not promised: order between entities or between streams. A lag beyond the compaction delay loses
+    intermediate states, not the last one. While an attempt replays old records, a reader of the
+    store may see an entity removed and created again.
 
-    The consumer runs in tasks of the caller's loop. Cancelling it at any await loses nothing.
-    Fatal errors are raised by `wait` and `aligned`, and shown by `health`; they never look like an
-    end of the stream.
+    The consumer runs in tasks of the caller's loop. Cancelling it at any await loses nothing. Fatal
+    errors are raised by `wait` and `aligned`, and shown by `health`. An error never looks like the
+    end of a stream.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class Consumer(Service):
         *,
         environment: Environment | None = None,
     ) -> None:
-        """`environment` gives the clock, the jitter, and decides what is retried."""
+        """Create a consumer; `environment` gives the clock and the jitter, and decides what is
+        retried.
+        """
         super().__init__(name, sink, settings, environment)
         self._source = source
         self._workers: dict[str, StreamWorker] = {}
@@ -78,16 +80,16 @@ class Consumer(Service):
     async def aligned(self, timeout_s: float | None = None) -> None:
         """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
 
-        Raises the consumer's fatal error, `SweepHeldError` when a sweep waits for a decision, and
-        `TimeoutError` after `timeout_s`.
+        Raises the consumer's fatal error, `SweepHeldError` if a sweep waits for a decision, and
+        `TimeoutError` after `timeout_s` (None: no timeout).
         """
         async with asyncio.timeout(timeout_s):
             await self._until(self._is_aligned)
 
     def health(self) -> Health:
-        """How the consumer and each of its streams are now. Never waits."""
+        """The current health of the consumer and of each stream. Never waits."""
         streams = tuple(worker.health() for worker in self._workers.values())
-        state, error = self._state, self._why(self._discovery.last_error)
+        state, error = self._state, self._error_text(self._discovery.last_error)
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
             state = ConsumerState.RETRYING
         if self._stands_by:
@@ -106,7 +108,7 @@ class Consumer(Service):
         self._workers[stream].realign(reason)
 
     def release_sweep(self, stream: str) -> None:
-        """Let a held sweep of a stream go on (A6). Raises `KeyError`."""
+        """Release a held sweep of a stream (A6). Raises `KeyError`."""
         self._workers[stream].release_sweep()
 
     async def audit(
@@ -116,11 +118,11 @@ class Consumer(Service):
         repair: bool = False,
         found: Callable[[Finding], None] | None = None,
     ) -> list[AuditReport]:
-        """Hold the store against the log, by a second connection (TR-548 ST-2.3).
+        """Compare the store with the log, over a second connection (TR-548 ST-2.3).
 
-        One stream, or all, one after the other, while the consumer goes on; what is proven wrong is
-        told to `found`, and repaired if asked for. Raises `AuditError`, `SourceError`, `SinkError`,
-        and `KeyError` for an unknown stream.
+        Audits one stream, or all one after the other, while the consumer runs. `found` is called
+        with each proven finding; with `repair` it is also repaired. Raises `AuditError`,
+        `SourceError`, `SinkError`, and `KeyError` for an unknown stream.
         """
         audited = self._workers.values() if stream is None else [self._workers[stream]]
         return [
@@ -142,7 +144,7 @@ class Consumer(Service):
         await self._source.close()
 
     async def _work(self) -> None:
-        """Follow the streams until cancelled. Raises the first error that is fatal."""
+        """Follow the streams until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
         self._workers = {
             stream.id: self._worker(stream) for stream in await self._discovery.first()

@@ -1,4 +1,4 @@
-"""Several consumers run as one: over one context, or over several; receivers too."""
+"""Runs several consumers or receivers together."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Group"]
 class Group:
     """Consumers that start and stop together.
 
-    Each keeps its own connections and positions; none waits for another. One that fails for good
-    makes `wait` raise, and leaves the decision about the others to the caller.
+    Each keeps its own connections and positions; none waits for another. If one fails with a fatal
+    error, `wait` raises it, and the caller decides about the others.
     """
 
     def __init__(self, consumers: Sequence[Service]) -> None:
@@ -29,9 +29,9 @@ class Group:
         return f"<Group of {len(self.consumers)}: {', '.join(map(repr, self.consumers))}>"
 
     async def __aenter__(self) -> Self:
-        """Start all. Raises `SinkError`, with those already started stopped again."""
+        """Start all. Raises `SinkError`; those already started are then stopped."""
         async with AsyncExitStack() as stack:
-            # Those that are not started, too, let go of a source that they share.
+            # Consumers that are not started must close a shared source, too.
             for consumer in self.consumers:
                 stack.push_async_exit(consumer)
             for consumer in self.consumers:
@@ -49,7 +49,7 @@ class Group:
         await self._stack.aclose()
 
     async def wait(self) -> None:
-        """Wait until one fails for good, and raise why."""
+        """Wait until one fails with a fatal error, and raise it."""
         await self._all([consumer.wait() for consumer in self.consumers])
 
     async def aligned(self, timeout_s: float | None = None) -> None:
@@ -57,7 +57,7 @@ class Group:
         await self._all([consumer.aligned(timeout_s) for consumer in self.consumers])
 
     def health(self) -> tuple[Health, ...]:
-        """How each of the consumers is now. Never waits."""
+        """The current health of each consumer. Never waits."""
         return tuple(consumer.health() for consumer in self.consumers)
 
     @staticmethod

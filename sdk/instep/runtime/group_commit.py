@@ -1,15 +1,16 @@
-"""Group commit: what comes while one commit runs gathers, and the next commit takes it together.
+"""Group commit: items that arrive while a commit runs are queued, and the next commit takes them
+all.
 
-`GatheringQueue` is the bounded queue below it. `GroupCommitter` adds what callers need who wait for
-an answer; `instep.runtime.streams.read_ahead`, which answers nobody, uses the queue alone.
+`GatheringQueue` is the bounded queue. `GroupCommitter` adds answers to callers that wait for them;
+`instep.runtime.streams.read_ahead`, which answers nobody, uses the queue alone.
 
-Promised: whatever is cancelled, nothing that was added is lost, and order is kept. Whoever waits is
-answered: with the result of its commit, with the error that the commit failed by, or with the error
-given to `close`. A caller that is cancelled takes back what no commit has taken yet; a commit that
-has begun does not run in the caller's task, so cancelling a caller never reaches it.
+Promised: whatever is cancelled, no item that was added is lost, and the order is kept. A waiting
+caller gets an answer: the result of its commit, the error of the commit, or the error passed to
+`close`. A caller that is cancelled withdraws its item if no commit has taken it yet. A commit does
+not run in the caller's task, so cancelling a caller never cancels a commit.
 
 Not promised: whether the store holds a group whose commit failed or was cancelled. Only the store
-knows.
+shows that.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ P = TypeVar("P", bound="PendingCommit[Any]")
 
 
 class GatheringQueue(Generic[T]):
-    """A queue whose taker takes all that has gathered: bounded by records and bytes.
+    """A queue whose reader takes all queued items at once; bounded by records and bytes.
 
-    Many tasks may add, one takes. An item goes in when it fits beside what waits, and always into
-    an empty queue: so the queue holds at most its limits, or one larger item.
+    Many tasks may add, one takes. An item is added if it fits within the limits, or if the queue is
+    empty: so the queue holds at most its limits, or one larger item.
     """
 
     def __init__(self, limit_records: int, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: None where sizes are not known; then only records are counted."""
+        """Create an empty queue. With `limit_bytes` None, only records are counted."""
         self._limit_records = limit_records
         self._limit_bytes = limit_bytes
         self._waiting: deque[tuple[T, int, int]] = deque()
         self.records = 0
-        """Records that wait."""
+        """The number of queued records."""
         self.size_bytes = 0
-        """Bytes that wait."""
+        """The number of queued bytes."""
         self.error: Exception | None = None
-        """What `close` was given."""
+        """The error passed to `close`; None while the queue is open."""
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._put_lock = asyncio.Lock()
@@ -58,11 +59,11 @@ class GatheringQueue(Generic[T]):
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[T]:
-        """The items that wait, oldest first."""
+        """The queued items, oldest first."""
         return (item for item, _, _ in self._waiting)
 
     def offer(self, item: T, records: int, size_bytes: int = 0) -> bool:
-        """Add an item. False: there is no room. Raises the error of `close`."""
+        """Add an item. Returns False if there is no room. Raises the error of `close`."""
         if self.error is not None:
             raise self.error
         if self._put_lock.locked() or not self._fits(records, size_bytes):
@@ -71,9 +72,9 @@ class GatheringQueue(Generic[T]):
         return True
 
     async def put(self, item: T, records: int, size_bytes: int = 0) -> None:
-        """Add an item; wait for room, in turn with others who do. Raises the error of `close`.
+        """Add an item; waits for room, in the order of the calls. Raises the error of `close`.
 
-        Cancelling adds nothing.
+        If it is cancelled, the item is not added.
         """
         if self.offer(item, records, size_bytes):
             return
@@ -86,9 +87,10 @@ class GatheringQueue(Generic[T]):
             self._append(item, records, size_bytes)
 
     async def arrival(self, timeout_s: float | None = None) -> bool:
-        """Wait until the next item is added, or `wake` or `close` is called. False: it took longer.
+        """Wait until the next item is added, or `wake` or `close` is called. Returns False after
+        `timeout_s`.
 
-        What waits already does not count. Returns at once after `close`.
+        Items already queued do not count. Returns at once after `close`.
         """
         if self.error is not None:
             return True
@@ -100,12 +102,12 @@ class GatheringQueue(Generic[T]):
             return False
 
     def wake(self) -> None:
-        """Let `arrival` return though nothing was added."""
+        """Make `arrival` return although nothing was added."""
         self._changed.set()
 
     def count_within(self, limit_records: int) -> int:
-        """How many items from the oldest on have together at most so many records; at least one
-        where one waits.
+        """The number of oldest items that have together at most `limit_records` records; at least
+        one if the queue is not empty.
         """
         if self.records <= limit_records:
             return len(self._waiting)
@@ -138,8 +140,8 @@ class GatheringQueue(Generic[T]):
         return taken
 
     def close(self, error: Exception) -> None:
-        """Nothing more is added: whoever tries, or waits for room, gets this error. What waits can
-        still be taken. A second call does nothing.
+        """Refuse further items: `offer` and `put`, also those waiting for room, raise this error.
+        Queued items can still be taken. A second call does nothing.
         """
         if self.error is None:
             self.error = error
@@ -160,23 +162,24 @@ class GatheringQueue(Generic[T]):
 
 
 class PendingCommit(Generic[R]):
-    """One caller's part of a group, and the way to its answer.
+    """The item of one caller in a group, with its answer.
 
-    Subclasses add what is committed; one that does not await the answer overrides `_resolve`.
+    Subclasses add what is committed. A subclass whose caller does not await the answer overrides
+    `_resolve`.
     """
 
     __slots__ = ("_answered", "deadline_s", "done")
 
     def __init__(self) -> None:
         self.done = False
-        """It was answered, or its caller has left: no commit takes it any more."""
+        """Whether it was answered or its caller was cancelled: then no commit takes it."""
         self.deadline_s = 0.0
-        """When it has to be answered, in the loop's time."""
+        """The deadline of the answer, in the loop's time."""
         self._answered: asyncio.Future[R] | None = None
 
     async def wait(self) -> R:
-        """The result; raises the error it was answered with. Cancelling takes it back, unless a
-        commit has taken it: that one ends as if the caller still waited.
+        """Wait for the result; raises the error it was answered with. Cancelling withdraws the
+        item, unless a commit has taken it: that commit ends as if the caller still waited.
         """
         try:
             return await self._future()
@@ -184,7 +187,7 @@ class PendingCommit(Generic[R]):
             self.done = True
 
     def answer(self, result: R | Exception) -> None:
-        """Give the caller its result, or the error to raise. The first answer counts."""
+        """Answer the caller with a result, or an error to raise. Only the first answer counts."""
         if not self.done:
             self.done = True
             self._resolve(result)
@@ -205,10 +208,10 @@ class PendingCommit(Generic[R]):
 
 
 class GroupCommitter(Generic[P]):
-    """Commits what gathers in a queue, group by group, and answers those who wait for it.
+    """Commits the items of a queue, group by group, and answers their callers.
 
-    One task calls `commit_next` again and again. Answers are given in the order of the queue, after
-    the driver has had the chance to begin the next commit: the store does not wait for callers.
+    One task calls `commit_next` in a loop. Answers are given in the order of the queue, after the
+    driver had the chance to begin the next commit, so that the store does not wait for callers.
     """
 
     def __init__(
@@ -219,27 +222,27 @@ class GroupCommitter(Generic[P]):
         answer_within_s: float | None = None,
         expire: Callable[[P], None] | None = None,
     ) -> None:
-        """Group commit over a queue that nobody else takes from.
+        """Create a group commit; nobody else may take from the queue.
 
         Args:
-            queue: What waits; its bounds are the bounds here.
+            queue: The queue, with the bounds.
             closed_error: Makes the error for those whose commit was cancelled.
-            answer_within_s: Longest time from `submit` to the answer; None: as long as it takes.
-            expire: Called with each that waited longer; it has to answer it. Whatever the commit
-                that took it does, that answer stands.
+            answer_within_s: Longest time from `submit` to the answer, in seconds; None: no bound.
+            expire: Called with each item that waited longer, and must answer it. That answer is
+                final, whatever a commit does that has taken the item.
         """
         self._queue = queue
         self._closed_error = closed_error
         self._answer_within_s = answer_within_s
         self._expire = expire
         self._unanswered: deque[P] = deque()
-        """Those with a deadline, the earliest first; the first is not done."""
+        """Items with a deadline, the earliest first; the first is not done."""
         self._deadline_timer: asyncio.TimerHandle | None = None
 
     def submit(self, pending: P, records: int, size_bytes: int = 0) -> bool:
-        """Queue it for a commit. False: there is no room, and it will not be answered.
+        """Queue an item for a commit. Returns False if there is no room; it is then never answered.
 
-        After `close` it is answered with the error at once.
+        After `close` the item is answered with the error at once.
         """
         if self._queue.error is not None:
             pending.answer(self._queue.error)
@@ -253,11 +256,11 @@ class GroupCommitter(Generic[P]):
     async def commit_next(
         self, commit: Callable[[list[P]], Awaitable[Sequence[Any]]], count: int | None = None
     ) -> None:
-        """Take the oldest `count` that wait (None: all), commit those whose callers are still
-        there, and answer them.
+        """Take the oldest `count` items (None: all), commit those whose callers still wait, and
+        answer them.
 
-        `commit` is given the group, which may be empty, and returns a result, or an error, for each
-        of it. An error that it raises is the answer to all of them and is raised here, too. Where
+        `commit` is called with the group, which may be empty, and returns a result or an error for
+        each item. An error that it raises is the answer to all of them and is raised here, too. If
         this is cancelled, so is `commit`, and the group is answered with `closed_error`.
         """
         group = [pending for pending in self._queue.take(count) if not pending.done]
@@ -272,8 +275,8 @@ class GroupCommitter(Generic[P]):
             asyncio.get_running_loop().call_soon(_answer, answers)
 
     def close(self, error: Exception) -> None:
-        """Answer those who wait with this error. A commit that runs is not touched; those it has
-        taken get its result.
+        """Answer the queued items with this error. A running commit continues, and its items get
+        its result.
         """
         self._queue.close(error)
         if self._queue:
@@ -281,7 +284,7 @@ class GroupCommitter(Generic[P]):
             asyncio.get_running_loop().call_soon(_answer, waiting)
 
     def _watch(self, pending: P, within_s: float) -> None:
-        # One timer for all: most are answered long before, and a timer for each would be dear.
+        # One timer for all: most items are answered long before, and a timer for each is expensive.
         loop, unanswered = asyncio.get_running_loop(), self._unanswered
         pending.deadline_s = loop.time() + within_s
         while unanswered and unanswered[0].done:
@@ -291,7 +294,7 @@ class GroupCommitter(Generic[P]):
             self._deadline_timer = loop.call_at(pending.deadline_s, self._expire_late)
 
     def _expire_late(self) -> None:
-        """Answer those that have waited too long; look again when the next ones have."""
+        """Expire the items whose deadline has passed, and set the timer for the next deadline."""
         self._deadline_timer = None
         loop, unanswered = asyncio.get_running_loop(), self._unanswered
         while unanswered and (unanswered[0].done or unanswered[0].deadline_s <= loop.time()):

@@ -1,4 +1,4 @@
-"""What a consumer says of itself: its health, stream by stream, and the events worth telling."""
+"""The health of a consumer, stream by stream, and its events."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = [
 
 
 class ConsumerState(StrEnum):
-    """What a consumer is doing, in one word."""
+    """The state of a consumer as a whole."""
 
     STARTING = "starting"
     """Logging in and discovering."""
     RUNNING = "running"
     RETRYING = "retrying"
-    """At least one stream is without connection and waits to try again."""
+    """At least one stream has no connection and will try again."""
     STANDBY = "standby"
-    """Another process of the pair consumes; this one would take over."""
+    """Another process of the pair is active; this one is ready to take over."""
     FAILED = "failed"
     """A fatal error; `Consumer.wait` and `Consumer.aligned` raise it."""
     STOPPED = "stopped"
@@ -42,17 +42,16 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     attempt: int
     caught_up: bool
-    """Whether all that the log held when the stream was last opened has been read."""
+    """Whether everything has been read that the log held when the stream was last opened."""
     records: int
     """Records committed since the consumer started."""
     read_delay_s: float
     fidelity: Fidelity
     connected: bool
     last_error: str
-    """Why the last connection ended, or what keeps the next from coming; empty when nothing does.
-    """
+    """Why the last connection ended, or why the next one fails; empty if there is no error."""
     deviations: dict[str, int]
-    """Seen since the consumer started: kind → count."""
+    """Departures from the specification since the consumer started: kind → count."""
     unreadable: int
     """Records put into quarantine since the consumer started."""
     compaction_delay_s: float | None
@@ -74,53 +73,56 @@ class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     """Messages that wait for their commit."""
     delivered: int
-    """Messages that the handler has taken; 0 without a handler."""
+    """Messages that the handler has handled; 0 without a handler."""
     handler_failures: int
     blocked: tuple[str, ...]
-    """Sequences that wait for a decision about a message in quarantine; the first hundred."""
+    """Sequences that are blocked by a message in quarantine; the first hundred."""
     deviations: dict[str, int]
     """Departures of the peers from their specification: kind → count."""
 
 
 class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """This process among those that could consume."""
+    """The role of this process in a pair, and the lease."""
 
     role: Role
     holder: str
-    """Who holds the lease, as last seen; empty: nobody."""
+    """The holder of the lease as last read; empty: none."""
     epoch: int
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer is at one moment."""
+    """The health of a consumer at one time."""
 
     consumer: str
     state: ConsumerState
     error: str
     streams: tuple[StreamHealth, ...]
     left: str = ""
-    """Which instance of the provider was left last, for which other, and why; empty when none was.
+    """The last failover: which instance of the provider was left, for which other, and why; empty
+    if there was none.
     """
     pair: PairHealth | None = None
-    """None: the sink keeps no lease."""
+    """None if the sink has no lease."""
     intake: IntakeHealth | None = None
-    """None: streams are read, not messages received."""
+    """None for a consumer of streams."""
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned, and read up to where its log stood at the opening."""
+        """Whether every stream is aligned, and read up to the end that its log had at
+        the opening.
+        """
         return bool(self.streams) and all(
             stream.phase is Phase.ALIGNED and stream.caught_up for stream in self.streams
         )
 
 
 class ConsumerEvent(msgspec.Struct, frozen=True):
-    """Something worth telling a person, when it happened."""
+    """An event for operators, with its time."""
 
     at_us: int
     consumer: str
     stream: str
-    """Empty when it concerns the consumer as a whole."""
+    """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
     deviation, stopped, failed; of a pair: standby, active, superseded, gave-up; of sequences:

@@ -1,4 +1,4 @@
-"""What every runtime of a consumer has in common: its life, its events, its part in a pair."""
+"""The base of all runtimes: start and stop, events, and the role in a pair."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
 
 
 class Service(ABC):
-    """Works on a sink in a task of the caller's loop, from entering to leaving."""
+    """Runs work on a sink in a task of the caller's loop, from `__aenter__` to `__aexit__`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Service(ABC):
 
     @abstractmethod
     def health(self) -> Health:
-        """How the consumer is now. Never waits."""
+        """The current health of the consumer. Never waits."""
 
     @abstractmethod
     async def aligned(self, timeout_s: float | None = None) -> None:
@@ -57,14 +57,14 @@ class Service(ABC):
 
     @abstractmethod
     async def _work(self) -> None:
-        """What is done until cancelled, while this process is the one to do it."""
+        """The work, done until cancelled while this process is active."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Let go of the other side."""
+        """Close the source or the listener."""
 
     async def __aenter__(self) -> Self:
-        """Open the sink and start. Raises `SinkError`; the other side need not be there yet."""
+        """Open the sink and start. Raises `SinkError`; the provider need not be reachable yet."""
         await self._sink.open(self.name)
         self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
         return self
@@ -75,7 +75,7 @@ class Service(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop: a commit under way is finished, connections are closed, the position is kept."""
+        """Stop: the commit under way is completed, connections are closed, the position is kept."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -87,12 +87,12 @@ class Service(ABC):
             await self._sink.close()
 
     async def wait(self) -> None:
-        """Wait until the consumer fails for good, and raise why."""
+        """Wait until the consumer fails with a fatal error, and raise it."""
         await self._until(lambda: False)
 
     async def events(self) -> AsyncIterator[ConsumerEvent]:
-        """What happens from now on, until the consumer stops. A slow reader misses the oldest
-        events.
+        """Iterate over the events from now on, until the consumer stops. A slow reader loses the
+        oldest events.
         """
         mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
         self._listeners.append(mine)
@@ -108,17 +108,17 @@ class Service(ABC):
             self._listeners = [kept for kept in self._listeners if kept is not mine]
 
     async def handover(self) -> str:
-        """Let another process of the pair consume, after what is being committed; returns its name.
+        """Hand over to another process of the pair, after the commit under way. Returns its name.
 
-        Where no other takes the lease within `lease_s`, it is this process again. Raises
-        `LeaseLostError` where this process does not hold the lease.
+        If no other process takes the lease within `lease_s`, this process takes it again. Raises
+        `LeaseLostError` if this process does not hold the lease.
         """
         pair = self._pair
         if pair is None or pair.role is not Role.ACTIVE:
             raise LeaseLostError(
                 "this process holds no lease that it could hand over",
                 where=self.name,
-                hint="see health().pair for who does; without lease_s nobody does",
+                hint="see health().pair for the holder; without lease_s there is no lease",
             )
         epoch = pair.seen.epoch
         pair.handover()
@@ -129,7 +129,7 @@ class Service(ABC):
 
     @property
     def _stands_by(self) -> bool:
-        """Whether it is for another process to do the work."""
+        """Whether another process is active."""
         pair = self._pair
         return pair is not None and pair.role is not Role.ACTIVE and self._state not in _OVER
 
@@ -139,8 +139,8 @@ class Service(ABC):
         seen = self._pair.seen
         return PairHealth(role=self._pair.role, holder=seen.holder, epoch=seen.epoch)
 
-    def _why(self, error: str) -> str:
-        """What keeps it from working, the gravest first; empty when nothing does."""
+    def _error_text(self, error: str) -> str:
+        """Why it does not work, the most severe reason first; empty if it works."""
         return str(self._error or error or (self._pair.last_error if self._pair else ""))
 
     async def _run(self) -> None:
@@ -160,7 +160,7 @@ class Service(ABC):
             await changed.wait()
 
     def _check(self) -> None:
-        """Raise what it failed with; waiting for a consumer that does not run is a mistake."""
+        """Raise its fatal error; it is a mistake to wait for a consumer that does not run."""
         if self._error is not None:
             raise self._error
         if self._task is None or self._task.done():

@@ -21,27 +21,28 @@ _POLL_S = 0.02
 
 
 class Receiver(Service):
-    """Receives numbered messages durably, and hands them on in order, each once.
+    """Receives numbered messages durably, and delivers them in order, each once.
 
     ::
 
         async with Receiver("auction", listener, sink, handler=handle) as receiver:
             await receiver.wait()
 
-    What is promised, per sequence:
+    Promised, for each sequence:
 
-    - A sender is told "received" only after its message is durable (S3).
-    - A message is delivered once, in the order of the numbers, and a number is passed over only
-      when it is cancelled, filled, expired or given up, which is told.
-    - With a handler, what it does through its connection and the delivery are one commit. Without
-      one, messages are delivered to the sink's own table.
-    - A handler that fails is given the message again, later; then the message goes to quarantine,
-      and its sequence waits or goes on as `on_handler_failure` says. Other sequences go on.
-    - Nothing is kept waiting without bound: what cannot be made durable in time is refused in the
+    - A sender gets the confirmation only after its message is durable (S3).
+    - A message is delivered once, in the order of the numbers. A number is skipped only if it is
+      cancelled, filled, expired or given up, and that is reported.
+    - With a handler, the delivery and what the handler does through its connection are one commit.
+      Without one, messages are delivered to the sink's own table.
+    - If a handler fails, it gets the message again later. After the last attempt the message goes
+      to quarantine, and its sequence is blocked or continues, by `on_handler_failure`. Other
+      sequences continue.
+    - Every wait is bounded: a message that cannot be made durable in time is refused in the
       protocol's own terms.
 
-    What is not: no order between sequences. What a handler does elsewhere than through its
-    connection may be done again after a crash.
+    Not promised: order between sequences. What a handler does other than through its connection may
+    be repeated after a crash.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Receiver(Service):
         handler: Handler | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """`environment` gives the clock, the jitter, and decides what is retried.
+        """Create a receiver; `environment` gives the clock and the jitter, and decides what is
+        retried.
 
-        Raises `ConfigurationError` for a sink that keeps no messages.
+        Raises `ConfigurationError` for a sink that cannot store messages.
         """
         super().__init__(name, sink, settings, environment)
         if sink.messages() is None:
@@ -75,12 +77,14 @@ class Receiver(Service):
 
     @property
     def address(self) -> str:
-        """Where it listens, as a URL with the real port; empty while it does not."""
+        """The URL on which it listens, with the actual port; empty while it does not listen."""
         return self._listener.address
 
     @property
     def intake(self) -> Intake | None:
-        """What the listener gives its messages to; None before it does, and while standing by."""
+        """The intake to which the listener passes its messages; None before it starts and while
+        standing by.
+        """
         return self._intake
 
     async def aligned(self, timeout_s: float | None = None) -> None:
@@ -115,7 +119,7 @@ class Receiver(Service):
         return Health(
             consumer=self.name,
             state=state,
-            error=self._why(error),
+            error=self._error_text(error),
             streams=(),
             pair=self._pair_health(),
             intake=intake_health,
@@ -125,7 +129,7 @@ class Receiver(Service):
         await self._listener.close()
 
     async def _work(self) -> None:
-        """Receive until cancelled. Raises the first error that is fatal."""
+        """Receive until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
         store = self._sink.messages()
         assert store is not None
@@ -155,7 +159,7 @@ class Receiver(Service):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one) for one in work]
                 try:
-                    # Ends first: those whose messages were taken are still answered.
+                    # The listener ends first: accepted messages are still answered.
                     await self._listener.serve(intake)
                 finally:
                     for task in tasks:

@@ -1,8 +1,8 @@
-"""Whether to try again, and when: the one place where that is decided.
+"""Decides whether and when to retry; the only place that decides this.
 
-Three failures that look alike take three paths: an expired bearer token is renewed inside the
-source and never comes here; a refused login is fatal (trying again locks accounts); a dead peer is
-retried.
+Three failures that look alike are handled differently. An expired bearer token is renewed inside
+the source and never reaches this module. A refused login is fatal, because retries lock accounts.
+An unreachable peer is retried.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ ProcessError = Callable[[Exception], Exception | None]
 def process_error(error: Exception) -> Exception | None:
     """Decide about an error: None means try again, an exception is fatal and is raised.
 
-    Pass a function of this shape to `Consumer` to decide otherwise. What is no `InstepError` is a
-    mistake in a program and never retried.
+    Pass a function of this type in `Environment` to decide differently. An error that is not an
+    `InstepError` is a mistake in a program and never retried.
     """
     return None if isinstance(error, InstepError) and error.retriable else error
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What a consumer takes from outside itself, so that a simulation can give something else."""
+    """What a consumer takes from its environment; a simulation replaces it."""
 
     now: Callable[[], float] = time.time
     """The clock, in seconds since 1970 UTC."""
     rng: random.Random = field(default_factory=random.Random)
-    """For the jitter of the back-off."""
+    """Randomness for the jitter of the back-off."""
     process_error: ProcessError = process_error
 
 
 def backoff_s(settings: ConsumerSettings, environment: Environment, failures: int) -> float:
-    """How long to wait after so many failures in a row, at least one, in seconds: exponential, with
-    jitter, which keeps many clients from coming back at once.
+    """The wait in seconds after this many failures in a row (at least one): exponential, with
+    jitter, so that many clients do not return at once.
     """
     longest = settings.reconnect_initial_s * 2.0 ** min(failures - 1, 30)
     return min(settings.reconnect_max_s, longest) * environment.rng.uniform(0.5, 1.0)

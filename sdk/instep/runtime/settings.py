@@ -1,5 +1,5 @@
-"""The knobs of a consumer, with the reasons for their defaults. Everything that could grow is
-bounded here.
+"""The settings of a consumer, with the reasons for their defaults. They bound all that
+could grow.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ __all__ = ["ConsumerSettings", "IntakeSettings", "OnHandlerFailure"]
 
 
 class OnHandlerFailure(StrEnum):
-    """What becomes of a sequence whose message went to quarantine because its handler failed."""
+    """How a sequence continues after its handler failed and the message went to quarantine."""
 
     BLOCK = "block"
-    """Nothing that follows is delivered until that message is replayed or dropped."""
+    """Block the sequence until that message is replayed or dropped."""
     SKIP = "skip"
-    """What follows is delivered without it."""
+    """Skip that message and deliver the next ones."""
 
 
 class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How messages are received and handed to the handler."""
 
     group_messages: Count = 2_000
-    """Most messages of one commit; it takes what has gathered while the last one ran."""
+    """Most messages of one commit, which takes what was queued during the previous one."""
     queue_messages: Count = 10_000
-    """Most messages that wait for their commit; further ones are refused, not kept waiting …"""
+    """Most messages queued for their commit; further ones are refused at once …"""
     queue_bytes: Count = 64 * 1024 * 1024
     """… and most bytes of them."""
     answer_within_s: Seconds = 10.0
-    """A message that cannot be made durable in this time is refused; the sender sends it again."""
+    """A message that is not durable after this time is refused, and the sender sends it again."""
     scopes_in_memory: Count = 10_000
-    """Sequences kept in memory; the others are read from the store when something comes."""
+    """Sequences kept in memory; others are read from the store when needed."""
     ticks_at_once: Count = 256
     """Most sequences whose gaps and deadlines are looked after in one commit."""
     limit_sequences: Count = 1_000_000
@@ -64,30 +64,30 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     effects_retry_max_s: Seconds = 60.0
     """… up to this. Up to half of a wait is left off by chance."""
     deliver_messages: Count = 200
-    """Most messages handed to the handler in one transaction: receiving waits for it."""
+    """Most messages passed to the handler in one transaction: receiving waits for it."""
     poll_s: Seconds = 1.0
-    """How often the store is asked whether another process let a message go on."""
+    """How often, in seconds, the store is polled for messages that another process has released."""
     handler_timeout_s: Seconds = 10.0
     """A handler that takes longer has failed: the store's only transaction waits for it."""
     handler_attempts: Count = 5
-    """How often a handler is given a message before it goes to quarantine."""
+    """The number of attempts of a handler before the message goes to quarantine."""
     handler_retry_initial_s: Seconds = 0.2
     """Longest wait before the second attempt; it doubles with each failure …"""
     handler_retry_max_s: Seconds = 30.0
     """… up to this. Up to half of a wait is left off by chance."""
     on_handler_failure: OnHandlerFailure = OnHandlerFailure.BLOCK
-    """Delivering out of order must be chosen."""
+    """BLOCK by default: delivery out of order must be chosen."""
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a consumer connects, retries, batches and aligns."""
 
     batch_records: Count = 20_000
-    """Most records of one commit; under load batches grow to it, in quiet they are what arrived."""
+    """Most records of one commit. Batches grow to this size under load only."""
     batch_bytes: Count = 32 * 1024 * 1024
     """Most bytes of one commit, and of what is read ahead of it."""
     poll_state_s: Seconds = 5.0
-    """A stream that is silent is asked for its state this often."""
+    """The interval, in seconds, at which the state of a silent stream is queried."""
     reconnect_initial_s: Seconds = 0.5
     """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0
@@ -95,8 +95,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0
-    """A connection that lived this long resets the back-off."""
+    """A connection that lasted this long resets the back-off."""
     alignment: AlignmentSettings = AlignmentSettings()
-    """How an alignment comes to its sweep."""
+    """When an alignment may begin its sweep."""
     intake: IntakeSettings = IntakeSettings()
-    """How messages of numbered sequences are received and handed to the handler."""
+    """How messages of numbered sequences are received and passed to the handler."""

@@ -1,4 +1,4 @@
-"""Whether two bodies state the same of an entity, however each is written."""
+"""Compares two JSON bodies of an entity by meaning: two spellings of one state are equal."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from instep.model.json_merge import by_identity
 __all__ = ["json_equal"]
 
 
-def json_equal(one: bytes, other: bytes) -> bool:
-    """Whether two JSON texts mean the same.
+def json_equal(left: bytes, right: bytes) -> bool:
+    """Whether two JSON texts have the same meaning.
 
-    Members may be in any order, and so may the elements of a list that are told apart by an
-    identity of their own. What cannot be read is like nothing but itself.
+    The order of object members does not matter. Neither does the order of a list whose elements
+    each have an identity (see `by_identity`). A text that is not JSON equals only its own bytes.
     """
-    if one == other:
+    if left == right:
         return True
     try:
-        return _same(msgspec.json.decode(one), msgspec.json.decode(other))
+        return _same(msgspec.json.decode(left), msgspec.json.decode(right))
     except (msgspec.DecodeError, RecursionError):
         return False
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        first, second = by_identity(one), by_identity(other)
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        first, second = by_identity(left), by_identity(right)
         if first and second:
             return _same(first, second)
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)

@@ -1,8 +1,8 @@
-"""The marks of an audit in the store, and their comparison with what is stored, set by set (TR-548
-ST-2.3).
+"""The marks of an audit: kept in the store, and compared with the stored entities by set-based
+statements (TR-548 ST-2.3).
 
-The marks stand in a table of their own, which is made when it is first needed and holds nothing
-when no audit goes on. `instep.alignment.audit` says why what is called proven here is proven.
+A mark is what the log or a GET states about one entity. Marks have a table of their own, which is
+empty while no audit runs. `instep.alignment.audit` explains why a finding is proven.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _NEW: Final = 5
 
 
 class SqlAuditMarks:
-    """Implements `instep.ports.audit.AuditMarks` for one stream; `open` first, `close` at last."""
+    """Implements `instep.ports.audit.AuditMarks` for one stream; call `open` first and `close`
+    last.
+    """
 
     def __init__(
         self,
@@ -57,13 +59,13 @@ class SqlAuditMarks:
         self._by_uuid = stream.mode is Mode.BASELINE
         self._classes = json_array(stream.readable) if self._by_uuid else _EVERY_CLASS
         self._reading = MarksByKey(dialect, 0, 0)
-        """How what is read becomes marks."""
+        """Turns the records that the audit reads into marks."""
         self._sql = AuditStatements.of(
             dialect.members("keys"), dialect.members("classes"), by_uuid=self._by_uuid
         )
 
     async def open(self) -> None:
-        """Make ready. The marks of an audit that was killed long ago are removed."""
+        """Prepare for marks. Removes the marks of audits that were killed long ago."""
 
         def work(connection: Connection) -> None:
             statements.TABLE.create(connection, checkfirst=True)
@@ -115,18 +117,20 @@ class SqlAuditMarks:
             await self._database.run(work)
 
     def _measure(self, connection: Connection, marked: int) -> None:
-        """Tell the database how large the table has become, before a plan for a small one hurts."""
+        """Update the database's statistics of the mark table once it has grown, so that it does not
+        keep a query plan made for a small table.
+        """
         self._marked += marked
         if self._marked >= self._measure_at and connection.dialect.name == "postgresql":
             self._measure_at = 4 * self._marked
             connection.execute(statements.MEASURE)
 
     def _agree(self, connection: Connection, state: int) -> None:
-        """Find right what is stored as marked."""
+        """Settle the marks in `state` that agree with the stored entity."""
         connection.execute(self._sql.agree, self._values(state=state))
         after = ""
-        # A GET has other words for the same, and changes may be composed in another order. Of those
-        # that are open, most were found right when they were new: few are left.
+        # A GET spells the same state differently, and changes may be composed in another order, so
+        # the bodies are compared as JSON. Most open marks agreed while they were new: few are left.
         while isinstance(self._reading, (MarksByUuid, MarksByChange)):
             values = self._values(state=state, after=after, size=_PAGE_RECORDS)
             pairs = connection.execute(self._sql.pairs, values).all()
@@ -144,7 +148,7 @@ class SqlAuditMarks:
             lock_stream(connection, self._consumer, self._stream)
             position = self._row(connection).position
             self._agree(connection, _OPEN)
-            # Always once: what a GET has shown is in no partition.
+            # At least one pass: a mark made from a GET belongs to no partition.
             for partition in {"", *position.offsets, *position.appended_us}:
                 passed = {
                     "partition": partition,
@@ -187,7 +191,11 @@ class SqlAuditMarks:
                 return repaired
 
     def _repair(self, connection: Connection, position: Position, after: str) -> tuple[int, str]:
-        """One page, in one transaction."""
+        """Repair one page of proven findings after `after`, in one transaction.
+
+        Returns the key of the last finding of the page (empty: it was the last page) and the number
+        of repaired entities.
+        """
         lock_stream(connection, self._consumer, self._stream)
         row = self._row(connection)
         if row.position.attempt != position.attempt:
@@ -197,7 +205,8 @@ class SqlAuditMarks:
         ).all()
         keys = [one.key for one in found]
         values = self._values(keys=json_array(keys))
-        # What is proven wrong is of no log: rule A3 has nothing to compare with.
+        # An entity that is proven wrong leaves its lineage, so rule A3 finds nothing to compare
+        # with.
         connection.execute(self._sql.disown, values)
         if row.change_only:
             change_only.forget_parts(connection, self._dialect, row.no, [one.name for one in found])
@@ -259,7 +268,7 @@ class SqlAuditMarks:
             after = page[-1].key
 
     async def close(self) -> None:
-        """Remove the marks."""
+        """Remove the marks of this audit."""
 
         def work(connection: Connection) -> None:
             connection.execute(statements.REMOVE, self._values())
@@ -280,7 +289,7 @@ class SqlAuditMarks:
 
 def _record(stream: str, row: Any, position: Position) -> Record:
     class_ = row._mapping["class"]  # noqa: SLF001 — SQLAlchemy's public name for it
-    # What a GET has shown is as of the position: whatever is stated next is newer.
+    # A GET shows the state as of the position, so whatever the log states next is newer.
     at_us = row.appended_at_us if row.token else min(row.appended_at_us, position.appended_at_us)
     return Record(
         stream,

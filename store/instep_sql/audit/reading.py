@@ -1,10 +1,10 @@
-"""Makes an audit's marks of what is read: of whom a statement speaks, and what it amounts to.
+"""Turns the records that an audit reads into marks: finds the entity of each record and its state.
 
-Where each statement is of a whole entity under its own key, there is nothing to do. Other streams:
+Where each record is whole and under the entity's own key, the record is the mark. Other streams:
 
-- joined with a baseline, an entity is known by its uuid, whatever key the log gives it;
-- stated change by change, entities are composed as the store composes its own, over parts that are
-  kept under a stream number of the audit's.
+- joined with a baseline: an entity is identified by its uuid, whatever key the log gives it;
+- partial updates (CHANGE_ONLY): entities are composed as the store composes its own, from parts
+  that are kept under a stream number of the audit's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from instep_sql.options import Journal
 __all__ = ["Mark", "MarksByChange", "MarksByKey", "MarksByUuid"]
 
 Mark = tuple[str, Record]
-"""The key of the mark, and what it says; not `whole` where nothing can be held against it."""
+"""The key of the mark and its record. A record that is not `whole` shows only that the entity has
+changed: nothing is compared with it.
+"""
 
 _ONE_READING: Final = Position(attempt=1, lineage=1)
 _SHADOW: Final = "{} audited at {}"
@@ -48,10 +50,10 @@ _REMOVALS: Final = [
 
 
 class MarksByKey:
-    """Whole statements under their own keys."""
+    """Marks for whole records under the entities' own keys."""
 
     unplaced_ends = 0
-    """Ends that may be of any entity."""
+    """The number of ends (DELETE, TOMBSTONE) that could not be assigned to an entity."""
 
     def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
         self._dialect, self._no, self._audit = dialect, no, audit
@@ -59,21 +61,21 @@ class MarksByKey:
     def open(
         self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
     ) -> None:
-        """Make ready, and remove what audits begun before then have left."""
+        """Prepare, and remove what audits that began before `before_us` have left behind."""
 
     def close(self, connection: Connection) -> None:
-        """Remove what was kept besides the marks."""
+        """Remove what was stored besides the marks."""
 
     def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
-        """These entities were written as marked."""
+        """Follow a repair: the entities of these keys were written as their marks state."""
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:  # noqa: ARG002 — of others
-        """What these amount to: marks to be made in this order, nearly always one a key."""
+        """The marks of these records, to be written in this order; nearly always one per key."""
         return _effective([(record.key, record) for record in records])
 
 
 class MarksByUuid(MarksByKey):
-    """Statements and what a GET shows, joined by uuid."""
+    """Marks of records and baseline rows, joined by uuid."""
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
         names = {record.key for record in records if not (record.whole and record.uuid)}
@@ -88,7 +90,7 @@ class MarksByUuid(MarksByKey):
         return _effective(marks)
 
     def _known(self, connection: Connection, names: Collection[str]) -> dict[str, str]:
-        """The keys of the marks of what has these names."""
+        """Map each of these names (keys or uuids) to the key of its entity's mark."""
         marked = text(f"""
             SELECT key FROM instep_audit_mark
             WHERE audit = :audit AND key IN {self._dialect.members("names")}
@@ -102,13 +104,13 @@ class MarksByUuid(MarksByKey):
 
     def _mark(self, record: Record, known: dict[str, str]) -> Mark:
         key = record.uuid or known.get(record.key)
-        # An alarm that is CLEAR says all of itself: without a uuid, no GET shows it.
+        # An alarm that is CLEAR is complete in itself: without a uuid, no GET shows it.
         cleared = record.kind is RecordType.CREATE_UPDATE
         self.unplaced_ends += key is None and record.ends and not cleared
         return key or record.key, record
 
     def _part(self, record: Record, known: dict[str, str]) -> Mark:
-        """A change says of its entity only that it is not as it was, unless it ends it."""
+        """The mark of a partial update: its entity has changed, or has ended."""
         cleared = record.kind is RecordType.CREATE_UPDATE
         if record.ends and (cleared or record.key in known):
             return record.uuid or known.get(record.key, record.key), replace(record, whole=True)
@@ -119,7 +121,7 @@ class MarksByUuid(MarksByKey):
 
 
 class MarksByChange(MarksByKey):
-    """Changes (TR-548 3.8.2.2), composed to whole entities as they come."""
+    """Marks of partial updates (TR-548 3.8.2.2), composed into whole entities as they are read."""
 
     _shadow = 0
 
@@ -145,7 +147,8 @@ class MarksByChange(MarksByKey):
         )
         marks: dict[str, Mark] = {}
         for whole, by in zip(composed.records, composed.stated_by, strict=True):
-            # The place of what has told it: that of the whole goes back when its newest part ends.
+            # The mark has the place of the record that changed it: the place of the whole entity
+            # goes back when its newest part ends.
             marks[whole.key] = (
                 whole.key,
                 replace(
@@ -160,7 +163,7 @@ class MarksByChange(MarksByKey):
         return marks.values()
 
     def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:
-        # What comes next changes these parts.
+        # The next partial updates change these parts.
         source, target = self._shadow, self._no
         change_only.move_parts(
             connection, self._dialect, position, keys, source=source, target=target
@@ -192,7 +195,7 @@ def _remove(connection: Connection, shadow: int) -> None:
 
 
 def _effective(marks: Sequence[Mark]) -> Iterable[Mark]:
-    """Those that the table is left with or that its comparison needs (A3), in order."""
+    """The marks that the table needs in the end or for its comparison (A3), in order."""
     records = [record for _, record in marks]
     rounds = rounds_per_key(records, [key for key, _ in marks])
     return [mark for marked in rounds for mark in marked.items()]

@@ -1,7 +1,7 @@
-"""The table of an audit's marks, and the statements that compare it with what is stored.
+"""The table of an audit's marks, and the SQL statements that compare the marks with the entities.
 
-A mark and a row are of one entity when they have the same key; on a stream that is joined with a
-baseline the uuid is the key of the mark, since a row may take another key meanwhile.
+A mark and a row describe one entity when they have the same key. On a stream that is joined with a
+baseline, the key of a mark is the uuid, because a row may be renamed while the audit runs.
 """
 
 # ruff: noqa: S608 — constants only
@@ -47,18 +47,19 @@ TABLE: Final = Table(
     Column("audit", BigInteger, primary_key=True),
     Column("key", Words, primary_key=True),
     Column("stream_no", Integer, nullable=False),
-    # As the log or the store has it.
+    # The key as the log or the store has it.
     Column("name", Words, nullable=False),
     Column("class", Words, nullable=False),
-    # Empty for what a GET has shown.
+    # Empty for a mark made from a GET.
     Column("token", Words, nullable=False),
     Column("partition", Words, nullable=False),
     Column("offset", BigInteger, nullable=False),
     Column("appended_at_us", BigInteger, nullable=False),
     Column("uuid", Words, nullable=False),
-    # 0 exists, 1 ended, -1 changed, in a way that nothing can be held against
+    # 0: exists; 1: ended; -1: changed, the body is not known and is not compared.
     Column("ends", Integer, nullable=False),
-    # 0 open, 1 as stored, 2 suspect, 3 proven wrong, 4 repaired; within a transaction 5 new
+    # 0 open, 1 equal to the stored entity, 2 suspect, 3 proven wrong, 4 repaired; within a
+    # transaction 5 new
     Column("state", Integer, nullable=False),
     Column("verdict", Words, nullable=False),
     Column("seen", Words, nullable=False),
@@ -74,9 +75,9 @@ TABLE: Final = Table(
     ),
 )
 
-# What a GET shows yields to every record: those that are read come after the committed position,
-# and with what was committed before them the GET agrees. An end yields, too, as it does in the
-# store, where it leaves nothing to compare with. All is of one reading, so of one lineage.
+# A mark from a GET yields to every record: the records that are read follow the committed position,
+# and the GET agrees with what was committed before them. An end yields too, as it does in the
+# store, where it leaves nothing to compare with. All marks are of one reading, so of one lineage.
 _MARKED: Final = Place.of("m", SQL_PLACE)._replace(lineage="")
 MARK: Final = f"""
 INSERT INTO instep_audit_mark AS m (
@@ -112,18 +113,23 @@ REMOVE: Final = text("DELETE FROM instep_audit_mark WHERE audit = :audit")
 ABANDONED: Final = text("DELETE FROM instep_audit_mark WHERE audit < :before_us")
 
 _BY_KEY: Final = ("e.key = m.key",)
-# Not one condition with OR: each of these is looked up in an index of its own.
+# Two conditions instead of one with OR: each is looked up in an index of its own.
 _BY_UUID: Final = ("e.uuid <> '' AND e.uuid = m.key", "e.uuid = '' AND e.key = m.key")
 _PASSED: Final = Place("", ":partition", ":offset", ":appended_at_us")
 _SAME: Final = "e.class = m.class AND e.body = m.body"
 
 
 class AuditStatements:
-    """The statements that compare marks with rows."""
+    """The SQL statements that compare marks with the rows of entities."""
 
     def __init__(self, matches: Sequence[str], key: str, members: str, classes: str) -> None:
-        """`matches`: the ways in which the mark `m` may be of the row `e`; `key`: the key of that
-        row's mark; `members`, `classes`: the sets bound to `:keys` and `:classes`.
+        """Build the statements.
+
+        Args:
+            matches: SQL conditions, each of which says that the mark `m` belongs to the row `e`.
+            key: SQL for the key that the mark of the row `e` has.
+            members: SQL for the set bound to `:keys`.
+            classes: SQL for the set bound to `:classes`.
         """
         rows = [f"FROM instep_entity e WHERE e.stream_no = :no AND {match}" for match in matches]
 
@@ -139,22 +145,24 @@ class AuditStatements:
              OR verdict = 'bogus' AND {exists("e.token = m.seen")}
              OR verdict = 'stale' AND {exists(f"e.token = m.seen AND NOT ({_SAME})")})
         """
-        # The bodies of what is right are not needed any more: the table stays small.
+        # A mark that agrees no longer needs its body: without bodies the table stays small.
         self.agree: TextClause = text(f"""
             UPDATE instep_audit_mark AS m SET state = 1, envelope = :nothing, body = :nothing
             WHERE audit = :audit AND state = :state
               AND (ends = 0 AND {exists(_SAME)} OR ends = 1 AND NOT {stored})
         """)
-        """What is stored as marked, is right."""
+        """Settles the marks that equal the stored entity byte by byte."""
         self.pairs: TextClause = text(f"""
             SELECT m.key, m.body AS marked, coalesce({body}, NULL) AS stored
             FROM instep_audit_mark m
             WHERE m.audit = :audit AND m.state = :state AND m.ends = 0 AND m.key > :after
             ORDER BY m.key LIMIT :size
         """)
-        """The bodies of those that differ, page by page; None where nothing is stored."""
-        # IS TRUE: the set is hashed once, where PostgreSQL would join it with what it takes for one
-        # row.
+        """Selects the bodies of the marks that differ, page by page; NULL where nothing
+        is stored.
+        """
+        # IS TRUE makes PostgreSQL hash the set once. Without it, PostgreSQL estimates one row and
+        # joins.
         self.right: TextClause = text(f"""
             UPDATE instep_audit_mark SET state = 1, envelope = :nothing, body = :nothing
             WHERE audit = :audit AND state = :state AND (key IN {members}) IS TRUE
@@ -167,7 +175,7 @@ class AuditStatements:
             WHERE audit = :audit AND state = 0 AND ends >= 0
               AND (token = '' OR partition = :partition AND NOT {supersedes_sql(_MARKED, _PASSED)})
         """)
-        """What differs, up to a place of one partition."""
+        """Marks as suspect what differs, up to an offset of one partition."""
         unmarked = f"""
             e.stream_no = :no AND NOT EXISTS (
                 SELECT 1 FROM instep_audit_mark m WHERE m.audit = :audit AND m.key = {key})
@@ -211,7 +219,9 @@ class AuditStatements:
     @staticmethod
     @lru_cache(maxsize=8)
     def of(members: str, classes: str, *, by_uuid: bool) -> AuditStatements:
-        """For marks whose key is the entity-key, or the uuid where there is one."""
+        """The statements for marks whose key is the entity-key, or with `by_uuid` the uuid where
+        the entity has one.
+        """
         if by_uuid:
             key = "CASE WHEN e.uuid <> '' THEN e.uuid ELSE e.key END"
             return AuditStatements(_BY_UUID, key, members, classes)

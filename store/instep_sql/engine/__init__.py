@@ -1,3 +1,1 @@
-"""One database: its dialect, its worker thread, its schema, and how many rows are written at
-once.
-"""
+"""The database of a store: dialect, worker thread, schema and bulk writes."""

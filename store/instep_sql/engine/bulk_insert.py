@@ -1,5 +1,7 @@
-"""Writes many rows with few statements: the driver gives up the interpreter's lock once a
-statement, and a thread that does so for each row waits for it each time.
+"""Writes many rows with few statements.
+
+The driver releases the interpreter's lock once per statement. With one statement per row, the
+worker thread would wait for the lock at every row.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from sqlalchemy import Connection
 __all__ = ["insert_rows", "row_values"]
 
 _MOST_ROWS: Final = 64
-"""Of one statement; a database takes some ten thousand parameters."""
+"""Rows of one statement: a database accepts some ten thousand parameters."""
 
 
 def insert_rows(
     connection: Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = ""
 ) -> None:
-    """`INSERT INTO {into} VALUES … {then}`, in the order of the rows."""
+    """Run `INSERT INTO {into} VALUES … {then}` for the rows, in order, in as few statements as
+    possible.
+    """
     first = 0
     while first < len(rows):
         some = rows[first : first + _MOST_ROWS]
@@ -30,7 +34,7 @@ def insert_rows(
 
 
 def row_values(connection: Connection, columns: int, rows: int) -> str:
-    """`(?, ?), (?, ?)` in the words of the driver."""
+    """The VALUES list `(?, ?), (?, ?)` in the driver's parameter style."""
     return _marks(connection.dialect.paramstyle, columns, rows)
 
 

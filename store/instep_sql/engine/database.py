@@ -1,6 +1,4 @@
-"""One engine and the one thread that uses it: the border between asyncio and the synchronous
-driver.
-"""
+"""Runs the synchronous driver in one worker thread, on behalf of asyncio code."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ __all__ = ["Database", "Transaction"]
 T = TypeVar("T")
 
 _REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
-"""What SQLAlchemy raises, and the driver for values that no column can hold."""
+"""Errors of SQLAlchemy, and those of the driver for values that no column can hold."""
 _RERUNS: Final = 6
 _FIRST_PAUSE_S: Final = 0.005
 
@@ -30,11 +28,11 @@ _FIRST_PAUSE_S: Final = 0.005
 class Database:
     """Runs transactions one after another in a thread of its own.
 
-    A thread and the synchronous driver cost less per statement than an asynchronous driver, and a
-    transaction that has begun comes to its end whatever becomes of the task that asked for it.
+    A thread and the synchronous driver cost less per statement than an asynchronous driver. A
+    transaction that has begun is completed even if the task that started it is cancelled.
 
-    A transaction that others made fail, or whose connection was lost, is run again as a whole, a
-    few times; where the server stays away, the error can be tried again later (`retriable`).
+    A transaction that failed because of a concurrent one, or whose connection was lost, is run
+    again as a whole, a few times. If the server stays unreachable, the error is `retriable`.
     """
 
     def __init__(
@@ -54,7 +52,9 @@ class Database:
         self._transaction_lock = asyncio.Lock()
         self._closed = False
         self.guard: Callable[[Connection], None] = _unguarded
-        """Begins every transaction; one that it raises in comes to nothing."""
+        """Runs at the beginning of every transaction (the lease check). If it raises, the
+        transaction is rolled back.
+        """
 
     async def run(
         self,
@@ -63,13 +63,14 @@ class Database:
         committed: Callable[[Connection], bool] = lambda _: False,
         guarded: bool = True,
     ) -> T:
-        """`work` in one transaction; raises `SinkError`, never an error of the driver.
+        """Run `work` in one transaction and return its result. Raises `SinkError`, never an error
+        of the driver.
 
-        `work` may be run more than once, never twice with effect: where the connection was lost in
-        the middle of the COMMIT, `committed` tells from what is stored whether it was done.
+        `work` may run more than once, but takes effect at most once: if the connection is lost
+        during the COMMIT, `committed` reads from the store whether the transaction was committed.
 
         Cancelling does not stop a transaction that has begun: it is committed or rolled back as if
-        nobody had cancelled, and what is run next comes after it.
+        the call was not cancelled, and the next transaction runs after it.
         """
         if self._closed:
             raise SinkError("the store is closed", where=self._dialect.where)
@@ -79,11 +80,12 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """One transaction in several steps: committed at the end of the block, undone when the
-        block raises or is cancelled. Nothing else runs meanwhile, and nothing is run again.
+        """A transaction of several steps. It is committed at the end of the block, and rolled back
+        when the block raises or is cancelled. No other transaction runs meanwhile, and no step is
+        repeated.
 
-        Raises `SinkError`; where the connection was lost in the middle of the COMMIT, only what is
-        stored tells whether it was done.
+        Raises `SinkError`. If the connection was lost during the COMMIT, only the store shows
+        whether the transaction was committed.
         """
         if self._closed:
             raise SinkError("the store is closed", where=self._dialect.where)
@@ -94,12 +96,12 @@ class Database:
                 yield transaction
                 await transaction.commit()
             except BaseException:
-                # Not waited for: what runs next in the thread comes after it.
+                # Not awaited: the next work of the thread runs after it.
                 transaction.abandon()
                 raise
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        # A thread cannot be interrupted: cancelling takes back what has not begun, no more.
+        # A thread cannot be interrupted: cancelling only removes work that has not begun.
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _opened(self) -> Engine:
@@ -108,7 +110,7 @@ class Database:
         return self._engine
 
     def _refused(self, error: Exception) -> tuple[SinkError, FailureKind] | None:
-        """What an error means, when it is the database's."""
+        """Translate an error of the database; None for any other error."""
         if not isinstance(error, self._refusals):
             return None
         failure_kind = self._dialect.failure_kind(error)
@@ -138,14 +140,14 @@ class Database:
                     self._dispose()
                 else:
                     done = []
-                # A server that is away twice in a row is not waited for here.
+                # If the server is unreachable twice in a row, the caller decides when to try again.
                 if failure_kind is FailureKind.FINAL or losses > 1 or attempt == _RERUNS:
                     raise self._dialect.translate(error) from error
             self._pause(_FIRST_PAUSE_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
     async def close(self) -> None:
-        """Wait for what is running, then disconnect. A second call does nothing."""
+        """Wait for the running transaction, then disconnect. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -160,7 +162,7 @@ class Database:
 
 
 def _unguarded(_connection: Connection) -> None:
-    """Whoever has no lease to lose."""
+    """The guard of a store without a lease: checks nothing."""
 
 
 class Transaction:
@@ -180,8 +182,8 @@ class Transaction:
         self._connection: Connection | None = None
         self._root: RootTransaction | None = None
         self.broken: SinkError | None = None
-        """Set when a step ended the transaction as a whole: its connection is gone, or others made
-        it fail.
+        """Set when an error ended the whole transaction: the connection was lost, or a concurrent
+        transaction made it fail.
         """
 
     async def begin(self) -> None:
@@ -193,9 +195,9 @@ class Transaction:
         await self._step(work)
 
     def run(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
-        """One step, on its way when this returns; what is asked for later comes after it.
+        """Submit one step and return its result as a future; steps run in the order of the calls.
 
-        Raises `SinkError`, caused by the driver's error, and never the latter.
+        Raises `SinkError`, caused by the driver's error, never the driver's error itself.
         """
         if self.broken is not None:
             raise self.broken
@@ -218,7 +220,7 @@ class Transaction:
         await self._step(work)
 
     def abandon(self) -> None:
-        """Roll back, after whatever step is running."""
+        """Roll back, after the step that is running."""
         self._in_thread(self._leave)
 
     def _leave(self) -> None:
@@ -232,7 +234,7 @@ class Transaction:
                 connection.close()
 
     def _step(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        def told() -> T:
+        def run_translated() -> T:
             try:
                 return work()
             except Exception as error:
@@ -244,4 +246,4 @@ class Transaction:
                     self.broken = translated
                 raise translated from error
 
-        return self._in_thread(told)
+        return self._in_thread(run_translated)

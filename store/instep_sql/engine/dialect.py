@@ -1,5 +1,5 @@
-"""What the store needs from one kind of database: everything that differs between them is behind
-this.
+"""The interface between the store and one kind of database. Everything that differs between
+databases is behind it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 AttemptMark = tuple[int, int, int]
-"""stream_no, lineage, attempt: the same for all that one commit writes."""
+"""stream_no, lineage, attempt: the same for all rows of one commit."""
 
 
 EntityRow = tuple[str, str, str, str, int, int, str, bytes | bytearray, bytes | bytearray]
@@ -46,63 +46,67 @@ ChangeRow = (
 
 
 class UnstorableError(SinkError):
-    """A text holds a character that the database has no place for."""
+    """A text contains a character that the database cannot store."""
 
 
 class FailureKind(Enum):
-    """What an error of the driver says of the transaction it ended."""
+    """What an error of the driver means for the transaction that it ended."""
 
     FINAL = "final"
-    """Rolled back; it would fail again."""
+    """Rolled back; a second run would fail too."""
     RERUN = "rerun"
-    """Rolled back because of others; the same again may do (serialization failure, deadlock)."""
+    """Rolled back because of a concurrent transaction; a second run may succeed (serialization
+    failure, deadlock).
+    """
     LOST = "lost"
-    """The connection is gone. Rolled back, unless it was committing: then nobody knows."""
+    """The connection is lost. Rolled back, unless the COMMIT was under way: then the outcome is
+    unknown.
+    """
 
 
 class Dialect(Protocol):
     """One kind of database."""
 
     where: str
-    """The database as errors name it; without a password."""
+    """The name of the database in errors, without a password."""
     in_memory: bool
-    """The database lives in its connection: readers have to share the writer's."""
+    """The database exists only in its connection, so readers must share the writer's connection."""
     errors: tuple[type[Exception], ...]
-    """What the driver raises."""
+    """The exceptions that the driver raises."""
     skip_locked: str
-    """SQL after a subquery that picks rows to delete: passes over those that others hold."""
+    """SQL that ends a subquery which selects rows to delete: it skips rows that others
+    have locked.
+    """
 
     def __init__(self, options: SqlOptions) -> None: ...
 
     def writer(self) -> Engine:
-        """An engine of one connection whose transactions may write; creates the database if need
-        be.
-        """
+        """An engine of one connection that may write; creates the database if it does not exist."""
         ...
 
     def reader(self) -> Engine:
-        """An engine of one connection that cannot write. Raises `SinkError` where there is no
+        """An engine of one connection that cannot write. Raises `SinkError` if there is no
         database.
         """
         ...
 
     def translate(self, error: BaseException) -> SinkError:
-        """A driver's error in instep's terms: what, where, what to do, and whether trying again
-        can help.
+        """Translate a driver's error: what failed, where, what to do, and whether a
+        retry can help.
         """
         ...
 
     def failure_kind(self, error: BaseException) -> FailureKind:
-        """Whether a transaction that ended so can be run again."""
+        """Whether the transaction that ended with this error can be run again."""
         ...
 
     def lock_for_migration(self, connection: Connection) -> None:
-        """Keep others from migrating at the same time, until the transaction ends."""
+        """Lock out concurrent migrations until the transaction ends."""
         ...
 
     def end_silent_holder(self, connection: Connection, consumer: str, lease_s: float) -> None:
-        """Before the lease is taken: end what a holder that has fallen silent left open, and do not
-        wait long for one that has not.
+        """Before the lease is taken: end a transaction that a silent holder has left open, and
+        bound the wait for a holder that is still active (`lease_s` in seconds).
         """
         ...
 
@@ -113,25 +117,29 @@ class Dialect(Protocol):
     def upsert_entities(
         self, connection: Connection, mark: AttemptMark, rows: Sequence[EntityRow]
     ) -> int:
-        """Write and mark entities unless a newer record is stored (A3); how many
-        were.
+        """Write and mark the entities for which no newer record is stored (A3). Returns how many
+        were written.
         """
         ...
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
-        """Remove entities unless a newer record is stored (A3 and A4); how many were."""
+        """Remove the entities for which no newer record is stored (A3, A4). Returns how many were
+        removed.
+        """
         ...
 
     def add_changes(
         self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
     ) -> None:
-        """Append to the journal, in order; with bodies, if the rows have them."""
+        """Append the rows to the journal, in order; with bodies if the rows have them."""
         ...
 
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        """Run one statement (parameters as `?`) for each row; how many rows it changed in all."""
+        """Run one statement (parameters as `?`) for each row. Returns how many rows were changed in
+        all.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Finds the dialect that a URL asks for."""
+"""Finds the dialect for the URL of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["dialect_of"]
 
 
 def dialect_of(options: SqlOptions, where: str = "SqlStore") -> Dialect:
-    """The dialect for these options. Raises `ConfigurationError` where its driver is missing."""
+    """The dialect for these options. Raises `ConfigurationError` if its driver is not installed."""
     if options.place.get_backend_name() == "sqlite":
         return Sqlite(options)
     try:

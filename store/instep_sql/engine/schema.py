@@ -1,4 +1,4 @@
-"""Brings a store to the schema that this version writes, and refuses what a newer one wrote."""
+"""Migrates a store to the schema of this version, and refuses a store of a newer version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD: Final = "0007"
 
 
 def stored_version(connection: Connection) -> str | None:
-    """The revision of the store; None for a database that holds none."""
+    """The revision of the store's schema; None for a database without a store."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 — a constant
@@ -33,7 +33,7 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     if version == HEAD:
         return
     _refuse_newer(version, dialect.where)
-    # Alembic takes a tenth of a second to import: an up-to-date store does not wait for it.
+    # Alembic takes a tenth of a second to import: a store that is up to date does not import it.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 

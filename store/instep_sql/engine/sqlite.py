@@ -1,9 +1,8 @@
-"""SQLite: its connections, its statements on the hot path, its errors.
+"""SQLite: its connections, its SQL on the hot path, its errors.
 
-What the figures say (records of 1.3 KB): the driver's own `executemany` is 30–50 % faster than the
-same through SQLAlchemy's statement objects; a large page cache and rare checkpoints give the rest.
-The write-ahead log stays near `wal_autocheckpoint` pages because readers hold short transactions
-only.
+Measured with records of 1.3 KB: the driver's own `executemany` is 30–50 % faster than SQLAlchemy's
+statement objects. A large page cache and rare checkpoints save the rest. The write-ahead log stays
+near `wal_autocheckpoint` pages, because readers hold short transactions only.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ from instep_sql.options import SqlOptions
 __all__ = ["Sqlite"]
 
 _PAGE_BYTES: Final = 8_192
-"""Of a new file: entities of 1 KB leave less of a page empty than with SQLite's 4,096."""
+"""The page size of a new file: with entities of 1 KB, less of a page stays empty than with SQLite's
+default of 4,096.
+"""
 _WAL_PAGES: Final = 10_000
 _READER_CACHE_BYTES: Final = 16 << 20
 _LOCKED_POLL_S: Final = 0.02
@@ -44,10 +45,13 @@ ON CONFLICT (stream_no, key) DO UPDATE SET
   envelope = excluded.envelope, body = excluded.body, proven = 1
 WHERE NOT {supersedes_sql(Place.of("instep_entity", SQL_PLACE), Place.of("excluded", SQL_PLACE))}
 """
-# The driver gives up the interpreter's lock once a statement. With a row each, the thread waits for
-# it at every row while the loop is reading; with many rows the two run side by side.
+# The driver releases the interpreter's lock once per statement. With one statement per row, the
+# worker thread waits for the lock at every row while the event loop reads. With many rows per
+# statement, the two run in parallel.
 _ROWS_A_STATEMENT: Final = (3_000, 300, 30, 3, 1)
-"""Of few sizes, since a statement is parsed once; 10 columns of the largest are bound at most."""
+"""Few different sizes, because each statement text is parsed once. The largest binds 10 columns per
+row.
+"""
 _END: Final = f"""
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ?
 AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
@@ -118,8 +122,8 @@ class Sqlite:
     def writer(self) -> Engine:
         engine = self._engine()
         event.listen(engine, "connect", self._tune_writer)
-        # An upgrade of a read transaction to a write can fail half way: every transaction asks
-        # first.
+        # The upgrade of a read transaction to a write transaction can fail half way, so every
+        # transaction begins as a write transaction.
         event.listen(engine, "begin", _begin_immediate)
         return engine
 
@@ -134,7 +138,7 @@ class Sqlite:
         return engine
 
     def _engine(self) -> Engine:
-        # One thread at a time uses the connection; which one it is, is the worker's business.
+        # One thread at a time uses the connection; the worker decides which thread that is.
         return create_engine(
             self._options.place.set(drivername="sqlite"),
             poolclass=StaticPool,
@@ -146,8 +150,8 @@ class Sqlite:
         )
 
     def _tune_writer(self, raw: Any, _record: object) -> None:
-        # The busy timeout does not cover the change to WAL, so a second process that opens the same
-        # new file at the same moment has to try again.
+        # The busy timeout does not cover the change to WAL. A second process that opens the same
+        # new file at the same time must try again.
         deadline_s = time.monotonic() + self._options.busy_timeout_s
         while True:
             try:
@@ -179,14 +183,14 @@ class Sqlite:
         return SinkError(f"the database refused: {orig}", where=self.where, **facts)
 
     def failure_kind(self, _error: BaseException) -> FailureKind:
-        # The busy timeout has waited already.
+        # The busy timeout has already passed.
         return FailureKind.FINAL
 
     def lock_for_migration(self, connection: Connection) -> None:
-        """Nothing: a writing transaction is alone."""
+        """Do nothing: a write transaction is exclusive."""
 
     def end_silent_holder(self, connection: Connection, consumer: str, lease_s: float) -> None:
-        """Nothing: this transaction has the lock already."""
+        """Do nothing: this transaction already has the lock."""
 
     def members(self, parameter: str) -> str:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
@@ -194,7 +198,7 @@ class Sqlite:
     def upsert_entities(
         self, connection: Connection, mark: AttemptMark, rows: Sequence[EntityRow]
     ) -> int:
-        # A number in the text costs less than one that is bound in each row.
+        # A number in the SQL text costs less than a parameter bound in each row.
         return _insert(connection, _INSERT, _ROW.format(*mark), rows, _UNLESS_NEWER)
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
@@ -223,7 +227,9 @@ def _insert(
     then: str = "",
     first: tuple[Any, ...] = (),
 ) -> int:
-    """`first`: parameters before those of the rows."""
+    """Insert the rows in as few statements as possible; `first` are parameters before those of the
+    rows. Returns the number of rows changed.
+    """
     written = done = 0
     for size in _ROWS_A_STATEMENT:
         while done + size <= len(rows):

@@ -1,5 +1,5 @@
-"""Values that a database has no place for: records that hold one go to quarantine (A11),
-a peer's words are made storable.
+"""Values that a database cannot store: a record with one goes to quarantine (A11), and the text of
+a peer is made storable.
 """
 
 from __future__ import annotations
@@ -21,38 +21,44 @@ _ESCAPED_NUL: Final = b"\\u0000"
 
 
 def split_storable(batch: Batch) -> Batch:
-    """The batch with such records moved to what could not be read: PostgreSQL's text has no NUL."""
-    fine = [record for record in batch.records if not _has_nul(record)]
-    moved = [
+    """The batch with such records moved to `unreadable`: PostgreSQL's text type cannot hold a NUL
+    character.
+    """
+    storable = [record for record in batch.records if not _has_nul(record)]
+    unstorable = [
         to_unreadable(record, "a NUL character in a key, token or name")
         for record in batch.records
         if _has_nul(record)
     ]
-    return batch.replace(records=fine, unreadable=[*batch.unreadable, *moved])
+    return batch.replace(records=storable, unreadable=[*batch.unreadable, *unstorable])
 
 
 def _has_nul(record: Record) -> bool:
     texts = (record.key, record.entity_class, record.token, record.partition, record.uuid)
     if any(_NUL in text for text in texts):
         return True
-    # Of changes the store reads the body.
+    # The store parses the bodies of partial updates.
     return not record.whole and _ESCAPED_NUL in record.body
 
 
 def to_unreadable(record: Record, reason: str) -> Unreadable:
-    """A record that was read but cannot be kept, as the quarantine keeps it."""
+    """The quarantine entry of a record that was read but cannot be stored."""
     body = record.body.decode(errors="replace")
     raw = msgspec.json.encode({"entity-key": record.key, "kind": record.kind.name, "body": body})
     return Unreadable(record.stream, raw, reason, record.token)
 
 
 def without_nul(value: str) -> str:
-    """A provider's words as any database holds them: for those who look, not to compare."""
+    """A provider's text without NUL characters, as any database can store it: for display, not for
+    comparison.
+    """
     return value.replace(_NUL, "\N{REPLACEMENT CHARACTER}")
 
 
 def storable_text(value: str) -> str:
-    """A peer's words as any database holds them. It is told apart by its other characters."""
+    """A peer's text as any database can store it. Texts that differ only in a replaced character
+    become equal.
+    """
     if value.isascii() and "\x00" not in value:
         return value
     return value.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -1,1 +1,1 @@
-"""What one commit of a stream writes: position, entities, sweep, journal, quarantine."""
+"""Writes one commit of a stream: position, entities, sweep, journal, quarantine."""

@@ -1,7 +1,8 @@
-"""CHANGE_ONLY streams: turns changes into whole statements over the parts kept in `instep_part`.
+"""Partial updates (CHANGE_ONLY streams): composes changes into whole records, from the parts kept
+in `instep_part`.
 
-Other streams never come here. What leaves here goes the way of every record: folded, told, written
-by rule A3.
+Other streams never call this module. The composed records are handled like all others: journaled
+and written by rule A3.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ _STALE: Final = text("""
 
 
 Lookup = Callable[[Connection, Dialect, int, Collection[str]], list[StoredRecord]]
-"""Finds the entities of these keys or uuids."""
+"""Finds the stored entities whose keys or uuids are given."""
 
 
 class ComposedRecords(msgspec.Struct, frozen=True):
-    """Whole records, and the changes that could not be joined to anything."""
+    """Whole records, and the changes that could not be assigned to an entity."""
 
     records: list[Record]
     unresolved: list[Unreadable]
     stated_by: list[Record]
-    """Of each whole record, the statement that it comes from."""
+    """For each whole record, the record that it was composed for."""
 
 
 def compose(
@@ -77,7 +78,9 @@ def compose(
     records: Sequence[Record],
     lookup: Lookup = find_headers,
 ) -> ComposedRecords:
-    """The whole records that these amount to, in order; the parts are brought up to date."""
+    """Compose the whole records that these changes lead to, in order, and update the
+    stored parts.
+    """
     work = _load(connection, dialect, no, records, lookup)
     composed: list[Record] = []
     stated_by: list[Record] = []
@@ -99,7 +102,7 @@ def compose(
 def _load(
     connection: Connection, dialect: Dialect, no: int, records: Sequence[Record], lookup: Lookup
 ) -> PartialUpdates:
-    """What is stored of the entities that a batch touches."""
+    """Load the stored parts of the entities that a batch changes."""
     work = PartialUpdates()
     keys = {record.key for record in records}
     work.owner = _find_owners(connection, dialect, no, keys)
@@ -129,10 +132,10 @@ def _find_owners(
 def allow_overwrite(
     connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]
 ) -> None:
-    """Let the rows of these composed records be written whatever their place in the log.
+    """Make the rows of these composed records writable whatever their place in the log.
 
-    Rule A3 was applied part by part; the place of the whole goes back when its newest part ends. A
-    lineage that no log has makes the rows comparable with nothing.
+    Rule A3 was applied part by part, and the place of the whole goes back when its newest part
+    ends. The rows get a lineage that no log has, so rule A3 compares them with nothing.
     """
     statement = text(
         "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
@@ -145,7 +148,9 @@ def allow_overwrite(
 def load(
     connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
 ) -> dict[str, PartialEntity]:
-    """These entities with their parts. One that was stated whole so far has its body for a base."""
+    """Load these entities with their parts. For an entity that has only whole records so far, the
+    stored body is the base.
+    """
     query = text(
         f"SELECT {_COLUMNS} FROM instep_part "  # noqa: S608 — constants only
         f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')} ORDER BY id"
@@ -201,10 +206,10 @@ def move_parts(
     source: int,
     target: int,
 ) -> None:
-    """Let the parts of these entities be those of another stream."""
+    """Move the parts of these entities from one stream number (`source`) to another (`target`)."""
     values: dict[str, Any] = {"keys": json_array(keys), "source": source, "target": target}
     members = dialect.members("keys")
-    # Also what another entity of the target holds under one of these names.
+    # The target may hold parts of another entity under one of these names: they are removed too.
     removal = text(f"""
         DELETE FROM instep_part
         WHERE stream_no = :target AND (entity_key IN {members} OR part_key IN (
@@ -220,7 +225,7 @@ def move_parts(
 
 
 def rename_parts(connection: Connection, no: int, old: str, new: str) -> None:
-    """Let the parts of the entity `old` be those of `new`; its own part is renamed, too."""
+    """Rename the parts of the entity `old` to `new`, the entity's own part included."""
     connection.execute(_RENAME, {"no": no, "old": old, "new": new})
 
 
@@ -240,9 +245,8 @@ def sweep(
     swept_keys: Collection[str],
     window: dict[str, Any],
 ) -> dict[int, bytes]:
-    """Drop the parts of swept entities, and the unmarked changes of those that stay in this window.
-
-    Returns the bodies these have then, by the ids of their rows.
+    """Remove the parts of swept entities, and the unmarked parts of the remaining entities of the
+    window.
     """
     if swept_keys:
         forget_parts(connection, dialect, no, swept_keys)

@@ -1,6 +1,4 @@
-"""The transaction of a commit: what is done, in which order (TR-548 ST-2.2; A1 and
-A3 to A7).
-"""
+"""The transaction of a commit: its steps and their order (TR-548 ST-2.2; A1, A3 to A7)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ __all__ = ["Written", "commit", "write_records"]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of the records of a batch."""
+    """The result of writing the records of a batch, as counts of entities."""
 
     written: int = 0
     deleted: int = 0
@@ -41,12 +39,12 @@ def commit(
     batch: Batch,
     now_us: int,
 ) -> CommitResult:
-    """All of a batch, in the caller's transaction.
+    """Write all of a batch in the caller's transaction.
 
-    1. The position moves, if nobody else has moved it (`FencedError`).
-    2. Records are written by rule A3 and told to the journal.
-    3. The sweep's step follows, so that what the batch states is marked before.
-    4. What could not be read goes to quarantine, what departs from the specification is counted.
+    1. The position is advanced; `FencedError` if another process has advanced it.
+    2. Records are written by rule A3, and their changes appended to the journal.
+    3. The step of the sweep follows: the entities of the batch are marked by then.
+    4. Unreadable records go to quarantine, and departures from the specification are counted.
     5. The journal is trimmed to its retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
@@ -99,10 +97,10 @@ def write_records(
     by_uuid: bool,
     now_us: int,
 ) -> Written:
-    """Write, mark or end entities as the records say, under the position's lineage and attempt.
+    """Write, mark or end the entities of the records, under the position's lineage and attempt.
 
-    Records are first brought to whole statements under the keys of the stored entities, where the
-    stream needs that; others pay nothing for it.
+    If the stream needs it, the records are first given the keys of the stored entities and composed
+    into whole records. Other streams pay nothing for it.
     """
     unresolved: tuple[str, ...] = ()
     shown: set[str] = set()

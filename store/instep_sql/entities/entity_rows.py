@@ -15,18 +15,19 @@ __all__ = ["WriteRound", "write_rounds"]
 
 
 WriteRound = tuple[list[EntityRow], list[EndRow]]
-"""Entities to be written and keys that end; no key is in it twice."""
+"""Rows of entities to write, and rows of keys that end. No key is in a round twice."""
 
 
 def write_rounds(
     records: Sequence[Record], no: int, lineage: int, *, composed: bool
 ) -> list[WriteRound]:
-    """What a commit writes so that each record is applied by rule A3, round after round.
+    """The rows that a commit writes, in rounds, so that each record is applied by rule A3.
 
-    `composed`: that was done before (CHANGE_ONLY), and the last one about each entity counts.
+    `composed`: rule A3 was already applied part by part (CHANGE_ONLY), and the last record of each
+    entity counts.
     """
     if isinstance(records, RecordColumns):
-        return [_of_stretch(records, no, lineage)]
+        return [_of_columns(records, no, lineage)]
     rounds = [{record.key: record for record in records}] if composed else rounds_per_key(records)
     return [_of_records(written.values(), no, lineage) for written in rounds]
 
@@ -50,8 +51,10 @@ def _of_records(records: Collection[Record], no: int, lineage: int) -> WriteRoun
     return upserts, [_end(r, no, lineage) for r in records if r.ends]
 
 
-def _of_stretch(records: RecordColumns, no: int, lineage: int) -> WriteRound:
-    """From column to row without a look at one record after another; nearly all live."""
+def _of_columns(records: RecordColumns, no: int, lineage: int) -> WriteRound:
+    """The rows of columns, without a loop over single records where no entity ends (the usual
+    case).
+    """
     last = records.latest_records()
     rows = zip(
         last.keys,

@@ -1,5 +1,5 @@
-"""The journal: every committed change, in order, for subscribers that read it with a cursor of
-their own.
+"""The journal: every committed change, in order. Each subscriber reads it with a cursor
+of its own.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ def append_changes(
     composed: bool,
     now_us: int,
 ) -> None:
-    """Write a row for each change that the records make, also for those that folding takes away.
+    """Append a row for each change that the records make, also for changes that a later record of
+    the same commit replaces.
 
-    Follows rule A3 record by record from what is stored before the batch, unless that was decided
-    before (CHANGE_ONLY): an older record is no change, neither is the end of what is not there, nor
-    a statement of the same body.
+    Applies rule A3 record by record, from the state before the batch, unless it was already applied
+    (`composed`, CHANGE_ONLY). No change is: an older record, the end of an entity that does not
+    exist, a record with the stored body.
     """
-    stretch = records if isinstance(records, RecordColumns) else None
-    keys = stretch.keys if stretch else [record.key for record in records]
+    columns = records if isinstance(records, RecordColumns) else None
+    keys = columns.keys if columns else [record.key for record in records]
     living, comparable = _stored(connection, dialect, no, lineage, set(keys))
     facts: Iterable[_Fact]
     if composed:
         facts = map(_fact, records)
-    elif stretch:
-        facts = _accepted_in_order(stretch, comparable)
+    elif columns:
+        facts = _accepted_in_order(columns, comparable)
     else:
         facts = _accepted(records, comparable)
     dialect.add_changes(connection, no, now_us, _rows(facts, living, mode))
@@ -80,7 +81,7 @@ def _rows(
             if not ends and before[0] == body:
                 continue
             change = ChangeKind.DELETED if ends else ChangeKind.UPDATED
-            # An end may name no class, or ANY_CLASS.
+            # An ending record may have no class, or ANY_CLASS.
             entity_class = before[1] if ends or not stated_class else stated_class
         row = (key, entity_class, change.value, kind.value, token, appended_at_us)
         if mode is Journal.CHANGES:
@@ -98,7 +99,7 @@ _Living = tuple[bytes | bytearray, str]
 def _stored(
     connection: Connection, dialect: Dialect, no: int, lineage: int, keys: set[str]
 ) -> tuple[dict[str, _Living | None], dict[str, RecordHeader]]:
-    """What is stored under these keys, and of one lineage with the batch its place in the log."""
+    """Load body and class of these keys, and the headers of those of the batch's lineage."""
     query = text(_STORED.format(members=dialect.members("keys")))
     rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
     living: dict[str, _Living | None] = {}
@@ -118,21 +119,23 @@ _fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "bo
 
 
 def _accepted(records: Sequence[Record], last: dict[str, RecordHeader]) -> Iterator[_Fact]:
-    """Those that count by rule A3, compared with what is stored (`last`) when each is applied."""
+    """The records that rule A3 accepts, each compared with what is stored when it is applied
+    (`last`).
+    """
     for record in records:
         before = last.get(record.key)
         if before is not None:
             if supersedes(before, record):
                 continue
             del last[record.key]
-        # After an end nothing is stored, and nothing to be compared with (A4).
+        # After an end nothing is stored, so the next record is compared with nothing (A4).
         if not record.ends:
             last[record.key] = record
         yield _fact(record)
 
 
 def _accepted_in_order(records: RecordColumns, stored: dict[str, RecordHeader]) -> Iterator[_Fact]:
-    """The same of a stretch: nothing in it is older than what came before in it."""
+    """The same for columns: within them, no record is older than the one before it."""
     facts = zip(
         records.keys,
         records.kinds,
@@ -165,7 +168,7 @@ def _newer_than(
 
 
 def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, now_us: int) -> None:
-    """Write a row for each entity that is about to be swept."""
+    """Append a row for each entity that the sweep is about to remove."""
     previous = "body" if mode is Journal.PREVIOUS else "NULL"
     connection.execute(
         text(f"""
@@ -182,7 +185,7 @@ def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, no
 def append_recomposed(
     connection: Connection, bodies: dict[int, bytes], mode: Journal, now_us: int
 ) -> None:
-    """Write a row for each entity that is about to lose a piece of its body to a sweep."""
+    """Append a row for each entity whose body is about to lose parts to a sweep."""
     body = "NULL" if mode is Journal.CHANGES else ":body"
     previous = "body" if mode is Journal.PREVIOUS else "NULL"
     statement = text(f"""
@@ -203,7 +206,9 @@ def append_recomposed(
 def trim(
     connection: Connection, dialect: Dialect, options: SqlOptions, appended: int, now_us: int
 ) -> None:
-    """Remove what is over the retention, a bounded piece a commit, yet faster than it grows."""
+    """Remove what exceeds the retention. A commit removes a bounded number of rows, but more than
+    it appends.
+    """
 
     def remove(expired: str, **values: int) -> None:
         statement = text(_TRIM.format(expired=expired, unlocked=dialect.skip_locked))

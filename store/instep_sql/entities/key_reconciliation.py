@@ -1,7 +1,7 @@
-"""Joins a stream with its baseline: one entity is one row, whatever key each side knows it by.
+"""Joins a stream with its baseline: one entity is one row, whatever key each of them uses.
 
-A stream's entity-key may differ from the uuid that a GET shows. The stream's
-key is the row's key as soon as it is known, because a TOMBSTONE may have nothing else.
+A stream's entity-key may differ from the uuid that a GET shows. The stream's key becomes the row's
+key as soon as it is known, because a TOMBSTONE may carry nothing else.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key =
 
 
 class ReconciledRecords(msgspec.Struct, frozen=True):
-    """The records under the keys of their rows."""
+    """The records, under the keys of their rows, and the keys of ends that met no row."""
 
     records: list[Record]
     unresolved_keys: tuple[str, ...]
 
 
 class _Rows:
-    """What is stored of the entities a batch speaks of; follows the batch as it is read."""
+    """The stored rows of the entities of a batch; updated as the batch is read."""
 
     def __init__(self, stored: Iterable[StoredRecord]) -> None:
         self.by_key: dict[str, StoredRecord] = {}
@@ -48,9 +48,8 @@ class _Rows:
                 self.key_of[one.record.uuid] = one.record.key
 
     def rename(self, old: str, new: str) -> tuple[bool, str | None]:
-        """Give the row `old` the key `new`: whether it moves, and which row is to be removed.
-
-        Where both exist only the newer stays.
+        """Give the row `old` the key `new`. Returns whether it is renamed, and the key of the row
+        to remove, if any. If both rows exist, only the newer one stays.
         """
         moving, there = self.by_key.pop(old, None), self.by_key.get(new)
         if moving is None:
@@ -73,8 +72,8 @@ def reconcile_keys(
 ) -> ReconciledRecords:
     """Rename rows to the keys the stream uses, and records to the rows they belong to.
 
-    Baseline rows that an end has overtaken are left out. Header-only ends that meet nothing are
-    written nowhere and returned as unresolved, once a key.
+    Baseline rows of entities that have ended since are left out. Header-only ends without a row are
+    not written; their keys are returned as unresolved, each once.
     """
     names = {record.key for record in records} | {record.uuid for record in records if record.uuid}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
@@ -91,7 +90,7 @@ def reconcile_keys(
         if old is not None and old != key:
             _rename(connection, dialect, stream, rows, old, key)
             if old != uuid:
-                # The provider gave the entity another key: the end of the old one is no news.
+                # The provider gave the entity another key: the end of the old key means nothing.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
 
     joined: list[Record] = []
@@ -122,8 +121,8 @@ def reconcile_keys(
 
 
 def _keys_after(stored: dict[str, str], records: Sequence[Record]) -> dict[str, str]:
-    """The key by uuid, as its row has after the batch: the stream's last, else the stored, else the
-    baseline's.
+    """Map each uuid to the key that its row has after the batch: the stream's last key, else the
+    stored key, else the baseline's.
     """
     keys = dict(stored)
     for record in records:
@@ -136,9 +135,9 @@ def _keys_after(stored: dict[str, str], records: Sequence[Record]) -> dict[str, 
 
 
 def _is_change(record: Record, known_keys: Collection[str]) -> bool:
-    """Whether a CHANGE_ONLY record speaks of a part: its key lies below the one of its entity.
+    """Whether a CHANGE_ONLY record changes a part: its key lies below the key of its entity.
 
-    Such a key names no row; the parts find the entity.
+    No row has such a key; `instep_part` leads to the entity.
     """
     return not record.whole and any(
         prefix in known_keys or prefix == record.uuid for prefix in prefixes(record.key)
@@ -146,7 +145,9 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
 
 
 def _overtaken(record: Record, ended_at: dict[str, Tombstone], lineage: int) -> bool:
-    """Whether an end newer than the baseline was seen: the GET showed what was about to go."""
+    """Whether an end newer than the baseline was received: the GET showed an entity that ended
+    afterwards.
+    """
     end = ended_at.get(record.uuid) or ended_at.get(record.key)
     return end is not None and end.lineage == lineage and end.appended_at_us > record.appended_at_us
 
@@ -173,7 +174,7 @@ def _rename(
 def mark_proven(
     connection: Connection, dialect: Dialect, no: int, attempt: int, keys: Collection[str]
 ) -> None:
-    """Mark what the baseline shows to exist, also where a newer record keeps its content."""
+    """Mark the entities that the baseline shows, also where a newer record keeps its content."""
     connection.execute(
         text(
             "UPDATE instep_entity SET attempt = :attempt, proven = 1 "  # noqa: S608 — constants

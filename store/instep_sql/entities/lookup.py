@@ -1,4 +1,4 @@
-"""Reads stored entities back as records, many at a time: by key, or by the uuid they carry."""
+"""Reads stored entities as records, many at a time, by key or by uuid."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us W
 
 
 Owner = Literal["stream_no", "receiver_no"]
-"""The column that says whose an entry is: a record of a stream, or a message of a receiver."""
+"""The column that names the owner of an entry: the stream of a record, or the receiver of a
+message.
+"""
 
 
 def keep(
@@ -54,8 +56,8 @@ def keep(
 ) -> None:
     """Add records to the quarantine; the same record received again is kept once.
 
-    Over a limit, those already replayed make room, oldest first. Nothing else is ever dropped: a
-    full quarantine raises `StoreUnavailableError`, and the batch is not committed.
+    Over a limit, replayed entries are removed, oldest first. No other entry is removed: a full
+    quarantine raises `StoreUnavailableError`, and the batch is not committed.
     """
     connection.execute(
         _KEEP,
@@ -93,8 +95,8 @@ def make_room(
     more_records: int = 0,
     more_bytes: int = 0,
 ) -> bool:
-    """Whether what a stream or receiver has in quarantine, and more, is within the limits; those
-    already replayed make room, oldest first.
+    """Whether the quarantine of a stream or receiver, with `more_records` and `more_bytes`, is
+    within the limits. Replayed entries are removed if needed, oldest first.
     """
     size = connection.execute(text(_SIZE.format(owner=owner)), {"no": no}).one()
     over_records = size.records + more_records - options.quarantine_max_records
@@ -113,12 +115,14 @@ def make_room(
 
 
 def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
-    """The record was read after all; it stays until its place is needed."""
+    """Note that the record was read after all. The entry stays until its space is needed."""
     connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
 
 
 def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) -> int:
-    """Forget these records; None: all of the stream, or of the store. Returns how many it were."""
+    """Remove these entries (None: all entries of the stream, or of the store). Returns their
+    number.
+    """
     if ids is not None:
         return sum(connection.execute(_DROP, {"id": id}).rowcount for id in ids)
     if stream is not None:
@@ -127,8 +131,8 @@ def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) 
 
 
 def _digest(unreadable: Unreadable) -> bytes | None:
-    """What tells a record received again; without a token two records may be alike and still be
-    two.
+    """Identifies a record that is received again. None without a token: two equal records may then
+    be two.
     """
     if unreadable.token is None:
         return None

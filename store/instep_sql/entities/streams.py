@@ -1,6 +1,6 @@
-"""The rows of `instep_stream`: where each consumer stands in each stream.
+"""The rows of `instep_stream`: the position of each consumer in each stream.
 
-`instep_sql.fencing` moves their positions.
+`instep_sql.fencing` advances the positions.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ _SAVE_INFO: Final = text("""
 
 
 class StreamKind(StrEnum):
-    """What a row of `instep_stream` stands for."""
+    """What a row of `instep_stream` represents."""
 
     STREAM = "stream"
     """A stream of a source, and the consumer's position in it."""
     AUDIT = "audit"
-    """A running audit: the parts of what it has read are kept under its number."""
+    """A running audit: the parts of the entities that it has read are kept under this row's id."""
 
 
 class StreamRow(msgspec.Struct):
-    """What the store keeps in hand of a stream it writes."""
+    """What the store keeps in memory about a stream that it writes."""
 
     no: int
     position: Position
-    """As read; moves on in the database only."""
+    """The position when the row was read; it advances in the database only."""
     info: str
     journal: Journal
     change_only: bool
-    """Its entities are composed of parts (CHANGE_ONLY)."""
+    """Whether its entities are composed of parts (CHANGE_ONLY)."""
     baseline: bool
-    """It is aligned from a baseline: rows are joined by uuid too."""
+    """Whether it is aligned from a baseline; rows are then joined by uuid, too."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
-    """The stream of this consumer; None for one never seen."""
+    """The row of this consumer's stream; None if there is none."""
     row = connection.execute(_FIND, {"consumer": consumer, "stream": stream}).one_or_none()
     if row is None:
         return None
@@ -93,7 +93,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
 def known(connection: Connection, consumer: str) -> list[StreamInfo]:
     """The streams of this consumer, as last discovered."""
     infos = connection.execute(_KNOWN, {"consumer": consumer}).scalars()
-    # Not by msgspec: FOREVER is infinite here, for which JSON proper has no word.
+    # Not decoded by msgspec: FOREVER is infinite here, and strict JSON has no infinity.
     return [StreamInfo.from_stored(json.loads(info)) for info in infos if info != "{}"]
 
 
@@ -107,7 +107,9 @@ def insert(
     *,
     kind: StreamKind = StreamKind.STREAM,
 ) -> StreamRow:
-    """A stream never seen: its position is the beginning. Another process may be first."""
+    """Insert a new stream, at the initial position. Another process may insert it first: then its
+    row is returned.
+    """
     first = Position()
     values: dict[str, Any] = {
         "consumer": consumer,
@@ -126,18 +128,20 @@ def insert(
 
 
 def save_info(connection: Connection, no: int, info: str, journal: Journal, now_us: int) -> None:
-    """Keep what was last discovered of the stream, for those who read the store."""
+    """Store the description that discovery found last, for readers of the store."""
     connection.execute(
         _SAVE_INFO, {"no": no, "info": info, "journal": journal.value, "now_us": now_us}
     )
 
 
 def dump_info(info: StreamInfo) -> str:
-    """As JSON text in which FOREVER stays infinite (JSON proper has no word for it)."""
+    """The description as JSON text, in which FOREVER stays infinite (strict JSON has no
+    infinity).
+    """
     return json.dumps(msgspec.to_builtins(info), sort_keys=True)
 
 
 def set_baseline_pending(connection: Connection, no: int, position: Position) -> None:
-    """Let the position that was just taken say that a baseline is due."""
+    """Set `baseline_pending` in the position that was just stored."""
     pending = dump_position(with_baseline_pending(position))
     connection.execute(_SET_POSITION, {"no": no, "position": pending})

@@ -30,7 +30,9 @@ _ESTIMATE: Final = text("""
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """What one step did."""
+    """The result of one step: removed entities, the cursor after it, and whether the
+    sweep is done.
+    """
 
     swept: int
     cursor: int
@@ -46,10 +48,11 @@ def sweep(
     mode: Journal,
     now_us: int,
 ) -> SweepResult:
-    """Remove the unmarked among the next rows of the table; all steps together pass it once.
+    """Remove the unmarked entities among the next rows of the table. All steps together pass the
+    table once.
 
-    A step looks at `limit_records` rows of whatever stream, so its work is bounded in a shared file
-    too. New rows are marked and get ids behind the cursor: they are passed, never removed.
+    A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
+    too. New rows are marked, so the sweep never removes them.
     """
     window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
     upto = step.cursor if window.upto is None else window.upto
@@ -62,7 +65,7 @@ def sweep(
     removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"  # noqa: S608
     keys = connection.execute(text(removal), doomed.values).scalars().all()
     if step.readable is not None:
-        # No GET shows the other classes: what the attempt has not marked of them is kept, unproven.
+        # No GET shows the other classes: their unmarked entities are kept, as unproven.
         keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"  # noqa: S608
         connection.execute(text(keep), unmarked.values)
     if stream.change_only:
@@ -78,6 +81,6 @@ def sweep(
 
 
 def estimate_sweep(connection: Connection, no: int, attempt: int) -> SweepEstimate:
-    """Count the entities of a stream, and those that no attempt from `attempt` on has marked."""
+    """Count the entities of a stream, and those last marked by an attempt before `attempt`."""
     row = connection.execute(_ESTIMATE, {"no": no, "attempt": attempt}).one()
     return SweepEstimate(total=row.total, unmarked=row.unmarked)

@@ -1,7 +1,6 @@
-"""Sweeps that are held and may go on: asked for by one process, done by the one that consumes
-(A6).
+"""Approvals of held sweeps: one process approves, the process that consumes goes on (A6).
 
-The table is made when the first sweep is released, and has one row a stream at most.
+The table is created by the first approval, and has one row per stream at most.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _IS_RELEASED: Final = text("""
 
 
 def approve(connection: Connection, no: int, attempt: int) -> None:
-    """Let the sweep of this attempt go on; of no other."""
+    """Approve the sweep of this attempt, and of no other."""
     _TABLE.create(connection, checkfirst=True)
     connection.execute(_RELEASE, {"no": no, "attempt": attempt})
 
 
 def is_approved(connection: Connection, no: int, attempt: int) -> bool:
-    """Whether the sweep of this attempt may go on."""
+    """Whether the sweep of this attempt was approved."""
     if not inspect(connection).has_table(_TABLE.name):
         return False
     return bool(connection.execute(_IS_RELEASED, {"no": no, "attempt": attempt}).scalar_one())

@@ -1,8 +1,8 @@
-"""Keys that have ended, kept until the next sweep and within a bound.
+"""Keys of ended entities, kept until the next sweep, and bounded in number.
 
-Only streams that need the memory have rows here: those joined with a baseline (an end that meets no
-entity is then news, once) and those stated change by change (the TOMBSTONE that follows a DELETE is
-no news).
+Only two kinds of streams have rows here. In a stream joined with a baseline, an end without an
+entity leads to a new baseline, once. In a stream of partial updates, the TOMBSTONE after a DELETE
+changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PURGE: Final = text("DELETE FROM instep_ended WHERE stream_no = :no AND attempt
 def find(
     connection: Connection, dialect: Dialect, no: int, names: Collection[str]
 ) -> list[Tombstone]:
-    """Those of these keys or uuids that have ended."""
+    """The ended entities among these keys or uuids."""
     columns = "key, uuid, lineage, attempt, appended_at_us"
     members = dialect.members("names")
     query = text(
@@ -48,7 +48,7 @@ def find(
 
 
 def add(connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tombstone]) -> None:
-    """Remember these; the oldest are forgotten over the bound."""
+    """Store these; over the bound, the oldest are removed."""
     rows = [(no, *msgspec.structs.astuple(entry)) for entry in entries]
     if rows:
         dialect.execute_many(connection, _ADD, rows)
@@ -56,5 +56,5 @@ def add(connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tom
 
 
 def purge(connection: Connection, no: int, attempt: int) -> None:
-    """Forget what ended before this attempt: the sweep has closed the matter."""
+    """Remove what ended before this attempt: its sweep has made these rows needless."""
     connection.execute(_PURGE, {"no": no, "attempt": attempt})

@@ -1,6 +1,6 @@
-"""The rows of `instep_entity` that a step of a sweep looks for (A5).
+"""The rows of `instep_entity` that a step of a sweep removes (A5).
 
-The journal writes what is about to go, then the sweep removes it.
+The journal first appends a row for each, then the sweep removes them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ class UnmarkedRows(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, no: int, attempt: int, *, cursor: int, upto: int) -> UnmarkedRows:
-        """Those of the stream `no` with ids above `cursor`, up to and with `upto`."""
+        """The unmarked rows of the stream `no` with ids above `cursor`, up to and
+        including `upto`.
+        """
         condition = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt < :attempt"
         return cls(condition, {"no": no, "cursor": cursor, "upto": upto, "attempt": attempt})
 
     def of_classes(self, dialect: Dialect, classes: Collection[str]) -> UnmarkedRows:
-        """Those of them that are of one of these classes."""
+        """The same rows, but only those of these classes."""
         condition = f"{self.condition} AND class IN {dialect.members('classes')}"
         return UnmarkedRows(condition, {**self.values, "classes": json_array(classes)})

@@ -1,4 +1,4 @@
-"""Run by Alembic: migrates over the connection that `instep_sql.engine.schema` hands in."""
+"""Run by Alembic: migrates over the connection that `instep_sql.engine.schema` passes."""
 
 from alembic import context
 

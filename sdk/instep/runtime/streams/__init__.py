@@ -1,1 +1,1 @@
-"""What runs for each stream of a consumer: worker, read-ahead, discovery, audit, fan-out."""
+"""The runtime of each stream of a consumer: worker, read-ahead, discovery, audit, fan-out."""

@@ -1,4 +1,4 @@
-"""Drives the audit of one stream: reads the second connection, and has the store compare."""
+"""Drives the audit of one stream: reads over a second connection, and lets the store compare."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ async def audit_stream(
     repair: bool = False,
     found: Callable[[Finding], None] | None = None,
 ) -> AuditReport:
-    """Audit a stream, and repair what is proven wrong if asked to (TR-548 ST-2.3).
+    """Audit a stream; with `repair`, correct what is proven wrong (TR-548 ST-2.3).
 
-    `found` is told each entity that is wrong. Raises `AuditError`, `SourceError`, `SinkError`.
+    `found` is called with each wrong entity. Raises `AuditError`, `SourceError`, `SinkError`.
     """
     check_auditable(stream)
     auditing = sink.audit(stream)
-    # The answer also tells the provider's clock.
+    # The response also shows the provider's clock.
     await source.state(stream)
     async with auditing as marks:
         position = await marks.position()
         check_standing(stream, position, None)
-        # A baseline is read beside it, and needs of the log what the store has not come to.
+        # With a baseline, only the records after the store's position are needed from the log.
         begin = position if stream.mode is Mode.BASELINE and position.token else None
         start = Start.OLDEST if begin is None or begin.token is None else begin.token
         async with source.feed(stream, start) as feed:
@@ -59,9 +59,9 @@ async def audit_stream(
             rounds = open_ = 0
             while rounds < _ROUNDS and (open_ or not rounds):
                 rounds += 1
-                stands = await marks.suspect()
-                check_standing(stream, stands, position)
-                position = stands
+                suspected_at = await marks.suspect()
+                check_standing(stream, suspected_at, position)
+                position = suspected_at
                 reading.aim(position)
                 await reading.until_arrived()
                 open_ = await marks.judge(bogus=not reading.unreadable)
@@ -81,7 +81,7 @@ async def audit_stream(
 
 
 class _Reading:
-    """The second connection, and beside it the reading of current state."""
+    """The audit's reading: the second connection, and the baseline if the stream has one."""
 
     def __init__(
         self,
@@ -97,10 +97,10 @@ class _Reading:
         self.unreadable = 0
         self._source, self._stream, self._feed, self._marks = source, stream, feed, marks
         self._tick_s = min(1.0, settings.quiet_s / 4)
-        # What a GET shows may be stated later; what the log states, it has stated.
+        # The log may deliver what a GET shows with a delay.
         self._grace_s = settings.quiet_s if stream.mode is Mode.BASELINE else 0.0
         self._now = now
-        self._heard_s = now()
+        self._received_s = now()
         quiet_s, unreached_quiet_s = settings.quiet_s, settings.unreached_quiet_s
         self._catch_up = CatchUpDetector(quiet_s, unreached_quiet_s, self._us(now()), begin)
 
@@ -108,7 +108,7 @@ class _Reading:
         self._catch_up.aim(position, self._us(self._now() + self._grace_s))
 
     async def until_shown(self) -> None:
-        """Read current state and mark it, and what comes meanwhile, too."""
+        """Read the baseline and mark it, with the records that arrive meanwhile."""
         showing = asyncio.create_task(self._show())
         try:
             while not showing.done():
@@ -123,7 +123,7 @@ class _Reading:
         try:
             async for page in pages:
                 known = [record for record in page if record.uuid]
-                # Which of several with one uuid a log means, only its key could tell.
+                # Without a uuid (several rows may share one), a row matches no record of the log.
                 self.unreadable += len(page) - len(known)
                 self.records += len(page)
                 await self._marks.mark(known)
@@ -132,11 +132,11 @@ class _Reading:
                 await pages.aclose()
 
     async def until_arrived(self) -> None:
-        """Read and mark until the aim is passed."""
-        self._heard_s = self._now()
+        """Read and mark until the position set by `aim` is passed."""
+        self._received_s = self._now()
         arrived = False
         while not arrived:
-            if self._now() - self._heard_s > _STALLED_S:
+            if self._now() - self._received_s > _STALLED_S:
                 raise AuditError(
                     f"nothing to be read for {_STALLED_S:g} s, and the log is not at its end",
                     where=self._stream.id,
@@ -146,17 +146,17 @@ class _Reading:
             arrived = self._catch_up.arrived(self._us(self._now() - self._feed.unheard_s))
 
     async def _read(self) -> None:
-        """Mark what comes, or look why nothing does."""
+        """Mark the records that arrive; if none do, query the state of the stream."""
         try:
             async with asyncio.timeout(self._tick_s):
                 chunk = (await self._feed.receive()).decode()
         except TimeoutError:
             await self._feed.ping()
-            # A silence that the provider announces says nothing about the head of the log.
+            # An announced silence proves nothing about the end of the log.
             if await self._source.state(self._stream) in _SILENT:
                 self._catch_up.silence_from(self._us(self._now()))
         else:
-            self._heard_s = self._now()
+            self._received_s = self._now()
             self.records += len(chunk.records)
             self.unreadable += len(chunk.unreadable)
             await self._marks.mark(chunk.records)

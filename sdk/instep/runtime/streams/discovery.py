@@ -1,4 +1,4 @@
-"""What a source offers, and under which names the store knows it: discovery, again and again."""
+"""Discovery: finds the streams of a source, again after failures, and their names in the store."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class StreamDiscovery:
         report: Callable[[str, str], None],
     ) -> None:
         self.last_error = ""
-        """Why the first discovery has not come to its end yet."""
+        """Why the first discovery has not succeeded yet."""
         self.left = ""
-        """Which instance of the provider was left last, for which other, and why."""
+        """The last failover: which instance of the provider was left, for which other, and why."""
         self._source, self._sink = source, sink
         self._settings, self._environment = settings, environment
         self._report = report
         self._offered: dict[str, StreamInfo] = {}
-        """By the ids of the store."""
+        """The discovered streams, by their ids in the store."""
         self._discovering = asyncio.Lock()
 
     async def first(self) -> list[StreamInfo]:
-        """Discover, however long it takes. Raises the error that is fatal."""
+        """Discover, with retries until it succeeds. Raises the fatal error."""
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
@@ -58,10 +58,10 @@ class StreamDiscovery:
         raise AssertionError("retrying ends by returning or raising")
 
     async def again(self, gone: StreamInfo, workers: Mapping[str, StreamWorker]) -> StreamInfo:
-        """The same stream as it is offered now, maybe by another instance (TR-548 ST-4.2).
+        """Discover the stream again, possibly at another instance (TR-548 ST-4.2).
 
-        What was there once may be away for a while: not finding it is retried. What one stream
-        finds serves the others that ask meanwhile.
+        A known stream may be unavailable for a while, so a discovery without it is retried. One
+        discovery serves all streams that ask for it meanwhile.
         """
         async with self._discovering:
             found = self._offered.get(gone.id)

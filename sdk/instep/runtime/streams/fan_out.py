@@ -1,10 +1,9 @@
-"""One connection to a stream, read by several consumers, each at its own pace within a bound.
+"""Shares one connection to a stream among several consumers, each at its own pace within a bound.
 
-Consumers that stand at the same place share what is received; the others have connections of their
-own, and meet again when they happen to open a stream where a shared one still remembers their
-token. A consumer that falls further behind than the bound is left by the others: its connection is
-over for it, and it opens its own from its own position. So none waits for another, and memory stays
-bounded.
+Consumers at the same position share what is received. The others have connections of their own, and
+join a shared one when they open a stream whose shared connection still buffers their token. A
+consumer that falls behind by more than the bound loses the shared connection, and opens its own
+from its own position. So no consumer waits for another, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ _REMEMBERED_BYTES: Final = 64 << 20
 
 
 class SharedSource(Source):
-    """A source for several consumers. Implements `instep.ports.source.Source` for each of them.
+    """A source shared by several consumers; each uses it as an `instep.ports.source.Source`.
 
-    `members` consumers close it; the last one closes the source behind it. `limit_records` and
-    `limit_bytes` bound, by stream, what a consumer may be behind the fastest.
+    Each of the `members` consumers closes it; the last one closes the underlying source.
+    `limit_records` and `limit_bytes` bound, per stream, how far a consumer may be behind the
+    fastest.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SharedSource(Source):
         self._members = members
         self._limit_records = limit_records
         self._limit_bytes = limit_bytes
-        self._lines: list[_Line] = []
+        self._connections: list[_SharedConnection] = []
         self._discovering = asyncio.Lock()
 
     async def discover(self) -> Sequence[StreamInfo]:
@@ -58,26 +58,29 @@ class SharedSource(Source):
 
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[Feed]:
-        """See `Source`: an open connection that can still tell all from `start` on, or a new one.
+        """See `Source`: joins a connection that still buffers all from `start` on, or opens a new
+        one.
 
         Raises `SourceError` on entering.
         """
-        for line in self._lines:
-            member = line.join(stream, start)
+        for connection in self._connections:
+            member = connection.join(stream, start)
             if member is not None:
                 break
         else:
-            line = _Line(self._source, stream, start, self._limit_records, self._limit_bytes)
-            self._lines.append(line)
-            member = line.first()
+            connection = _SharedConnection(
+                self._source, stream, start, self._limit_records, self._limit_bytes
+            )
+            self._connections.append(connection)
+            member = connection.first()
         try:
-            await line.opened()
+            await connection.opened()
             member.sync_clock()
             yield member
         finally:
-            if line.leave(member):
-                self._lines.remove(line)
-                await line.close()
+            if connection.leave(member):
+                self._connections.remove(connection)
+                await connection.close()
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """See `Source`."""
@@ -94,8 +97,8 @@ class SharedSource(Source):
             await self._source.close()
 
 
-class _Line:
-    """One connection, the newest of what it brought, and who reads it."""
+class _SharedConnection:
+    """A shared connection, its buffered chunks, and its members."""
 
     def __init__(
         self,
@@ -111,17 +114,20 @@ class _Line:
         self._limit_bytes = limit_bytes
         self._kept: deque[RecordChunk] = deque()
         self._first = 0
-        """How many deliveries were forgotten."""
+        """The number of chunks removed from the buffer."""
         self._records = self._bytes = 0
         self._members: list[_Member] = []
         self._wanted = asyncio.Event()
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._realigns = False
-        """Whether the connection has asked for a realignment: who opens anew, opens another."""
+        """Whether the feed has requested a realignment: no new member may join then."""
         self.error: BaseException | None = None
         self.feed: Feed | None = None
-        # A connection is left in the task that entered it, whichever consumer goes first.
-        self._task = asyncio.create_task(self._serve(source), name=f"instep line {stream.id}")
+        # The context of the feed must be left in the task that entered it, so a task of its own
+        # runs it.
+        self._task = asyncio.create_task(
+            self._serve(source), name=f"instep shared connection {stream.id}"
+        )
 
     @property
     def end(self) -> int:
@@ -134,11 +140,11 @@ class _Line:
         return member
 
     def join(self, stream: StreamInfo, start: str | Start) -> _Member | None:
-        """A member that reads from `start` on, if all since then is still here."""
+        """A member that reads from `start` on; None if the buffer does not reach back to it."""
         if self.error is not None or self._realigns or _place(stream) != _place(self._stream):
             return None
         if not stream.resumable and self.end:
-            # Of a session, what came is not read again: its baseline was not this consumer's.
+            # A session cannot be joined late: its baseline was not read for this consumer.
             return None
         member = None
         if start == self._start and self._first == 0:
@@ -160,19 +166,19 @@ class _Line:
         return None
 
     async def opened(self) -> None:
-        """Wait until the connection stands. Raises why it does not."""
+        """Wait until the connection is open. Raises the error if it fails."""
         while self.feed is None:
             if self.error is not None:
                 raise self.error
-            await self._came.wait()
+            await self._arrived.wait()
 
     async def next(self, at: int) -> RecordChunk:
-        """The delivery at this place; waits for it where it has not come yet."""
+        """The chunk at this index; waits until it is received."""
         while at >= self.end:
             if self.error is not None:
                 raise self.error
             self._wanted.set()
-            await self._came.wait()
+            await self._arrived.wait()
         if at < self._first:
             raise UnreachableError(
                 "this consumer fell behind the others that shared its connection",
@@ -182,7 +188,7 @@ class _Line:
         return self._kept[at - self._first]
 
     def leave(self, member: _Member) -> bool:
-        """A member has gone; whether it was the last."""
+        """Remove a member. Returns whether it was the last."""
         self._members.remove(member)
         self.report_committed()
         return not self._members
@@ -205,7 +211,7 @@ class _Line:
                 self.feed = feed
                 self._wake()
                 while True:
-                    # Nobody wants more than the fastest: that is the back-pressure.
+                    # Read only when the fastest member wants more: that is the back-pressure.
                     await self._wanted.wait()
                     self._wanted.clear()
                     self._keep(await feed.receive())
@@ -228,12 +234,12 @@ class _Line:
             self._bytes -= oldest.size_bytes
 
     def _wake(self) -> None:
-        came, self._came = self._came, asyncio.Event()
-        came.set()
+        arrived, self._arrived = self._arrived, asyncio.Event()
+        arrived.set()
 
 
 def _place(stream: StreamInfo) -> StreamInfo:
-    """The stream but for what each discovery measures anew."""
+    """The stream without the fields that each discovery measures anew."""
     return msgspec.structs.replace(stream, clock_offset_us=0)
 
 
@@ -253,44 +259,46 @@ def _passed_by_all(positions: Sequence[Position]) -> Position:
 
 
 class _Member(Feed):
-    """One consumer's place on a shared connection; signs of life are the connection's."""
+    """One consumer's feed on a shared connection."""
 
-    def __init__(self, line: _Line, at: int, rest: RecordChunk | None = None) -> None:
-        self._line = line
+    def __init__(
+        self, connection: _SharedConnection, at: int, rest: RecordChunk | None = None
+    ) -> None:
+        self._connection = connection
         self._at = at
         self._rest = rest
-        """Of a delivery that was joined in its middle."""
+        """The rest of a chunk that was joined in its middle."""
         self.position: Position | None = None
         """What this consumer has committed over the connection."""
         self.clock_offset_us = 0
 
     def sync_clock(self) -> None:
-        """Take over what the connection knows of the provider's clock."""
-        if self._line.feed is not None:
-            self.clock_offset_us = self._line.feed.clock_offset_us
+        """Copy the clock offset of the connection."""
+        if self._connection.feed is not None:
+            self.clock_offset_us = self._connection.feed.clock_offset_us
 
     @property
     def unheard_s(self) -> float:
         """See `Feed`."""
-        feed = self._line.feed
+        feed = self._connection.feed
         return 0.0 if feed is None else feed.unheard_s
 
     def committed(self, position: Position) -> None:
         """See `Feed.committed`."""
         self.position = position
-        self._line.report_committed()
+        self._connection.report_committed()
 
     async def ping(self) -> None:
         """See `Feed`."""
-        if self._line.feed is not None:
-            await self._line.feed.ping()
+        if self._connection.feed is not None:
+            await self._connection.feed.ping()
 
     async def receive(self) -> RecordChunk:
         """See `Feed`. Raises `UnreachableError` when this consumer fell too far behind."""
         if self._rest is not None:
             rest, self._rest = self._rest, None
             return rest
-        chunk = await self._line.next(self._at)
+        chunk = await self._connection.next(self._at)
         self._at += 1
         self.sync_clock()
         return chunk

@@ -1,4 +1,4 @@
-"""Reads one feed ahead of the commits, and asks about its silence."""
+"""Reads one feed ahead of the commits, and queries the state of a silent stream."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from instep.runtime.streams.storm_compaction import decoded_storm
 __all__ = ["ReadAhead"]
 
 _GATHER_S: Final = 0.005
-"""How long at most the feed gathers between two readings while a commit runs. Nobody waits for its
-records then. One large chunk costs less than many small ones, and leaves more to the commit."""
+"""Longest wait, in seconds, for more records between two reads while a commit runs: nobody waits
+for records then. One large chunk costs less than many small ones, and leaves more time for the
+commit.
+"""
 
 
 class ReadAhead:
-    """What was read of a connection and not yet taken. Works within `listening`.
+    """Buffers what was read from a connection and not yet taken. It reads within `listening`.
 
-    It holds at most one batch (`batch_records`, `batch_bytes`); when that is full it reads no
-    further, so that the feed holds the provider back. Cancelling `take` loses nothing.
+    It buffers at most one batch (`batch_records`, `batch_bytes`). When the buffer is full it stops
+    reading, so that the feed applies back-pressure. Cancelling `take` loses nothing.
     """
 
     def __init__(
@@ -40,9 +42,9 @@ class ReadAhead:
         *,
         compacts: bool = False,
     ) -> None:
-        """`compacts`: only the latest record of each entity counts."""
+        """Create a read-ahead; with `compacts`, only the latest record of each entity is needed."""
         self.state = StreamState.UNKNOWN
-        """The stream's, where it was asked for since the last record came."""
+        """The stream's state, if it was queried since the last record arrived."""
         self._decoded = decoded_storm if compacts else RecordChunk.decoded
         self._feed = feed
         self._source = source
@@ -52,12 +54,12 @@ class ReadAhead:
         """Set while `take` waits: then no commit runs."""
         self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
         self._now = now
-        self._heard_s = self._listens_since_s = self._arrived_s = now()
+        self._received_s = self._listens_since_s = self._arrived_s = now()
         self._taken_s: float | None = None
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Read, and ask, until the context is left."""
+        """Read, and query the state of a silent stream, until the context is left."""
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_silence())]
         try:
             yield
@@ -67,9 +69,10 @@ class ReadAhead:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def take(self, timeout_s: float) -> RecordChunk | None:
-        """All that was read and not taken, as one chunk; None: nothing came in time.
+        """All records that were read and not taken, as one chunk; None if none arrived within
+        `timeout_s`.
 
-        Raises what ended the reading, once all that was read before it is taken.
+        Raises the error that ended the reading, after all records read before it were taken.
         """
         self._taken_s = None
         if not self._queue:
@@ -84,8 +87,9 @@ class ReadAhead:
         return taken[0] if len(taken) == 1 else _joined(taken)
 
     def silence_s(self) -> tuple[float, float]:
-        """The time, by our clock, of which a silence is the provider's: since we do not hold it
-        back, and until what was taken last had arrived, or else the last sign of life.
+        """The interval, by our clock, in which a silence is the provider's: it begins when we
+        stopped holding the provider back, and ends at the arrival of what was taken last, or at the
+        last sign of life.
         """
         until_s = self._taken_s
         if until_s is None:
@@ -96,13 +100,13 @@ class ReadAhead:
         queue = self._queue
         try:
             while True:
-                # Decoded here, while the batch before it is committed.
+                # Decoded here, while the previous batch is committed.
                 chunk = self._decoded(await self._feed.receive())
                 records, size_bytes = len(chunk.records), chunk.size_bytes
-                self._heard_s = self._now()
+                self._received_s = self._now()
                 self.state = StreamState.UNKNOWN
                 if not queue:
-                    self._arrived_s = self._heard_s
+                    self._arrived_s = self._received_s
                 if not queue.offer(chunk, records, size_bytes):
                     await queue.put(chunk, records, size_bytes)
                     self._listens_since_s = self._arrived_s = self._now()
@@ -111,9 +115,9 @@ class ReadAhead:
             queue.close(error)
 
     async def _gather(self) -> None:
-        """Let the feed gather until its records are wanted, but not for long."""
+        """Let records queue up in the feed until they are needed, but not for long."""
         if self._wanted.is_set():
-            # Who waits takes what was read before more is read.
+            # If `take` waits, it gets the records before more are read.
             await asyncio.sleep(0)
             return
         with contextlib.suppress(TimeoutError):
@@ -121,12 +125,12 @@ class ReadAhead:
                 await self._wanted.wait()
 
     async def _watch_silence(self) -> None:
-        """Ask a silent stream whether it is still there, and for its state: ALIGNING and PAUSED
-        explain the silence (TR-548 5.3.1).
+        """Ping a silent stream and query its state: ALIGNING and PAUSED explain the silence (TR-548
+        5.3.1).
         """
         while True:
             await asyncio.sleep(self._ask_every_s)
-            if self._now() - self._heard_s < self._ask_every_s:
+            if self._now() - self._received_s < self._ask_every_s:
                 continue
             await self._feed.ping()
             with contextlib.suppress(InstepError):

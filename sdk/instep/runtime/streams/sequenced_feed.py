@@ -1,21 +1,22 @@
-"""A feed over numbered messages that carry entities (SDPi's reports, say): numbers tell whether
-something is missing, a baseline gives what was.
+"""A feed over numbered messages that carry entities (SDPi's reports, for example): the numbers show
+whether a message is missing, and a baseline replaces missing messages.
 
-Numbers and entities meet here, and only here: `instep.sequencing.sequencer` decides about the
-numbers of one session, `instep.alignment.machine` about the baseline, marks and sweeps. The
-sequencer lives in memory. A session ends with its connection, and the next one begins with a
-baseline of its own (`StreamInfo.resumable` is False), so nothing of its numbers need be durable.
+This is the only module that joins numbers and entities: `instep.sequencing.sequencer` decides about
+the numbers of one session, `instep.alignment.machine` about baseline, marks and sweeps. The
+sequencer is kept in memory only. A session ends with its connection, and the next one begins with a
+baseline of its own (`StreamInfo.resumable` is False), so the numbers need not be durable.
 
-Theory of operation. An adapter opens a session (a subscription), gives each message that arrives to
-`SequencedFeed.accept`, and answers its peer with the receipt. In order, messages wait until the
-baseline of the session is durable; then they go to the runtime, but for those that the baseline
-contains already. `committed` tells what is durable, and only then a message gets its receipt (S3).
+Theory of operation. An adapter opens a session (a subscription), passes each received message to
+`SequencedFeed.accept`, and answers its peer with the receipt. Messages in order are buffered until
+the baseline of the session is durable. Then `receive` returns them to the runtime, except those
+that the baseline already contains. The runtime calls `committed` when they are durable, and only
+then a message gets its receipt (S3).
 
-Four things break a session: a number that is still missing after the reorder window (the first
-number of a session is fixed, so a late join is one of these), numbers that go back, other content
-under the last number, and a connection that is lost. None of them is reported as a loss, because
-none is: the state that the missing messages stood for is in the baseline of the next session. The
-first three are told by `RecordChunk.realign`. What was in order before is committed first.
+Four events end a session: a number is still missing after the reorder window (the first number of a
+session is fixed, so a late join is such a case), numbers go back, the last number comes again with
+other content, or the connection is lost. None is reported as a loss, because the baseline of the
+next session contains the state of the missing messages. The first three are reported by
+`RecordChunk.realign`. Messages that were in order before are committed first.
 """
 
 from __future__ import annotations
@@ -46,43 +47,43 @@ __all__ = ["NumberedRecords", "SequencedFeed", "SequencedFeedSettings"]
 
 _US: Final = 1_000_000
 _MOST_CONTENTS: Final = 8
-"""Contents under one number that are told apart; one more, and the stream is realigned."""
+"""Most different contents of one number; with one more, the stream is realigned."""
 _CLOSED: Final = Receipt(ReceiptOutcome.REFUSED, refusal=Refusal.CLOSED)
 _FULL: Final = Receipt(ReceiptOutcome.REFUSED, refusal=Refusal.FULL)
 
 
 class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the messages of a session are taken. Adapters set what their protocol fixes."""
+    """How the messages of a session are received. Adapters set what their protocol fixes."""
 
     first_number: int = 1
     """The number of a session's first message (SDPi R0800)."""
     reorder_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 2.0
-    """Longest wait for a missing number before the stream is realigned; 0: none, as where one
-    message is under way at a time. It is monotonic time.
+    """Longest wait for a missing number before the stream is realigned, in seconds of monotonic
+    time; 0: no wait, for protocols with one message under way at a time.
     """
     limit_messages: Count = 10_000
     """Most messages that are received and not durable; further ones are refused. At most half of
-    them wait behind a gap, so that what closes it finds room.
+    them may be buffered behind a gap, so that there is room for the missing ones.
     """
     limit_bytes: Count = 64 * 1024 * 1024
     """The same for their bytes."""
     answer_within_s: Seconds = 10.0
-    """A message that is not durable after this time is refused as full; a copy may come again, and
-    gets its receipt. A peer whose patience is shorter needs less.
+    """A message that is not durable after this time is refused as full. The peer may send it again,
+    and then gets its receipt. Set less for a peer with a shorter timeout.
     """
     chunk_records: Count = 5_000
     """Records after which no further message joins a chunk."""
 
 
 class NumberedRecords(MessageHeader, kw_only=True):
-    """One message of a session, with what it states. Build the records with the session as
+    """One message of a session, with its records. Build the records with the session as
     `partition`, the number as `offset`, a token that is not empty, `SequencedFeed.stamp_us` as
     `appended_at_us` and the key as `uuid`.
     """
 
     records: Sequence[Record] = ()
     unreadable: Sequence[Unreadable] = ()
-    """Parts that could not be read: they go to quarantine, the rest is applied (A11)."""
+    """Parts that could not be read: they go to quarantine, the others are applied (A11)."""
     version: int | None = None
     """The state of the provider after this message, comparable with that of a baseline (BICEPS
     MdibVersion); None where the protocol has none. Within a session it never goes down.
@@ -90,27 +91,31 @@ class NumberedRecords(MessageHeader, kw_only=True):
 
 
 class _Pending:
-    """A message that is received and not yet durable, and who waits for its receipt."""
+    """A message that is received and not yet durable, with the callers that wait for
+    its receipt.
+    """
 
     __slots__ = ("given", "message", "records", "waiting")
 
     def __init__(self, message: NumberedRecords) -> None:
         self.message = message
         self.records = message.records
-        """Emptied where the baseline contains them."""
+        """Emptied if the baseline contains them."""
         self.given = False
-        """Whether the runtime has it."""
+        """Whether it was passed to the runtime."""
         self.waiting: list[tuple[asyncio.Future[Receipt], ReceiptOutcome]] = []
 
     def receipt(self, outcome: ReceiptOutcome) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        # A peer that gave up waiting and sent a copy leaves a cancelled one behind.
+        # A peer that timed out and sent a copy leaves a cancelled future behind.
         self.waiting = [one for one in self.waiting if not one[0].done()]
         self.waiting.append((future, outcome))
         return future
 
     def answer(self, receipt: Receipt | None = None) -> None:
-        """Give this receipt, or that the message is durable, to all that wait."""
+        """Answer all callers that wait: with this receipt, or with None that the message is
+        durable.
+        """
         for future, outcome in self.waiting:
             if not future.done():
                 future.set_result(Receipt(outcome) if receipt is None else receipt)
@@ -118,9 +123,9 @@ class _Pending:
 
 
 class SequencedFeed(Feed):
-    """One session of numbered messages. The module says what it promises.
+    """One session of numbered messages. The docstring of the module describes what it promises.
 
-    The adapter's part: make one before it subscribes, because the first message may arrive before
+    The adapter's part: create one before it subscribes, because the first message may arrive before
     the subscription is answered; `accept` each message; call `baseline_version` when its
     `Source.baseline` knows the version of what it read, with rows appended at `opened_at_us`;
     `fail` when the connection is lost or the peer ends the session; `close` in the end. The
@@ -139,14 +144,14 @@ class SequencedFeed(Feed):
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`session` is unique among those of the stream; `clock` gives seconds since 1970."""
+        """Create a session; `session` is unique in the stream, `clock` gives seconds since 1970."""
         self.session = session
         self.settings = settings or SequencedFeedSettings()
         self._clock = clock
         self._stamped_us = 0
         self.opened_at_us = self.stamp_us()
-        """When the session began; the append time for the rows of its baseline, so that whatever
-        the session states is newer (A14).
+        """When the session began, and the append time of its baseline's rows, so that every record
+        of the session is newer (A14).
         """
         self._sequencer = Sequencer(
             SequencerSettings(
@@ -160,14 +165,14 @@ class SequencedFeed(Feed):
             )
         )
         self._pending: dict[int, _Pending] = {}
-        """What is received and not durable, by number."""
+        """Messages that are received and not durable, by number."""
         self._pending_bytes = 0
         self._ready: deque[_Pending] = deque()
-        """In order, and not given to the runtime yet."""
+        """Messages that are in order and not yet passed to the runtime."""
         self._uncommitted: deque[_Pending] = deque()
-        """Given to the runtime, and not known to be durable."""
+        """Messages that were passed to the runtime and are not known to be durable."""
         self._given_us = 0
-        """The append time of the last record given to the runtime."""
+        """The append time of the last record passed to the runtime."""
         self._committed_number = self.settings.first_number - 1
         self._baseline_durable = False
         self._baseline_version: int | None = None
@@ -175,8 +180,8 @@ class SequencedFeed(Feed):
         self._realign_reported = False
         self._deviations: dict[str, int] = {}
         self._late: dict[int, list[bytes]] = {}
-        """Numbers from the last one on that were refused because they were not durable in time, and
-        the digests of what came under them; the last one's content counts.
+        """Numbers, the last one and later, that were refused because they were not durable in time,
+        with the digests of the contents received under them. The content received last is used.
         """
         self._error: SourceError | None = None
         self._closed = False
@@ -192,22 +197,23 @@ class SequencedFeed(Feed):
     # -- the adapter's side ----------------------------------------------------------------------
 
     def stamp_us(self) -> int:
-        """The append time for what arrives now: our clock in microseconds, never going back within
-        the session. The provider's clock decides nothing; keep its time in the envelope.
+        """The append time for a message that arrives now: our clock in microseconds, never going
+        back within the session. The provider's clock decides nothing; keep its time in the
+        envelope.
         """
         self._stamped_us = max(self._stamped_us, int(self._clock() * _US))
         return self._stamped_us
 
     async def accept(self, message: NumberedRecords) -> Receipt:
-        """Take a message; returns when the answer is known.
+        """Receive a message; returns when its receipt is known.
 
         ACCEPTED: it is durable, by itself or in the baseline. DUPLICATE: so is the message that it
         repeats (S1). Both are a confirmation (HTTP 2xx). REFUSED is a fault: with `Refusal.FULL`
         the message may come again, and other content may come under its number (S7); so it may
         with `OUT_OF_RANGE`; with `CLOSED` the session is over, its state comes with the next.
 
-        Cancelling loses nothing: the message stays taken, a copy gets the receipt. Raises
-        `ValueError` where the records do not carry the session and the number.
+        Cancelling loses nothing: the message stays accepted, and a copy gets the receipt. Raises
+        `ValueError` if the records do not carry the session and the number.
         """
         number = message.number
         for record in message.records:
@@ -243,26 +249,26 @@ class SequencedFeed(Feed):
         return receipt if waiting is None else await self._in_time(number, waiting)
 
     def baseline_version(self, version: int) -> None:
-        """The baseline of this session contains all messages up to this version: they are confirmed
-        and not applied again. Call it before `Source.baseline` ends.
+        """Set the version of the session's baseline: messages up to this version are confirmed and
+        not applied. Call it before `Source.baseline` ends.
 
-        Where several baselines are read over one session (consumers that share it), or it is not
-        known which session a baseline belongs to, tell all of them: the lowest version counts.
-        Nothing happens once the baseline is durable.
+        If several baselines are read in one session (by consumers that share it), call it for each:
+        the lowest version counts. If the session of a baseline is not known, call it on all
+        sessions. It has no effect once the baseline is durable.
         """
         if not self._baseline_durable:
             known = self._baseline_version
             self._baseline_version = version if known is None else min(known, version)
 
     def fail(self, error: SourceError) -> None:
-        """The connection is lost, or the peer has ended the session: `receive` raises this after
-        what was in order before.
+        """End the session because the connection is lost or the peer has ended it: `receive` raises
+        this error after the messages that were in order.
         """
         self._error = self._error or error
         self._wake.set()
 
     def close(self) -> None:
-        """End the session: whoever still waits for a receipt gets `Refusal.CLOSED`."""
+        """End the session: callers that still wait for a receipt get `Refusal.CLOSED`."""
         self._closed = True
         for pending in self._pending.values():
             pending.answer(_CLOSED)
@@ -275,7 +281,8 @@ class SequencedFeed(Feed):
     # -- the runtime's side ----------------------------------------------------------------------
 
     async def receive(self) -> RecordChunk:
-        """See `Feed`: what is in order, once the baseline is durable. Raises what `fail` was given.
+        """See `Feed`: returns the messages in order, once the baseline is durable. Raises the error
+        of `fail`.
 
         Cancelling loses nothing.
         """
@@ -297,7 +304,7 @@ class SequencedFeed(Feed):
                 pass
 
     def committed(self, position: Position) -> None:
-        """See `Feed.committed`: give the receipts that are true from now on."""
+        """See `Feed.committed`: answers the messages that are durable now."""
         if not self._baseline_durable and position.phase is not Phase.BASELINING:
             self._baseline_durable = True
             self._wake.set()
@@ -327,8 +334,8 @@ class SequencedFeed(Feed):
         return int(asyncio.get_running_loop().time() * _US)
 
     def _is_repeat(self, message: NumberedRecords, *, changed: bool) -> bool:
-        """Whether a copy is one of the last message, or of one that waits behind a gap, with the
-        content it had (SDPi R0801, R0802). Any other shows that the provider counts anew.
+        """Whether a copy repeats the last message, or one behind a gap, with unchanged content
+        (SDPi R0801, R0802). Any other copy shows that the provider has restarted its numbers.
         """
         last = self._sequencer.next_number - 1
         if message.number < last:
@@ -342,13 +349,15 @@ class SequencedFeed(Feed):
         return False
 
     def _is_late_repeat(self, message: NumberedRecords) -> bool:
-        """The same after our fault, where other content is allowed and is what counts (S7)."""
+        """Whether it repeats a message that was refused as late: other content is then allowed, and
+        is used (S7).
+        """
         number, known = message.number, self._late[message.number]
         if message.digest in (b"", *known):
             return True
         pending = self._pending.get(number)
         if pending is None or pending.given or len(known) == _MOST_CONTENTS:
-            # Each content was true, and one is applied: the next baseline has the last.
+            # Each content was valid, but only one is applied: the next baseline has the last state.
             self._realign(f"message {number} has other content after our fault")
             return False
         self._pending_bytes += message.size_bytes - pending.message.size_bytes
@@ -373,7 +382,9 @@ class SequencedFeed(Feed):
         self._wake.set()
 
     def _chunk(self) -> RecordChunk | None:
-        """What is in order, with the request for a realignment behind the last of it."""
+        """The messages in order as a chunk, with the request for a realignment after the last of
+        them.
+        """
         records: list[Record] = []
         unreadable: list[Unreadable] = []
         size_bytes = 0
@@ -397,7 +408,9 @@ class SequencedFeed(Feed):
         return RecordChunk(records, unreadable, deviations, size_bytes, realign=realign)
 
     def _in_order_of_time(self, records: Sequence[Record]) -> Sequence[Record]:
-        """A message that was overtaken has the later time; those behind it are raised to it."""
+        """A message that arrived late has a later time; the messages after it are raised to that
+        time.
+        """
         if not records:
             return records
         if records[0].appended_at_us < self._given_us:
@@ -407,8 +420,8 @@ class SequencedFeed(Feed):
         return records
 
     def _confirm(self) -> None:
-        """Answer what is durable. A message without records of its own states nothing, or what the
-        baseline has: it is as durable as what came before it.
+        """Answer the durable messages. A message without records of its own changes nothing beyond
+        the baseline: it is as durable as the message before it.
         """
         uncommitted = self._uncommitted
         while uncommitted:

@@ -1,8 +1,7 @@
-"""Several sinks from one consumer.
+"""Feeds several sinks from one source.
 
-Each sink has its own position and alignment, as if it were consumed alone, and reads the
-provider
-through one connection with the others as long as it keeps up (`instep.runtime.streams.fan_out`).
+Each sink has its own position and alignment, as if it were the only one. It shares one connection
+with the others as long as it keeps up (`instep.runtime.streams.fan_out`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TEE_EXAMPLE: Final = (
 
 
 class TeeSink:
-    """Sinks that one consumer feeds: SQL for the present and Delta for the past, say.
+    """Several sinks fed from one source: SQL for current state and Delta for history, for example.
 
     ::
 
@@ -35,8 +34,8 @@ class TeeSink:
         async with Group(tee.consumers("optical-east", source)) as group:
             await group.aligned()
 
-    Promised: each sink goes on from its own position after a crash; a slow or failing one never
-    holds another back, and what it lags is kept in memory up to the bound of `SharedSource` only.
+    Promised: each sink continues from its own position after a crash. A slow or failing sink never
+    delays another, and what it lags is buffered up to the bound of `SharedSource` only.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -57,7 +56,7 @@ class TeeSink:
         *,
         environment: Environment | None = None,
     ) -> list[Consumer]:
-        """A consumer for each sink, all of this name; to be run in a `Group`."""
+        """A consumer for each sink, all with this name; run them in a `Group`."""
         shared = SharedSource(source, len(self.sinks))
         return [
             Consumer(name, shared, sink, settings, environment=environment) for sink in self.sinks

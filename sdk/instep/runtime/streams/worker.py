@@ -1,9 +1,8 @@
-"""The driver of one stream: opens it, reads it, commits, and carries out what the alignment asks
-for.
+"""Drives one stream: opens it, reads it, commits, and executes the effects of the alignment.
 
-It decides nothing about attempts and sweeps (`instep.alignment.machine` does) and nothing about
-retries (`instep.runtime.retry` does). One task owns the alignment; meanwhile others read the next
-records and ask about a silence (`instep.runtime.streams.read_ahead`).
+`instep.alignment.machine` decides about attempts and sweeps, `instep.runtime.retry` about retries.
+One task owns the alignment; others read the next records meanwhile and query the state of a silent
+stream (`instep.runtime.streams.read_ahead`).
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from instep.runtime.streams.read_ahead import ReadAhead
 __all__ = ["StreamWorker"]
 
 Report = Callable[[str, str, str], None]
-"""Called with stream, kind and text of what happened."""
+"""Called with the stream, the kind and the text of an event."""
 
 
 class _ReopenStream(Exception):
-    """The alignment wants the stream opened again."""
+    """The alignment requests that the stream is opened again."""
 
 
 class StreamWorker:
-    """Keeps one stream aligned until it is cancelled or fails for good.
+    """Keeps one stream aligned until it is cancelled or fails with a fatal error.
 
     Cancelling `run` at any await leaves the store as the last commit left it.
     """
@@ -67,11 +66,13 @@ class StreamWorker:
         self._clock_offset_us = stream.clock_offset_us
         self._gone = False
         self._realign_reason = ""
-        """A realignment that was asked for while the store could not be asked where we stand."""
+        """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
-        """Why the feed of this connection asked for a realignment."""
+        """Why the feed of this connection requested a realignment."""
         self._feed_realigns = 0
-        """How often in a row one did, none of them healthy and aligned before (A16)."""
+        """How many connections in a row requested one without being healthy and aligned before
+        (A16).
+        """
         self._last_error = ""
         self._records = 0
         self._unreadable = 0
@@ -83,7 +84,7 @@ class StreamWorker:
         return f"<StreamWorker {self.stream.id}: {health.phase}, attempt {health.attempt}, {link}>"
 
     async def run(self) -> None:
-        """Connect, and connect again, until cancelled. Raises the error that is fatal."""
+        """Connect, and reconnect, until cancelled. Raises the fatal error."""
         while True:
             # A new round of retries begins after every connection that was healthy: the back-off
             # resets.
@@ -92,17 +93,17 @@ class StreamWorker:
                     await self._connection()
 
     def release_sweep(self) -> None:
-        """Let a held sweep go on (A6). Raises `IllegalTransition` when none is held."""
+        """Release a held sweep (A6). Raises `IllegalTransition` if none is held."""
         if self._core is not None:
             self._core.release_sweep()
 
     @property
     def sweep_held(self) -> bool:
-        """Whether a sweep waits for a decision, and none was made."""
+        """Whether a sweep is held and was not released."""
         return self._core is not None and self._core.status().sweep_held
 
     def realign(self, reason: str) -> None:
-        """Ask for a new attempt (TR-548 ST-2.2, client-driven)."""
+        """Request a new attempt (TR-548 ST-2.2, client-driven)."""
         if self._core is None:
             self._realign_reason = reason
         else:
@@ -153,8 +154,8 @@ class StreamWorker:
         return opened_s is not None and self._now() - opened_s >= self._settings.healthy_after_s
 
     async def _space_realign(self, opened_s: float | None) -> None:
-        """A realignment that the feed asks for begins at once; one that follows another, which came
-        to nothing, waits as a failed connection does (A16).
+        """Delay repeated realignments: one that the feed requests begins at once. One that follows
+        another without success waits like a failed connection (A16).
         """
         reason, self._feed_realign = self._feed_realign, ""
         if not reason:
@@ -174,9 +175,8 @@ class StreamWorker:
             found = await self._rediscover(self.stream)
             self._gone = False
             if found != self.stream:
-                # Another log or other retentions, perhaps: the alignment begins from what is
-                # durable.
-                # What was asked for stays asked for: we may be back there before it is begun.
+                # The log or its retentions may differ: the alignment begins from the committed
+                # position. A requested realignment stays requested until its attempt has begun.
                 if self._core is not None:
                     self._realign_reason = self._core.realign_reason
                 self.stream = found
@@ -200,11 +200,11 @@ class StreamWorker:
         if isinstance(error, TokenRefusedError) and self._core is not None:
             self._core.token_refused()
         elif isinstance(error, StreamGoneError) or (isinstance(error, SourceError) and not opened):
-            # What cannot be opened may be elsewhere by now (TR-548 ST-4.2).
+            # A stream that cannot be opened may have moved (TR-548 ST-4.2).
             self._gone = True
         elif isinstance(error, SinkError):
-            # The batch may be durable all the same: only the store knows where we stand. But not
-            # what was asked for.
+            # The batch may still be durable: only the store knows the position. A requested
+            # realignment is not stored, so it is kept here.
             if self._core is not None:
                 self._core.closed()
                 self._realign_reason = self._core.realign_reason
@@ -255,7 +255,8 @@ class StreamWorker:
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         result = await self._sink.commit(batch)
-        # Of the log, also those that were folded; the rows of a baseline have no place in it.
+        # Counts records of the log, also those that were compacted; baseline rows have no place in
+        # it.
         stated = batch.position.records - core.durable.records
         self._records += stated or len(batch.records)
         self._unreadable += len(batch.unreadable)
@@ -268,7 +269,9 @@ class StreamWorker:
             self._feed.committed(core.durable)
 
     async def _carry_out(self, core: Alignment) -> bool:
-        """Do what the alignment asks for. True: the delivery must be given to it again."""
+        """Execute the effects of the alignment. True: the chunk must be passed to the alignment
+        again.
+        """
         again = False
         while effects := core.effects():
             for effect in effects:
@@ -283,7 +286,7 @@ class StreamWorker:
                         again = True
                     case EstimateSweep():
                         estimate = await self._sink.estimate_sweep(self.stream.id, effect.attempt)
-                        # A held sweep may have been released while the store counted.
+                        # The held sweep may have been released while the store counted.
                         if core.position.phase is not Phase.SWEEPING:
                             core.sweep_estimated(estimate)
                     case ReadBaseline():
@@ -293,8 +296,8 @@ class StreamWorker:
         return again
 
     async def _baseline(self, core: Alignment) -> None:
-        """Read current state while the inbox holds the stream (its bound stops the socket, not
-        us).
+        """Read current state while the read-ahead buffers the stream: its bound stops the reading
+        of the stream, not of the baseline.
         """
         pages = self._source.baseline(self.stream, self._provider_us())
         try:
@@ -315,7 +318,7 @@ class StreamWorker:
                 await self._ask_for_release()
 
     async def _ask_for_release(self) -> None:
-        """Another process may have let the held sweep go on (`instep sweep release`)."""
+        """Check whether another process has released the held sweep (`instep sweep release`)."""
         core = self._core
         if core is None:
             return
@@ -329,7 +332,9 @@ class StreamWorker:
         return min(1.0, self._settings.alignment.quiet_s / 4)
 
     def _provider_us(self, at_s: float | None = None) -> int:
-        """A time of ours (None: now) by the provider's clock."""
+        """Convert a time of our clock in seconds (None: now) to the provider's clock in
+        microseconds.
+        """
         if self._feed is not None:
             self._clock_offset_us = self._feed.clock_offset_us
         at_s = self._now() if at_s is None else at_s

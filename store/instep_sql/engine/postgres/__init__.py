@@ -1,1 +1,1 @@
-"""PostgreSQL: connections, statements on the hot path, errors."""
+"""PostgreSQL: connections, SQL on the hot path, errors."""

@@ -1,4 +1,4 @@
-"""How a connection to PostgreSQL is asked for: encryption, limits and schema, from the options."""
+"""The connection parameters for PostgreSQL: encryption, limits and schema, from the options."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ __all__ = ["connect_arguments", "place", "schema_name"]
 
 _CONNECT_TIMEOUT_S: Final = 10
 _IDLE_IN_TRANSACTION_S: Final = 30
-"""A consumer that is stopped in the middle of a commit gives its locks back after this, or its
-lease."""
+"""Seconds after which the server ends a transaction whose client is stopped, so that its locks, or
+its lease, become free.
+"""
 _TEMP_BUFFERS: Final = "32MB"
-"""A large batch stands in memory on its way into the table."""
+"""Memory for the temporary table through which a large batch is written."""
 _LIBPQ_SYSTEM_ROOTS: Final = 160_000
 
-# A peer that is gone without a word is noticed within half a minute, by either side.
+# Both sides detect a lost peer within half a minute.
 _DEAD_PEER: Final[dict[str, Any]] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -33,18 +34,20 @@ _OURS: Final = frozenset({"schema", "ssl"})
 
 
 def place(options: SqlOptions) -> URL:
-    """The URL as SQLAlchemy's psycopg takes it: whatever driver was named, libpq's options only."""
+    """The URL for SQLAlchemy's psycopg dialect: any other driver is replaced, and only libpq's
+    options are kept.
+    """
     query = {key: value for key, value in options.place.query.items() if key not in _OURS}
     return options.place.set(drivername="postgresql+psycopg", query=query)
 
 
 def schema_name(options: SqlOptions) -> str | None:
-    """The schema asked for, by option or in the URL."""
+    """The schema that the option or the URL names; None for the user's default."""
     return options.schema or _last(options.place, "schema")
 
 
 def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]:
-    """What libpq is given beside the URL; what the URL says itself comes first."""
+    """The parameters of libpq beside the URL. A parameter in the URL wins."""
     url = options.place
     given: dict[str, Any] = {
         "application_name": "instep",

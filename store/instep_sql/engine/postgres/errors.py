@@ -1,4 +1,6 @@
-"""PostgreSQL's errors: what they say to a user, and what may be done after them."""
+"""Translates PostgreSQL's errors for the user, and decides whether a transaction can be
+run again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ __all__ = ["failure_kind", "sqlstate_of", "translate"]
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
-_NO_PLACE: Final = frozenset({"22021", "22P05"})
+_UNSTORABLE: Final = frozenset({"22021", "22P05"})
 _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
     "40": (
         "the transaction met others again and again",
@@ -25,15 +27,15 @@ _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
         "make room; nothing of the batch was committed and it can be tried again",
     ),
     "53": (
-        "the server has no room for another connection or statement",
+        "the server has no resources for another connection or statement",
         "raise its limits, or end other connections",
     ),
     "57014": (
-        "a statement took too long and was ended",
+        "a statement exceeded its time limit and was ended",
         "raise statement_timeout_s, or look at what holds the server up",
     ),
     "55P03": ("a lock was not to be had", "end what else writes to these tables"),
-    "58": ("the server could not read or write its disk", "look at the server's log"),
+    "58": ("the server could not read or write its disk", "see the server's log"),
     "25006": (
         "the server takes no writes: it is a standby",
         "name the primary, or add target_session_attrs=read-write to a URL of several hosts",
@@ -49,7 +51,7 @@ _UNUSABLE: Final[dict[str, tuple[str, str]]] = {
         "name one with the option schema",
     ),
 }
-# libpq tells no SQLSTATE of a connection that was refused, only words.
+# libpq gives no SQLSTATE for a refused connection, only a message.
 _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "password",
@@ -65,20 +67,20 @@ _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "does not support SSL",
         "the server offers no TLS",
-        "let it, or add sslmode=disable to the URL where the network may be trusted",
+        "enable TLS, or add sslmode=disable to the URL if the network is trusted",
     ),
     ("does not exist", "there is no such database or user", "look at the URL, or create it"),
 )
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """The five characters of an error, where the server gave them."""
+    """The SQLSTATE (five characters) of an error; None if the server gave none."""
     orig = _orig(error)
     return orig.sqlstate if isinstance(orig, psycopg.Error) else None
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Whether the transaction can be run again, by what the server or its silence says."""
+    """Whether the transaction can be run again, by SQLSTATE or by a lost connection."""
     state = sqlstate_of(error)
     if state in _RERUN:
         return FailureKind.RERUN
@@ -89,7 +91,9 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def translate(error: BaseException, where: str) -> SinkError:
-    """The error in instep's terms, with the server's own words, never the statement's values."""
+    """The error as a `SinkError`, with the server's message but without the values of the
+    statement.
+    """
     state = sqlstate_of(error)
     server_message = str(_orig(error)).strip().partition("\n")[0]
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
@@ -99,12 +103,12 @@ def translate(error: BaseException, where: str) -> SinkError:
         return StoreUnavailableError(
             f"the server cannot be reached: {server_message}",
             where=where,
-            hint="see whether it runs and can be reached; nothing is lost, it is tried again",
+            hint="check that it runs and can be reached; nothing is lost, instep tries again",
             **facts,
         )
-    if state in _NO_PLACE or (state is None and isinstance(_orig(error), psycopg.DataError)):
+    if state in _UNSTORABLE or (state is None and isinstance(_orig(error), psycopg.DataError)):
         return UnstorableError(
-            f"the database has no place for it: {server_message}", where=where, **facts
+            f"the database cannot store this value: {server_message}", where=where, **facts
         )
     for key in (state or "", (state or "")[:2]):
         if key in _UNAVAILABLE:

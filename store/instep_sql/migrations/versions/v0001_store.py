@@ -38,11 +38,11 @@ _POSTGRESQL_WORDS = {
     "body": "instep_text(e.body)",
 }
 _POSTGRESQL = (
-    # An update finds room on the row's own page, and no index has to learn of it.
+    # An update fits on the page of its row, so that no index is written.
     "ALTER TABLE instep_entity SET (fillfactor = 50)",
-    # Checked for each new row it costs a third of the inserts; streams are never removed.
+    # The check for each new row costs a third of the insert; streams are never removed.
     "ALTER TABLE instep_entity DROP CONSTRAINT instep_entity_stream_no_fkey",
-    # One body that is no text must not spoil the view for the others.
+    # A body that is not UTF-8 must not make the view fail for the others.
     """
     CREATE FUNCTION instep_text(bytes bytea) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -52,9 +52,9 @@ _POSTGRESQL = (
         RETURN NULL;
     END $$
     """,
-    # Subscribers go on from the highest cursor they have seen. So cursors are given in the order of
-    # the commits and without holes: whoever writes changes takes the row of the last cursor, and
-    # others wait until he has committed.
+    # Subscribers continue from the highest cursor they have seen. So cursors are assigned in the
+    # order of the commits, without gaps: a writer of changes locks the row of the last cursor, and
+    # others wait for its commit.
     """
     CREATE TABLE instep_change_last (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), cursor bigint NOT NULL)
@@ -122,7 +122,7 @@ def upgrade() -> None:
         Column("attempt", Integer, nullable=False),
         Column("proven", SmallInteger, nullable=False),
         Column("uuid", Text, nullable=False),
-        # The large columns last: what is asked of a row stands on its first page.
+        # The large columns come last: the others are then on the row's first page.
         Column("envelope", LargeBinary, nullable=False),
         Column("body", LargeBinary, nullable=False),
         UniqueConstraint("stream_no", "key"),
@@ -147,7 +147,7 @@ def upgrade() -> None:
         Column("committed_at_us", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
         Column("previous", LargeBinary),
-        # A cursor is never given twice, even when the whole journal was trimmed.
+        # A cursor is never assigned twice, even if the whole journal was trimmed.
         sqlite_autoincrement=True,
     )
     op.create_table(

@@ -1,4 +1,4 @@
-"""Parts of entities that are stated change by change, and the memory of ended keys."""
+"""Parts of entities of CHANGE_ONLY streams, and the keys of ended entities."""
 
 from alembic import op
 from sqlalchemy import (

@@ -1,4 +1,4 @@
-"""Numbered sequences: their state, messages that wait, messages delivered, and what we send."""
+"""Numbered sequences: their state, buffered messages, delivered messages, and the outbox."""
 
 from alembic import op
 from sqlalchemy import (
@@ -105,7 +105,7 @@ def upgrade() -> None:
         Column("received_at_us", BigInteger, nullable=False),
         Column("delivered_at_us", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
-        # The order of delivery is told even when all before was removed.
+        # Keeps the order of delivery even if all earlier rows were removed.
         sqlite_autoincrement=True,
     )
     op.create_table(

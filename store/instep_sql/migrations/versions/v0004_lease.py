@@ -1,4 +1,4 @@
-"""Who may write for a consumer that several processes stand ready for."""
+"""The lease of a consumer: which of several processes may write."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Float, Text
@@ -11,7 +11,7 @@ def upgrade() -> None:
     op.create_table(
         "instep_lease",
         Column("consumer", Text, primary_key=True),
-        # Grows with each holder; a transaction that carries another one fails.
+        # Grows with each holder; a transaction with another epoch fails.
         Column("epoch", BigInteger, nullable=False),
         # Grows with each transaction of the holder.
         Column("beat", BigInteger, nullable=False),

@@ -1,5 +1,5 @@
-"""Numbers of entities on PostgreSQL are drawn a thousand at a time: each row that is proposed draws
-one, also for an entity that is there.
+"""On PostgreSQL, ids of entities are drawn a thousand at a time: each row of an upsert draws one,
+also for an entity that exists.
 """
 
 from alembic import op
