@@ -1,4 +1,4 @@
-"""Every public name of the SDK says what it is for: no docstring is a riddle of four words."""
+"""Every public name of the SDK has a docstring of more than four words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def documented(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def short(tree: ast.Module) -> list[str]:
-    """Names whose docstring says less than a sentence; `See X` refers to where it is said."""
+    """Names with a docstring shorter than a sentence; `See X` refers to the full text."""
     return [
         f"{name}: {text!r}"
         for name, text in documented(tree)

@@ -125,7 +125,7 @@ class Driver:
         return result
 
     def carry_out(self) -> bool:
-        """True: the delivery must be given again."""
+        """Carry out the effects. Returns True when the chunk must be handled again."""
         again = False
         while effects := self.core.effects():
             for effect in effects:
@@ -151,7 +151,7 @@ class Driver:
                 raise AssertionError(effect)
         return False
 
-    def told(self, kind: NoticeKind) -> int:
+    def count_notices(self, kind: NoticeKind) -> int:
         return sum(notice.kind is kind for notice in self.notices)
 
     # -- time ------------------------------------------------------------------------------------

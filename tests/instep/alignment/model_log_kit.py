@@ -49,7 +49,7 @@ class ModelLog:
     """A provider with one stream.
 
     With `anchored`, each partition begins with an entity that never changes: a log that is rebuilt
-    under the same origin can then be told from its first record.
+    under the same origin can then be detected by its first record.
     """
 
     partitions: int = 1

@@ -68,7 +68,7 @@ class AlignmentMachine(RuleBasedStateMachine):
         aligned=st.sampled_from([True, True, False]),
     )
     def begin(self, partitions: int, offsets: bool, anchored: bool, aligned: bool) -> None:
-        # Without offsets nothing tells partitions apart, so there is one.
+        # Without offsets partitions cannot be distinguished, so there is one.
         self.driver = Driver(ModelLog(partitions if offsets else 1, offsets, anchored))
         for key in KEYS:
             self.driver.log.now_us += US
@@ -130,7 +130,7 @@ class AlignmentMachine(RuleBasedStateMachine):
     @precondition(connected)
     @rule(most=COUNTS, prefer=PARTITIONS, durable=st.booleans(), dies=st.booleans())
     def fail_in_commit(self, most: int, prefer: int, durable: bool, dies: bool) -> None:
-        """A batch is decided on and committed, or not; nobody hears which of it."""
+        """A batch is decided on and committed, or not; the alignment is not informed which."""
         driver = self.driver
         chunk = driver.read(most, prefer)
         if chunk is None:

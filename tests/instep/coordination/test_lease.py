@@ -141,7 +141,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Three contenders; whatever their clocks say, one writes at a time."""
+    """Three contenders: whatever their clocks show, one writes at a time."""
 
     def __init__(self) -> None:
         super().__init__()

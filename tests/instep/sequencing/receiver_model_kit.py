@@ -52,7 +52,7 @@ class ModelReceiver:
         )
 
     def receive(self, number: int, content: bytes, expires_at_us: int, now_us: int) -> str:
-        """What the sender is to be told: accepted, duplicate or refused."""
+        """Return the answer for the sender: accepted, duplicate or refused."""
         fate = self.fates[number]
         if fate in (Fate.HELD, Fate.DELIVERED, Fate.FILLED):
             return "duplicate"

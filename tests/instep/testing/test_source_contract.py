@@ -58,7 +58,7 @@ async def test_what_is_asked_for_makes_sense() -> None:
         await check_source(honest, least_records=2)
 
 
-async def test_a_feed_that_is_stuck_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_feed_that_is_stuck_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.testing.source_contract._SETTLES_S", 0.05)
     with pytest.raises(BrokenPromiseError, match="6 records came, at least 7 were expected"):
         await check_source(honest, least_records=7, only="records-have-headers")

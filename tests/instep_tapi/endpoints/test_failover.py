@@ -76,7 +76,7 @@ def test_a_refused_login_is_not_tried_again_soon() -> None:
     assert order(failover, 300.0) == "a"
 
 
-def test_where_all_refuse_us_the_caller_is_told() -> None:
+def test_where_all_refuse_us_the_caller_gets_an_error() -> None:
     failover = EndpointFailover(("a", "b"), FailOver())
     assert failover.refused("a", 0.0)
     assert not failover.refused("b", 0.0)

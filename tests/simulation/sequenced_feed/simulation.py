@@ -171,7 +171,7 @@ class World:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.broke(error)
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- what is reported --------------------------------------------------------------------------
 
     def note_exception(self, _loop: object, context: dict[str, Any]) -> None:
         self.broke(context.get("exception") or AssertionError(context["message"]))
