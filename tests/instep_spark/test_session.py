@@ -68,7 +68,7 @@ def test_options_hide_their_secrets() -> None:
 
 
 class NoSession:
-    """What is asked of `SparkSession` where none runs."""
+    """The part of `SparkSession` that is used where no session runs."""
 
     @staticmethod
     def getActiveSession() -> None:  # noqa: N802 — Spark's own word

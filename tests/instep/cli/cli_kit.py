@@ -31,7 +31,7 @@ UNREADABLE_RAW = b'{"log-record-header": \xff'
 
 
 def statement(number: int, body: bytes, entity_class: str = "NODE") -> Record:
-    """The statement with this number, for an entity of its own."""
+    """Return the record with this number, for an entity of its own."""
     at_us = T0_US + number
     return Record(
         "network",

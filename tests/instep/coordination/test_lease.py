@@ -114,7 +114,7 @@ class Process:
 
 @dataclass
 class Store:
-    """Ten lines: a compare-and-set, and a fence."""
+    """A store in ten lines: a compare-and-set, and a fence."""
 
     state: LeaseState = field(default_factory=LeaseState)
     written: list[tuple[int, str]] = field(default_factory=list)

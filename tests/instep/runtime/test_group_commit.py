@@ -161,7 +161,7 @@ class NameCommit(PendingCommit[str]):
 
 
 class Store:
-    """Commits in the hand of the test, and the task that drives them until `close`."""
+    """Commits that the test controls, and the task that drives them until `close`."""
 
     def __init__(self, *, limit: int = 100, answer_within_s: float | None = None) -> None:
         self.queue = GatheringQueue[NameCommit](limit)
@@ -199,7 +199,7 @@ class Store:
         return [SinkError(name) if name.startswith("bad") else name.upper() for name in names]
 
     def submit(self, *names: str) -> None:
-        """Each name by a caller of its own."""
+        """Submit each name from a caller of its own."""
         self.callers += [asyncio.create_task(self._submit(name)) for name in names]
 
     async def _submit(self, name: str) -> None:

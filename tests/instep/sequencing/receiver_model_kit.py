@@ -104,7 +104,7 @@ class ModelReceiver:
                 self.fates[number] = Fate.FILLED
 
     def deliver(self, *, through: int = 0) -> None:
-        """Go on with delivery; up to `through` what is missing is given up."""
+        """Deliver what can be delivered; missing messages up to `through` are given up."""
         while self.next_number <= TOP:
             fate = self.fates[self.next_number]
             if fate is Fate.HELD:

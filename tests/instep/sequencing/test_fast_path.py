@@ -18,7 +18,7 @@ from tests.instep.sequencing.sequencer_kit import T0_US, US
 
 
 class PlainSequencer(Sequencer):
-    """Takes no shortcut: one message after the other."""
+    """A sequencer without the fast path: it takes one message after the other."""
 
     def take_next(self, messages: Sequence[MessageHeader], now_us: int) -> list[int]:  # noqa: ARG002
         return []

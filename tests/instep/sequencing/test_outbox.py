@@ -29,7 +29,9 @@ def outbox_with(count: int, *recipients: str, settings: OutboxSettings | None = 
 
 
 def seen(last: int, *gaps: int) -> tuple[Ranges, Ranges]:
-    """A report of all up to `last` but the gaps; what follows has not come either."""
+    """Return an acknowledgement of all up to `last` but the gaps; what follows has not come
+    either.
+    """
     missing = Ranges.of_numbers(gaps)
     missing.add_range(last + 1, 3_000)
     return Ranges.of((1, last)) - missing if last else Ranges(), missing

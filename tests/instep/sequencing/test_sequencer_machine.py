@@ -61,7 +61,7 @@ EVENTS = st.one_of(
 
 
 class SequencerMachine(RuleBasedStateMachine):
-    """A sender that does as it likes, a network that shuffles and repeats, a process that dies."""
+    """An unpredictable sender, a network that shuffles and repeats, a process that dies."""
 
     settings = SETTINGS
 

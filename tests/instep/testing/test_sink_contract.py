@@ -118,7 +118,7 @@ class TornByCancelling(Torn):
 
 
 class Each(MemorySink):
-    """Gives the records to be written one by one, each changed."""
+    """Passes the records on one by one, each changed."""
 
     def changed(self, batch: Batch, record: Any) -> Any:
         raise NotImplementedError

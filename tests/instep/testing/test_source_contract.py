@@ -110,7 +110,7 @@ class Feeds(ScriptedSource):
 
 
 class OneConnection(ScriptedSource):
-    """All feeds take from one."""
+    """All feeds read from one connection."""
 
     shared: ScriptedFeed | None = None
 
@@ -122,7 +122,7 @@ class OneConnection(ScriptedSource):
 
 
 class Unfinished(ScriptedSource):
-    """Leaves a task of its own behind."""
+    """A source that leaves a task of its own running."""
 
     async def discover(self) -> Sequence[StreamInfo]:
         self.prober = asyncio.create_task(asyncio.sleep(0.5), name="prober")

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.asyncio
 
 
 class Audited:
-    """A stage whose stream is audited."""
+    """A stage with an audit of its stream."""
 
     def __init__(self, at: Stage, marks: SqlAuditMarks) -> None:
         self.at, self.marks = at, marks
 
     async def commit(self, *records: Record, by_uuid: bool = False) -> None:
-        """As the main stream does, with its place in the log."""
+        """Commit as the main stream does, with its place in the log."""
         newest = max(record.offset for record in records)
         position = Position(
             token=records[-1].token,
@@ -38,7 +38,7 @@ class Audited:
         await self.at.commit(*records, position=position, by_uuid=by_uuid)
 
     async def behind(self, statement: str, **values: object) -> None:
-        """Somebody changes the store without instep."""
+        """Change the store without instep."""
         await self.at.store._database.run(
             lambda connection: connection.execute(text(statement), values)
         )

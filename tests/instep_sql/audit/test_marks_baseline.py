@@ -21,7 +21,7 @@ AT_US = 100
 
 
 def stated(uuid: str, at: int, key: str = "", **changes: Any) -> Record:
-    """By the log, under a key of its own."""
+    """Return a record of the log, under a key of its own."""
     return create_update(key or f"key-{uuid}", at, uuid=uuid, **changes)
 
 

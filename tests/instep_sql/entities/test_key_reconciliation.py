@@ -92,7 +92,9 @@ async def test_an_end_that_meets_nothing_is_reported_once(stage: Stages) -> None
 async def test_an_end_that_meets_nothing_makes_the_stored_position_owe_a_baseline(
     stage: Stages,
 ) -> None:
-    """It is reported in the same transaction, because no later one will report it."""
+    """The position is stored in the same transaction, because no later commit will report the
+    end.
+    """
     async with stage(stream=BASELINE) as at:
         await at.commit(baseline_row("u1", 10), by_uuid=True)
         assert not (await at.store.position(BASELINE)).baseline_pending

@@ -91,7 +91,7 @@ def test_a_refused_stream_is_no_refused_login() -> None:
 
 
 def back_after_s(failover: EndpointFailover, now_s: float) -> float:
-    """How long `a` is probed from now on until it is gone back to."""
+    """Return for how long `a` is probed, from now on, until the stream goes back to it."""
     start_s = now_s
     while not failover.probed("a", now_s, healthy=True):
         now_s += 10.0

@@ -143,5 +143,5 @@ def held(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def truth(provider: Provider, stream: str = "all") -> dict[str, Any]:
-    """What such a client must hold."""
+    """The entities that such a client must hold."""
     return {k: json.loads(body) for k, (_, body) in provider.entities(stream).items()}

@@ -36,7 +36,7 @@ def at_container(
 
 
 async def refusal(serve: Callable[[Peer], Awaitable[None]], **options: object) -> SourceError:
-    """What discovery ends with."""
+    """Return the error that discovery ends with."""
     async with hostile(serve) as url, source_of(url, **options) as source:
         with pytest.raises(SourceError) as raised:
             async with asyncio.timeout(DEADLINE_S):

@@ -1,6 +1,4 @@
-"""Deliberate mistakes. Each must be found by the simulation: what it does not find it does not
-prove.
-"""
+"""Deliberate mistakes. The simulation must find each of them: it proves only what it can find."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class World:
         self.store_down = False
 
     async def _clock(self) -> None:
-        """Somebody sets the clock."""
+        """Set the clock to another time."""
         self.skew_s += self.rng.uniform(-3_600, 3_600)
 
     async def _burst(self) -> None:

@@ -87,7 +87,7 @@ def chunks(statements: Statements) -> list[RecordChunk]:
 
 
 def batches(prepared: Sequence[RecordChunk]) -> Iterator[Batch]:
-    """What the alignment makes of them for a sink that keeps the latest record of each key."""
+    """Yield the batches of the alignment for a sink that keeps the latest record of each key."""
     core = Alignment(info(), Position(), latest_only=True)
     core.start(T0_US)
     core.opened(T0_US)
@@ -108,7 +108,9 @@ def compact(statements: Statements) -> list[RecordChunk]:
 
 
 def final_state(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
-    """The state that one write a key leaves, and the positions on the way."""
+    """Return the entities after all batches are written, one write a key, and the position of each
+    batch.
+    """
     state: dict[str, Record] = {}
     positions = []
     for batch in made:

@@ -21,7 +21,7 @@ from tests.instep.scripted_source_kit import info, record
 
 
 class LogSource(Source):
-    """A log that grows, and who reads it."""
+    """A log that grows, with its readers."""
 
     def __init__(self, *records: Record) -> None:
         self.log = list(records)
@@ -70,7 +70,7 @@ class LogFeed(Feed):
 
 
 class SlowStore(SqlStore):
-    """Commits when it is let."""
+    """A store that commits only when the test allows it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -122,7 +122,7 @@ async def test_a_request_outlives_a_commit_that_fails(store: SqlStore) -> None:
 
 
 class AnsweringFeed(ScriptedFeed):
-    """Keeps what it learns of commits."""
+    """Keeps the commits that are reported to it."""
 
     def __init__(self, steps: Sequence[Step], positions: list[Position]) -> None:
         super().__init__(steps)

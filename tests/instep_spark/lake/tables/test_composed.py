@@ -42,7 +42,9 @@ def store(rows: list[Row]) -> dict[str, Any]:
 
 
 def check_history(lake: Path) -> None:
-    """What is open is what exists, and the intervals of an entity follow on one another."""
+    """Check that the open rows are the entities that exist, and that the intervals of an entity are
+    adjacent.
+    """
     entities = {(e["stream"], e["id"]): e["body"] for e in read(lake, "entities")}
     history = defaultdict(list)
     for one in read(lake, "entity_history"):
