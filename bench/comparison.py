@@ -1,4 +1,4 @@
-"""What the rounds of a scenario come to: the rates of floor and product, and their ratio."""
+"""Sums up the rounds of a scenario: the rates of floor and product, and their ratio."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Memory(msgspec.Struct, frozen=True):
 def compared(
     scenario: str, text: str, records: int, rates: dict[str, list[float]], target: float
 ) -> Measured:
-    """What the rounds of a scenario come to; `rates` has one a round, of floor and product."""
+    """Sum up the rounds of a scenario; `rates` has the rates of floor and product, one of each a
+    round.
+    """
     pairs = zip(rates["product"], rates["floor"], strict=True)
     ratio = median(product / floor for product, floor in pairs)
     return Measured(

@@ -1,9 +1,10 @@
 """`python -m bench.landing`: landing in `changes` beside bare appends of delta-rs and of Spark.
 
 All are given the same records in memory, batch by batch. The floors build the same columns in the
-plainest way, and append: no position, no ordinal to go on from, no transaction, no look for what
-was delivered before. A process for all, delta-rs and product in turn; ratios can be compared
-between machines. Spark appends a few batches only: a commit takes it a quarter of a second.
+plainest way, and append: no position, no ordinal to go on from, no transaction, no check for
+records delivered before. One process runs all, delta-rs and product alternating; ratios can be
+compared between machines. Spark appends a few batches only: each of its commits takes a quarter of
+a second.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def records(first: int, count: int) -> list[Record]:
 
 
 def floor(url: str, batches: list[list[Record]]) -> float:
-    """Bare appends; seconds."""
+    """Append with delta-rs alone. Returns seconds."""
     table = DeltaTable.create(url, _SCHEMA, configuration=_SETTINGS)
     begun_s = time.perf_counter()
     for batch in batches:
@@ -85,7 +86,7 @@ def floor(url: str, batches: list[list[Record]]) -> float:
 
 
 def spark_floor(spark: SparkSession, url: str, batches: list[list[Record]]) -> float:
-    """Bare appends of Spark; records/s."""
+    """Append with Spark alone. Returns records/s."""
     first, *measured = batches[: _SPARK_BATCHES + 1] if len(batches) > 1 else [*batches, *batches]
     _spark_append(spark, url, first)
     begun_s = time.perf_counter()
@@ -145,7 +146,7 @@ def _plain(batch: list[Record]) -> pa.Table:
 
 
 def product(url: str, batches: list[list[Record]]) -> float:
-    """The sink; seconds."""
+    """Commit through the sink. Returns seconds."""
     return asyncio.run(_product(url, batches))
 
 

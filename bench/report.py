@@ -1,4 +1,4 @@
-"""What a measured process tells of its run."""
+"""The report that a measured process prints about its run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process now; its peak where the system does not tell."""
+    """Resident memory of this process now; its peak where the system reports no current size."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:

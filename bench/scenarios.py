@@ -1,4 +1,4 @@
-"""What is measured: each line of the table, and what it has to reach."""
+"""The scenarios: one for each line of the table, and the ratio that it has to reach."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     instep provider --port 8548 &
     python examples/alarms.py http://127.0.0.1:8548
 
-The stream `network` tells the names, the stream `alarms` the alarms (TR-548 ST-3.2). One consumer
+The stream `network` gives the names, the stream `alarms` the alarms (TR-548 ST-3.2). One consumer
 follows both into one store; order between two streams is not promised, so a name may be missing for
 a moment.
 """

@@ -4,8 +4,9 @@
 
 A bidder's later bid replaces the earlier one, higher or lower: taken in the order of their arrival,
 a bid that was withdrawn could win. Bids are numbered by `sender_order`, so the auctioneer takes
-them in the order in which they were made. They cross a faulty link, over real HTTP: what is lost
-there, the auctioneer notices by a gap, or the bidder by not hearing of it, and it is sent again.
+them in the order in which they were made. They cross a faulty link, over real HTTP: the auctioneer
+detects a lost bid by a gap in the numbers, or the bidder by a missing acknowledgement, and the bid
+is sent again.
 
 Each party has its own store. The auctioneer's handler writes a bid in the transaction that marks it
 delivered, so each bid is written once, whatever crashes.
@@ -115,21 +116,23 @@ async def party(
 
 
 async def auction(path: str, seed: int) -> tuple[dict[str, dict[str, Any]], int]:
-    """Run the auction; what each bidder heard of its end, and how much was lost on the way."""
+    """Run the auction. Returns the result that each bidder received, and the number of lost
+    messages.
+    """
     link = FaultyLink(seed)
-    heard: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
 
-    def hears(did: str) -> Handler:
-        async def hear(message: Message, _: HandlerConnection) -> None:
-            heard[did] = json.loads(message.body)["body"]
+    def result_handler(did: str) -> Handler:
+        async def receive(message: Message, _: HandlerConnection) -> None:
+            results[did] = json.loads(message.body)["body"]
 
-        return hear
+        return receive
 
     async with contextlib.AsyncExitStack() as stack:
         way = await stack.enter_async_context(link.listening())
         bidders = {
             did: await stack.enter_async_context(
-                party(did, "sqlite://", {AUCTIONEER: way}, hears(did))
+                party(did, "sqlite://", {AUCTIONEER: way}, result_handler(did))
             )
             for did in BIDS
         }
@@ -150,9 +153,9 @@ async def auction(path: str, seed: int) -> tuple[dict[str, dict[str, Any]], int]
             ((winner, amount),) = rows(path, HIGHEST)
             talk = (await auctioneer.sender()).conversation(BIDS, thid="lot-7")
             await talk.send(f"{AUCTION}/sold", {"to": winner, "for": amount})
-            while heard.keys() != BIDS.keys():
+            while results.keys() != BIDS.keys():
                 await asyncio.sleep(0.05)
-    return heard, link.lost
+    return results, link.lost
 
 
 def rows(path: str, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -166,13 +169,13 @@ async def main(seed: int) -> None:
         path = str(Path(folder) / "auction.db")
         with contextlib.closing(sqlite3.connect(path)) as table, table:
             table.execute("CREATE TABLE bid (bidder TEXT, amount INTEGER)")
-        heard, lost = await auction(path, seed)
+        results, lost = await auction(path, seed)
         for bidder in BIDS:
             bids = rows(path, "SELECT amount FROM bid WHERE bidder = ? ORDER BY rowid", bidder)
             print(f"{bidder} bid {', '.join(str(bid) for (bid,) in bids)}")
     print(f"transmissions lost on the way: {lost}")
     for bidder in BIDS:
-        print(f"{bidder} heard: sold to {heard[bidder]['to']} for {heard[bidder]['for']}")
+        print(f"{bidder} heard: sold to {results[bidder]['to']} for {results[bidder]['for']}")
 
 
 if __name__ == "__main__":

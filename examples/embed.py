@@ -19,7 +19,9 @@ from instep_tapi import TapiSource, read_options
 
 
 async def print_changes(store: SqlStore, cursor: int) -> None:
-    """What is committed after the cursor, for ever: a slow reader never holds up the consumer."""
+    """Print each change committed after the cursor, for ever: a slow reader never holds up the
+    consumer.
+    """
     async for change in store.changes(cursor, follow=True):
         print(change.cursor, change.change, change.entity_class, change.key, flush=True)
 

@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 
 
 def spark_class(name: str, log: Path, *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a daemon of Spark; what it says goes to `log`."""
+    """Start a daemon of Spark; its output goes to `log`."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SystemExit('pyspark is missing: pip install "instep[spark]"')
@@ -38,7 +38,7 @@ def spark_class(name: str, log: Path, *arguments: str) -> "subprocess.Popen[byte
 
 
 def wait_for_line(log: Path, pattern: str) -> str:
-    """Wait until a daemon says this."""
+    """Wait until a daemon has logged this text."""
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s:
         found = re.search(pattern, log.read_text(errors="replace"))
@@ -50,7 +50,7 @@ def wait_for_line(log: Path, pattern: str) -> str:
 
 @contextmanager
 def cluster(workers: int = WORKERS) -> Iterator[str]:
-    """The URL of the master of a cluster that ends with the block."""
+    """Start a cluster that ends with the block. Yields the URL of its master."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         place = ("--host", HOST, "--port", "0", "--webui-port", "0")

@@ -28,7 +28,7 @@ GONE = (ChangeKind.DELETED, ChangeKind.SWEPT)
 
 
 def apply(table: sqlite3.Connection, change: Change) -> None:
-    """Bring the table to what one change says, and its cursor to that change, or do neither."""
+    """Apply one change to the table and move its cursor to that change, or do neither."""
     with table:
         if change.change in GONE:
             table.execute("DELETE FROM node WHERE key = ?", [change.key])
@@ -41,7 +41,7 @@ def apply(table: sqlite3.Connection, change: Change) -> None:
 
 
 async def feed(table: sqlite3.Connection, changes: AsyncIterator[Change]) -> None:
-    """Apply changes as they come; ends when they end."""
+    """Apply changes as they come, until they end."""
     async for change in changes:
         apply(table, change)
 

@@ -68,7 +68,7 @@ class JsonFile(Sink):
         return self._stream(stream.id).position
 
     async def commit(self, batch: Batch) -> CommitResult:
-        """What the file holds is changed in memory, and counts once the file is replaced."""
+        """The content is changed in memory; it is committed once the file is replaced."""
         streams = self._read()
         stream = streams.setdefault(batch.stream, Stream())
         if stream.position.ordinal != batch.expects_ordinal:
@@ -117,7 +117,7 @@ class JsonFile(Sink):
 
 
 def _apply(stream: Stream, record: Record) -> bool:
-    """Rule A3 for one record; whether an entity was written."""
+    """Apply rule A3 to one record. Returns whether an entity was written."""
     position = stream.position
     known = stream.entities.get(record.key)
     if known and known.lineage == position.lineage and supersedes(known.record, record):
@@ -130,7 +130,7 @@ def _apply(stream: Stream, record: Record) -> bool:
 
 
 def _sweep(stream: Stream, step: SweepStep) -> int:
-    """All in one step: what the attempt did not mark goes. How many went."""
+    """Remove in one step what the attempt did not mark. Returns how many entities were removed."""
     gone = [key for key, entity in stream.entities.items() if entity.attempt < step.attempt]
     for key in gone:
         del stream.entities[key]

@@ -122,5 +122,5 @@ def _where(found: Import) -> str:
 
 
 def entries(names: Iterable[str]) -> Iterator[str]:
-    """What a reader sees of a folder: not what Python or a tool left there."""
+    """Return the entries of a folder without those that Python or a tool left there."""
     return (name for name in names if not name.startswith((".", "__pycache__")))

@@ -141,7 +141,9 @@ class Server:
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """SIGKILL: no word to anybody, no checkpoint; the next start recovers from the log."""
+        """SIGKILL, without a checkpoint; clients are not informed, and the next start recovers from
+        the log.
+        """
         children: list[int] = []
         if self._process is not None:
             tasks = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
@@ -164,7 +166,7 @@ class Server:
         self.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def execute(self, statement: str, url: str = "") -> list[tuple[object, ...]]:
-        """One statement outside any transaction; its rows."""
+        """Run one statement outside any transaction. Returns its rows."""
         with psycopg.connect(url or self.url(), autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []

@@ -1,4 +1,4 @@
-"""Every public name of the SDK says what it is for: no docstring is a riddle of four words."""
+"""Every public name of the SDK has a docstring of more than four words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Documented = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def exported(tree: ast.Module) -> set[str]:
-    """What `__all__` names."""
+    """The names in `__all__`."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
@@ -40,7 +40,7 @@ def documented(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def short(tree: ast.Module) -> list[str]:
-    """Names whose docstring says less than a sentence; `See X` refers to where it is said."""
+    """Names with a docstring shorter than a sentence; `See X` refers to the full text."""
     return [
         f"{name}: {text!r}"
         for name, text in documented(tree)

@@ -1,4 +1,6 @@
-"""The records that are sent: the alarm of TR-548 6.3, padded to 1.3 KB, in WebSocket frames."""
+"""Builds the records that are sent: the alarm of TR-548 6.3, padded to 1.3 KB, in WebSocket
+frames.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _TEXT, _LONG, _LONGER = 0x81, 126, 127
 
 
 def chunks(first: int, count: int, keys: int, per_frame: int) -> Iterator[bytes]:
-    """The records at `count` offsets from `first` on, in frames, many frames to a chunk.
+    """Build the records at `count` offsets from `first` on, in frames, many frames to a chunk.
 
-    They go round the `keys` keys: each key is stated once before any is stated again.
+    They cycle through `keys` keys: each key is stated once before any is stated again.
     """
     template = _template()
     frames: list[bytes] = []
@@ -42,7 +44,7 @@ def chunks(first: int, count: int, keys: int, per_frame: int) -> Iterator[bytes]
 
 
 def offset_of(token: str) -> int:
-    """The offset of the record that has this token."""
+    """Return the offset of the record that has this token."""
     return int(token.split(":")[1])
 
 

@@ -1,8 +1,9 @@
-"""The floor: what is left of the job when nothing is promised. The fastest parts, best settings.
+"""The floor: the same job without any guarantee, built from the fastest parts with their best
+settings.
 
 No discovery, no resumption, no order, no alignment, no bad input: frames of one known shape are
-received, their headers decoded, folded by key, and upserted with a position in one transaction; the
-loop receives while one worker thread decodes and writes. It is what the product is measured
+received, their headers decoded, compacted by key, and upserted with a position in one transaction;
+the loop receives while one worker thread decodes and writes. It is what the product is measured
 against, so anything that makes it faster belongs into it.
 """
 
@@ -42,7 +43,8 @@ CREATE TABLE IF NOT EXISTS change (
 CREATE TABLE IF NOT EXISTS position (stream INTEGER PRIMARY KEY, token TEXT NOT NULL);
 """
 _ROWS_A_STATEMENT: Final = (5_000, 500, 50, 5, 1)
-"""The driver gives the interpreter's lock away once a statement, and waits for it after each."""
+"""The driver releases the interpreter's lock once a statement, and waits for it afterwards; so a
+statement writes many rows."""
 _UPSERT: Final = """
 INSERT INTO entity VALUES {} ON CONFLICT (key) DO UPDATE SET
     token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
@@ -103,14 +105,14 @@ class _SqliteTable:
 
 
 def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
-    """Decode and commit; how many records."""
+    """Decode and commit these frames. Returns the number of records."""
     decoded = [
         record
         for frame in frames
         for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
     ]
     headers = [record.log_record_header for record in decoded]
-    folded = {record.log_record_header.entity_key: record for record in decoded}
+    latest = {record.log_record_header.entity_key: record for record in decoded}
     rows: list[tuple[Any, ...]] = [
         (
             key,
@@ -118,7 +120,7 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
             record.log_record_header.log_append_time_stamp,
             bytearray(record.log_record_body),
         )
-        for key, record in folded.items()
+        for key, record in latest.items()
     ]
     changes: list[tuple[str, ...]] = (
         [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
@@ -131,7 +133,7 @@ _Table = _SqliteTable | PostgresTable
 
 
 class _Receiver(WSListener):
-    """Keeps frames until they are taken; full means that the socket is not read."""
+    """Keeps frames until they are taken. While it is full, the socket is not read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,13 +27,14 @@ __all__ = ["main"]
 
 _ALIGNED_S = 120.0
 _PREPARING = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5))
-"""For the run that fills a store and is not measured: it need not wait long for its sweep."""
+"""Settings of the run that fills a store and is not measured: it need not wait long for its
+sweep."""
 _EXPECTED = {"event-time-nested"}
-"""The alarm of TR-548 6.3 has its time so; the YANG has it flat."""
+"""The deviation of the alarm in TR-548 6.3: its time is nested, where the YANG has it flat."""
 
 
 class _Meter(SqlStore):
-    """The store, with an eye on the clock."""
+    """The store; it records the times of the commits."""
 
     def __init__(self, url: str, records: int, **options: Any) -> None:
         super().__init__(url, **options)

@@ -1,4 +1,4 @@
-"""Runs floor and product against one sender, each in a process of its own, in turns."""
+"""Runs floor and product against one sender, each in a process of its own, alternating."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
 
 
 def measure_memory(scenario: Scenario, records: int) -> Memory:
-    """One long run of the product, its memory looked at after each commit."""
+    """Run the product once for long, and measure its memory after each commit."""
     with _sender(scenario, records) as (url, place):
         store = place.named("product")
         if scenario.prefill:
@@ -76,7 +76,7 @@ def measure_memory(scenario: Scenario, records: int) -> Memory:
 
 @contextmanager
 def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Stores]]:
-    """A sender with its frames built: its URL, and where its stores are."""
+    """Start a sender. Yields its URL, once its frames are built, and the stores of the scenario."""
     command = [sys.executable, "-m", "bench.alignment.sender", "--records", str(records)]
     command += ["--keys", str(scenario.keys or records), "--per-frame", str(scenario.per_frame)]
     command += ["--prefill"] * scenario.prefill

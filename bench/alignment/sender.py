@@ -1,4 +1,4 @@
-"""A provider of one COMPACTED stream that sends what was built before, as fast as it is read.
+"""A provider of one COMPACTED stream that sends frames built beforehand, as fast as they are read.
 
 A process of its own, so that it costs the measured one nothing: discovery (TR-548 3.7), the
 WebSocket handshake by hand, then large writes. A stream opened without token gives the log from
@@ -31,7 +31,9 @@ _PING, _PONG = 0x9, 0x8A
 
 
 class Sender:
-    """Serves parts of a log: each is sent whole to who asks for its first offset."""
+    """Serves parts of a log: a client that asks for the first offset of a part gets the whole
+    part.
+    """
 
     def __init__(self, parts: dict[int, Iterable[bytes]]) -> None:
         self._parts = parts
@@ -75,7 +77,9 @@ class Sender:
 
 
 async def _answer_pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the client goes. A client sends nothing but short control frames (RFC 6455 5.5)."""
+    """Answer pings until the client leaves. A client sends nothing but short control frames (RFC
+    6455 5.5).
+    """
     while head := await reader.read(2):
         head += await reader.readexactly(2 - len(head))
         mask = await reader.readexactly(4)
@@ -94,7 +98,7 @@ def _handshake(key: str) -> bytes:
 
 
 def _page(path: str, host: str) -> tuple[str, str, str]:
-    """Status, media type and content of what is not the stream."""
+    """Return status, media type and content of a page that is not the stream."""
     stream = {
         "uuid": _UUID,
         "name": [{"value-name": "stream-name", "value": "alarms"}],

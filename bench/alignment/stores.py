@@ -22,7 +22,7 @@ class Stores(Protocol):
     """Makes and removes stores; each is named by its URL."""
 
     def named(self, name: str) -> str:
-        """A store that is not there yet."""
+        """Return the URL of a store that does not exist yet."""
         ...
 
     def copy(self, filled: str, store: str) -> None: ...
@@ -67,7 +67,7 @@ class _Databases:
 
 @contextmanager
 def stores(scenario: Scenario, folder: Path) -> Iterator[Stores]:
-    """What the scenario asks for. Raises `tests.postgres_kit.Missing`."""
+    """The stores of the kind that the scenario names. Raises `tests.postgres_kit.Missing`."""
     if not scenario.postgresql:
         yield _Files(folder)
         return

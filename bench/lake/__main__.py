@@ -2,7 +2,8 @@
 the cost of a micro-batch against the size of the table for each layout, as a plot (L4).
 
 The floor merges the same rows into a table of the same columns by the same join, with no
-comparison, no mark, no progress: what a user would write by hand. Both run in one session, in turn.
+comparison, no mark, no progress: what a user would write by hand. Both run in one session,
+alternating.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _COLUMNS: Final = [column.name for column in ENTITIES.columns if column.name != 
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """One size: medians of the runs."""
+    """The results for one size: medians of the runs."""
 
     entities: int
     load: str
@@ -75,7 +76,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def rows(first: int, count: int, attempt: int, at_us: int) -> Iterator[pa.Table]:
-    """Statements about `count` entities, one each, as `changes` has them."""
+    """Return statements about `count` entities, one each, as `changes` has them."""
     schema = arrow_schema(CHANGES)
     filler = os.urandom(_BODY_CHARS // 2).hex()
     for begin in range(first, first + count, _CHUNK):
@@ -109,7 +110,7 @@ def rows(first: int, count: int, attempt: int, at_us: int) -> Iterator[pa.Table]
 
 
 def chain(spark: SparkSession, folder: Path, count: int, rounds: int) -> list[Chain]:
-    """New entities, then an update of each, by product and floor in turn."""
+    """Measure new entities, then an update of each, by product and floor alternating."""
     seconds: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
         lake = folder / f"{count}-{number}"
@@ -152,7 +153,7 @@ def _floor_table(spark: SparkSession, path: Path, layout: str) -> str:
 
 
 def _floor_rows(batch: Any, *, bucketed: bool) -> None:
-    """The view `floor_rows`: what is merged."""
+    """Create the view `floor_rows` with the rows to merge."""
     taken = [f"`{name}`" for name in _COLUMNS if name != "id"]
     bucket = [_BUCKET] if bucketed else []
     rows = batch.selectExpr(*taken, "key AS id", "true AS proven", *bucket)
@@ -172,7 +173,9 @@ def _bare_merge(batch: Any, table: str, *, bucketed: bool = False) -> None:
 def layouts(
     spark: SparkSession, folder: Path, sizes: list[int], batch_records: int, names: list[str]
 ) -> dict[str, list[float]]:
-    """Seconds of a micro-batch of updates, by layout and size of the table; the layouts in turn."""
+    """Measure the seconds of a micro-batch of updates by layout and size of the table; the layouts
+    alternate.
+    """
     found: dict[str, list[float]] = {layout: [] for layout in names}
     for size in sizes:
         landed = folder / f"changes-{size}"
@@ -188,9 +191,9 @@ def layouts(
             tables[layout] = table
         every = max(_TURNS, size // batch_records)
         times: dict[str, list[float]] = {layout: [] for layout in names}
-        for turn in range(_TURNS):
-            batch = changes.where(f"ordinal % {every} = {turn}").localCheckpoint()
-            for layout in names if turn % 2 else reversed(names):
+        for repetition in range(_TURNS):
+            batch = changes.where(f"ordinal % {every} = {repetition}").localCheckpoint()
+            for layout in names if repetition % 2 else reversed(names):
                 begun = time.perf_counter()
                 _bare_merge(batch, tables[layout], bucketed=_LAYOUTS[layout].bucketed)
                 times[layout].append(time.perf_counter() - begun)

@@ -1,9 +1,9 @@
 """Messages/s of one numbered sequence in memory: the sequencer, or a bare dict-and-heap loop.
 
-Both are given the same messages in the same groups, and hand over what has its turn. The floor puts
-them in order and drops what came before, no more: no gap is noticed, nothing is bounded, nothing
-could go on after a crash. The product makes a checkpoint after each group and claims it, as it does
-around a commit.
+Both are given the same messages in the same groups, and hand over each message once all before it
+are handed over. The floor puts them in order and drops copies, no more: it detects no gap, has no
+bound, and could not resume after a crash. The product makes a checkpoint after each group and
+claims it, as it does around a commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from instep.sequencing.sequencer import Sequencer
 __all__ = ["LOADS", "arriving", "floor", "main", "product"]
 
 GROUP_MESSAGES: Final = 500
-"""What comes together."""
+"""Messages in one group."""
 WINDOW: Final = 64
 """How far messages are shuffled."""
 RESENT_AFTER: Final = 300
@@ -67,20 +67,20 @@ def arriving(load: str, count: int) -> Groups:
 
 def floor(groups: Groups) -> int:
     """How many were handed over, in order."""
-    turn, held = 1, dict[int, MessageHeader]()
+    next_number, held = 1, dict[int, MessageHeader]()
     ahead: list[int] = []
     delivered = 0
     for group in groups:
         deliver: list[int] = []
         for message in group:
             number = message.number
-            if number == turn:
+            if number == next_number:
                 deliver.append(number)
-                turn += 1
-                while ahead and ahead[0] == turn:
+                next_number += 1
+                while ahead and ahead[0] == next_number:
                     deliver.append(held.pop(heappop(ahead)).number)
-                    turn += 1
-            elif number > turn and number not in held:
+                    next_number += 1
+            elif number > next_number and number not in held:
                 held[number] = message
                 heappush(ahead, number)
         delivered += len(deliver)

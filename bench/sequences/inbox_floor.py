@@ -1,7 +1,7 @@
 """The floor of the durable inbox: aiohttp, and one SQLite transaction for what has arrived.
 
-No order, no duplicates, no bad input, no limits: the JSON of each message is decoded, what gathers
-while a transaction runs is inserted by the next one, and only then answered.
+No order, no duplicates, no bad input, no limits: the JSON of each message is decoded. Messages that
+arrive while a transaction runs are inserted by the next one, and answered only then.
 """
 
 from __future__ import annotations

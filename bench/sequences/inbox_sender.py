@@ -1,4 +1,5 @@
-"""A hundred senders of numbered messages by HTTP: each sends its next one when the last was taken.
+"""A hundred senders of numbered messages by HTTP: each sends its next one when the last was
+accepted.
 
 Requests are built before, connections stay open, and of an answer only the status is read, so that
 it costs the measured process little. Plaintext DIDComm, each sender with a thread of its own.
@@ -26,7 +27,7 @@ _TAKEN: Final = b"HTTP/1.1 202 "
 
 
 def message(sender: int, number: int) -> bytes:
-    """One message as it travels."""
+    """Return the body of the request for one message."""
     plaintext = {
         "id": f"{sender:04d}-{number:07d}",
         "type": f"{PROTOCOL}/say",
@@ -98,7 +99,7 @@ async def _run(port: int, senders: int, requests: list[list[bytes]]) -> Result:
 
 
 def main() -> None:
-    """Send so many messages to a port, and print how long it took until all were taken."""
+    """Send so many messages to a port, and print how long it took until all were accepted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--senders", type=int, required=True)

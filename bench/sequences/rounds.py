@@ -1,4 +1,4 @@
-"""Runs floor and product of numbered sequences in turns, each in a process of its own."""
+"""Runs floor and product of numbered sequences alternating, each in a process of its own."""
 
 from __future__ import annotations
 

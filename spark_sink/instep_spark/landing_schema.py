@@ -2,9 +2,9 @@
 reference.
 
 `changes` is append-only. Its rows are the records of a stream in the order of commit, and control
-rows between them, which tell what no record says: that an attempt was opened, that its sweep is
-due, that the position moved alone. Whoever reads the rows of one consumer and stream by `ordinal`
-can decide all that the SQL store decides.
+rows between them for what no record carries: that an attempt was opened, that its sweep is due,
+that the position moved alone. Whoever reads the rows of one consumer and stream by `ordinal` can
+decide all that the SQL store decides.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FactKind(StrEnum):
     DEVIATION = "DEVIATION"
     """The provider did `name` `count` times more (A10)."""
     RELEASE = "RELEASE"
-    """Somebody let the held sweep of attempt `count` go on (A6)."""
+    """The held sweep of attempt `count` was released (A6)."""
 
 
 CHANGES: Final = (
@@ -162,7 +162,7 @@ FACTS: Final = (
     Column("body", pa.string(), "the StreamInfo as JSON; null else", nullable=True),
     Column("at", _MOMENT, "our time when it was written"),
 )
-"""The columns of `stream_facts`: what `stream_health` needs and no record tells."""
+"""The columns of `stream_facts`: what `stream_health` needs and no record carries."""
 
 TABLES: Final = {"changes": CHANGES, "quarantine": QUARANTINE, "stream_facts": FACTS}
 """The landing tables, by the name of their folder under the URL of the lake."""

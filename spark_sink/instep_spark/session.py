@@ -1,7 +1,7 @@
 """One way to a Spark session that knows Delta, wherever Delta's JVM part comes from.
 
 In this order: a session given by the user; jars or packages that are configured; an installed
-provider of the jar (`instep_spark.jar`); Maven. Where none works, one error tells the ways out.
+provider of the jar (`instep_spark.jar`); Maven. Where none works, one error names the ways out.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def open_session(
         except ConfigurationError:
             raise
         except Exception as error:
-            # Py4J tells what the JVM threw, gRPC what the server did; they share no base.
+            # Py4J raises what the JVM threw, gRPC what the server did; they share no base.
             raise _not_started(options, error) from error
     _check_delta(session)
     return session
@@ -220,7 +220,7 @@ def is_running() -> bool:
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether an error says that the JVM or the server of a session is no more.
+    """Whether an error means that the JVM or the server of a session is gone.
 
     Py4J, gRPC and Spark each have words of their own for it.
     """
@@ -237,7 +237,7 @@ def forget_dead_session() -> None:
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001
     if gateway is not None:
-        with suppress(Exception):  # there is nobody to say goodbye to
+        with suppress(Exception):  # the JVM or the server is gone already
             gateway.shutdown()
     state: Any = SparkContext
     state._gateway = state._jvm = state._active_spark_context = None  # noqa: SLF001

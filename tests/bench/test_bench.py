@@ -1,4 +1,4 @@
-"""The benchmark runs, tells the truth about what it ran, and reads its options."""
+"""The benchmark runs, reports what it ran, and reads its options."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ LOGS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class AuditRun:
-    """What came of it."""
+    """The result of an audit run."""
 
     corrupted: dict[str, str] = field(default_factory=dict)
     """Entity-key to what the audit should find."""
@@ -88,7 +88,7 @@ def _digest(body: bytes) -> bytes:
 
 @contextlib.contextmanager
 def provider(log: str, entities: int, changes_per_s: float) -> Iterator[Connection]:
-    """A provider in a process of its own; it first tells its URL, and its truth when asked."""
+    """A provider in a process of its own. It first sends its URL, and its truth when asked."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(

@@ -132,7 +132,7 @@ class Watch:
             return int(raw.execute("SELECT count(*) FROM instep_stream").fetchone()[0])
 
     def look(self) -> None:
-        """What was there and has not ended must be there."""
+        """Check that each entity seen before that has not ended is still in the store."""
         held = set(self.bodies())
         for key in self._held - held - self._net.ended.keys():
             self._report.missing.append(f"round {self._report.rounds}: {key}")
@@ -192,7 +192,7 @@ async def _round(consumer: Consumer, net: Network, rng: random.Random, report: R
         async for event in consumer.events():
             if event.kind == "failed-over":
                 break
-        # The move is told before the stream has made it.
+        # The move is reported before the stream has made it.
         while consumer.health().streams[0].endpoint == left:
             await asyncio.sleep(TICK_S)
     report.moves += 1

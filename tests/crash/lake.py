@@ -33,7 +33,7 @@ from tests.crash.lake_witness_kit import Witness, witness
 from tests.crash.site_kit import Report, Site, site
 
 KEEP_ALL = ("--compaction-delay", "12h", "--tombstone-retention", "24h")
-"""What is compacted away while nobody looks, no history can tell."""
+"""Records compacted away before anybody read them are in no history."""
 NETWORK = ("--services", "40", "--alarms", "60")
 REWIND_RECORDS = 20
 
@@ -115,7 +115,7 @@ def rounds(
 
 
 def trouble(here: Site, rng: random.Random) -> None:
-    """Connections are cut, or a stream does not hear of what happens for a while (ST-1.2)."""
+    """Cut connections, or let a stream miss all changes for a while (ST-1.2)."""
     here.command("drop")
     if rng.random() < 0.3:
         stream = rng.choice(("alarms", "network"))
@@ -132,10 +132,12 @@ def lose_log(
     forgets: int,
     storm_per_s: float,
 ) -> list[str]:
-    """Let all be landed; then some alarms vanish together with the log, and nothing says so."""
+    """Wait until all is landed; then remove some alarms together with the log, so that no record
+    states their end.
+    """
     here.command("storm", changes_per_s=0)
-    if unheard := seen.settle(here.truth):
-        return unheard
+    if missing := seen.settle(here.truth):
+        return missing
     deadline_s = time.monotonic() + RETURN_S
     while any(line.startswith("no row") for line in compare_rows(here, seen)):
         if time.monotonic() > deadline_s:

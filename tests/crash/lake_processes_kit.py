@@ -89,7 +89,9 @@ class Processes:
 
     @property
     def victims(self) -> dict[str, Callable[[], bool]]:
-        """What can be killed, by name; the name says which table then has to move again."""
+        """The processes that can be killed, by name; the name gives the table that then has to move
+        again.
+        """
         found: dict[str, Callable[[], bool]] = {}
         for table in self._verbs:
             found[f"{table}: its process"] = partial(self._kill, table)
@@ -158,7 +160,9 @@ class Processes:
         return self.victims[victim]()
 
     def finish(self, *arguments: str, log: Callable[[str], None]) -> list[str]:
-        """Run a command to its end, as long as the tables move; what it says where it fails."""
+        """Run a command to its end, as long as the tables move. Returns its error output if it
+        fails.
+        """
         done = self._start(*arguments[:-1], str(self._config), arguments[-1])
         moved_s, before = time.monotonic(), dict[str, int]()
         while done.poll() is None:
@@ -192,7 +196,7 @@ class Processes:
         return found
 
     def stderr_tail(self) -> str:
-        """The end of what was said on stderr."""
+        """The end of the output on stderr."""
         return (self._here.folder / "stderr").read_text(errors="replace")[-2_000:]
 
     def close(self) -> None:

@@ -71,25 +71,27 @@ class Witness:
                             self.logged[stream].append(logged)
 
     def settle(self, truth: Callable[[], Mapping[Place, Truth]]) -> list[str]:
-        """Wait until all was heard that the provider, which is quiet, states now; what was not."""
+        """Wait until the witness has received all that the provider, which is quiet, states now.
+        Returns what it has not.
+        """
         deadline_s = time.monotonic() + SETTLE_S
-        unheard: list[Place] = []
+        missing: list[Place] = []
         before = -1
         while time.monotonic() < deadline_s:
             # Short waits, not one: all processes may stand still meanwhile.
             for _ in range(3):
                 time.sleep(0.25)
             count = sum(map(len, self.logged.values()))
-            heard = {place: one.token for place, one in self.state().items()}
-            unheard = [place for place, one in truth().items() if heard.get(place) != one.token]
+            seen = {place: one.token for place, one in self.state().items()}
+            missing = [place for place, one in truth().items() if seen.get(place) != one.token]
             # A second end of what is gone may come after all that exists.
-            if not unheard and count == before:
+            if not missing and count == before:
                 return []
             before = count
-        return [f"the witness does not hear of {place}" for place in unheard[:3]] or ["no quiet"]
+        return [f"the witness does not hear of {place}" for place in missing[:3]] or ["no quiet"]
 
     def state(self) -> dict[Place, LoggedRecord]:
-        """The last statements about what exists, as far as all was heard."""
+        """The last statements received about the entities that exist."""
         (last,) = self.states([1 << 62])
         return last
 

@@ -41,7 +41,7 @@ IN_FLIGHT = 128
 
 @dataclass
 class Report:
-    """What was seen. Every list must be empty."""
+    """The result of a run. Every list must be empty."""
 
     kills: int = 0
     transmissions: int = 0
@@ -61,7 +61,7 @@ class Report:
 
 @dataclass(frozen=True)
 class LinkFaults:
-    """How bad the way is."""
+    """The faults of the link."""
 
     loss: float = 0.1
     """Share of transmissions that do not arrive; as many answers are lost."""
@@ -187,7 +187,7 @@ class Senders:
 
 
 def message(sender: int, number: int, count: int) -> bytes:
-    """What a sender says: the same with each sending, but for `sent_count`."""
+    """The message of a sender: the same each time it is sent, except for `sent_count`."""
     content = {
         "id": f"{sender}-{number}",
         "type": f"{PROTOCOL}/say",
@@ -228,7 +228,7 @@ async def run(
     kill_every_s: float,
     link_faults: LinkFaults | None = None,
 ) -> Report:
-    """Send everything through the bad way to a receiver that is killed all the time."""
+    """Send everything over the faulty link to a receiver that is killed again and again."""
     report, started_s = Report(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="instep-crash-") as name:
         receiver = Receiver(Path(name))

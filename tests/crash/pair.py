@@ -127,7 +127,7 @@ class ProcessPair:
         self._server.execute(WITNESS.encode())
 
     def judge(self, report: PairReport) -> None:
-        """What the witness tells."""
+        """Check the records of the witness."""
         asked = "SELECT writer, holder, epoch, stream_no FROM witness ORDER BY stream_no, place"
         witnessed = self._server.execute(asked).fetchall()
         writer_of: dict[int, str] = {}

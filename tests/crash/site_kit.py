@@ -194,7 +194,7 @@ def site(store: str, *options: str) -> Iterator[Site]:
 
 
 def check_round(site: Site, report: Report) -> None:
-    """Hold what is durable against the truth."""
+    """Compare the durable state with the truth."""
     positions, entities = site.durable()
     truth = site.truth()
     for (stream, key), stated in truth.items():

@@ -1,4 +1,4 @@
-"""The store is away for a while, under a storm: health tells why, and nothing is lost."""
+"""The store is unavailable for a while, under a storm: health reports why, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def following(store: str) -> AsyncIterator[tuple[Provider, Consumer]]:
 
 
 async def cause_reported(consumer: Consumer, cause: str) -> None:
-    """Wait until health tells this cause."""
+    """Wait until health reports this cause."""
     async with asyncio.timeout(DEADLINE_S):
         while cause not in consumer.health().streams[0].last_error:
             await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ def fill(file: Path) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.asyncio
-async def test_a_disk_that_is_full_is_told_and_waited_for(tmp_path: Path) -> None:
+async def test_a_disk_that_is_full_is_reported_and_waited_for(tmp_path: Path) -> None:
     with small_disk(tmp_path) as folder:
         store = f"sqlite:///{folder}/store.db"
         async with following(store) as (served, consumer):
@@ -102,7 +102,7 @@ async def test_a_disk_that_is_full_is_told_and_waited_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(240)
-def test_a_file_that_may_not_grow_is_told_by_the_process_and_waited_for() -> None:
+def test_a_file_that_may_not_grow_is_reported_by_the_process_and_waited_for() -> None:
     with store_url("sqlite") as store, site(store, "--storm", "300") as here:
         with here.run("--period", "0.2") as process:
             try:
@@ -132,7 +132,7 @@ def test_a_file_that_may_not_grow_is_told_by_the_process_and_waited_for() -> Non
 
 @pytest.mark.timeout(240)
 @pytest.mark.asyncio
-async def test_a_server_that_is_killed_is_told_and_waited_for() -> None:
+async def test_a_server_that_is_killed_is_reported_and_waited_for() -> None:
     try:
         with serving() as server:
             store = server.create()

@@ -1,4 +1,6 @@
-"""What the documentation says of the code, as data: rules, citations, and dotted names."""
+"""Reads what the documentation states about the code, as data: rules, citations, and dotted
+names.
+"""
 
 import ast
 import io

@@ -48,8 +48,8 @@ def snippets(markdown: str) -> list[Snippet]:
         if token.type == "fence" and token.map:
             language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
             found.append(Snippet(language, token.content, token.map[0] + 2, mark, value))
-        said = MARK.fullmatch(token.content.strip()) if token.type == "html_block" else None
-        mark, value = said.groups() if said else ("", "")
+        marked = MARK.fullmatch(token.content.strip()) if token.type == "html_block" else None
+        mark, value = marked.groups() if marked else ("", "")
     return found
 
 
@@ -139,9 +139,9 @@ class Page:
         except subprocess.TimeoutExpired:
             code = None
         if code != 0:
-            said = output.read_text(encoding="utf-8", errors="replace")[-4000:]
+            printed = output.read_text(encoding="utf-8", errors="replace")[-4000:]
             ending = f"not ended after {LIMIT_S} s" if code is None else f"ended with {code}"
-            msg = f"{self._name}:{snippet.line}: {ending}\n{said}"
+            msg = f"{self._name}:{snippet.line}: {ending}\n{printed}"
             raise AssertionError(msg)
 
 

@@ -81,7 +81,7 @@ def test_a_row_names_what_is_there(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.tag)
-def test_a_row_says_what_is_not_built_as_the_rule_does(row: Row) -> None:
+def test_a_row_states_what_is_not_built_as_the_rule_does(row: Row) -> None:
     assert ("Not yet built:" in RULES[row.tag]) == (row.in_part or not row.built)
     assert bool(row.files) == row.built
     assert not (row.in_part and not row.built)

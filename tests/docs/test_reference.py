@@ -1,4 +1,4 @@
-"""The reference has a page for every module whose names are public."""
+"""The reference has a page for every module with public names."""
 
 import re
 from pathlib import Path

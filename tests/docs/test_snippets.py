@@ -1,4 +1,4 @@
-"""The snippets of the documentation work; and the runner that says so would notice if not."""
+"""The snippets of the documentation work, and their runner detects those that do not."""
 
 import textwrap
 import time

@@ -1,4 +1,4 @@
-"""The tables of the reference are whole: every key, error, deviation and command is told."""
+"""The tables of the reference are complete: every key, error, deviation and command is listed."""
 
 import re
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_every_key_of_the_configuration_has_its_meaning(struct: type[msgspec.Str
         assert meaning.replace("``", "`") in markdown
 
 
-def test_types_and_defaults_are_told_in_words_of_toml() -> None:
+def test_types_and_defaults_are_shown_in_words_of_toml() -> None:
     markdown = tables.configuration().splitlines()
     starts = (
         "| `endpoints` | list of texts | required | ",
@@ -66,7 +66,7 @@ def test_types_and_defaults_are_told_in_words_of_toml() -> None:
         assert any(line.startswith(start) for line in markdown), start
 
 
-def test_every_error_is_told_with_its_code() -> None:
+def test_every_error_is_listed_with_its_code() -> None:
     rows = tables.error_codes().splitlines()[2:]
     markdown = {row.split("`")[3]: row for row in rows}
     assert markdown.keys() == set(errors.__all__) - {"InstepError"}
@@ -76,14 +76,14 @@ def test_every_error_is_told_with_its_code() -> None:
     assert markdown["TlsError"].startswith("| `tls` | `TlsError` | no | ")
 
 
-def test_every_deviation_is_told() -> None:
+def test_every_deviation_is_listed() -> None:
     markdown = tables.deviations()
     known = {**DEVIATIONS, **DIDCOMM_DEVIATIONS}
     assert all(f"| `{kind}` | {text} |" in markdown for kind, text in known.items())
     assert "| `offset-backwards` | " in markdown
 
 
-def test_every_command_is_told_with_its_help() -> None:
+def test_every_command_is_listed_with_its_help() -> None:
     markdown = tables.command_line()
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"## instep {name}\n\n```text\n Usage: instep {name} " in markdown

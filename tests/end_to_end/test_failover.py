@@ -49,7 +49,7 @@ async def moved(consumer: Consumer, served: Provider) -> None:
     await until(lambda: {s.endpoint for s in consumer.health().streams} == {served.url}, "the move")
 
 
-async def test_all_streams_go_over_together_and_health_tells_why(tmp_path: Path) -> None:
+async def test_all_streams_go_over_together_and_health_reports_why(tmp_path: Path) -> None:
     split = (StreamSettings("net"), StreamSettings("alarms", frozenset({CONDITION_DETECTOR})))
     a, b = instance(*split), instance(*split)
     async with two(tmp_path, a, b) as (here, options), here.consumer(**options) as consumer:

@@ -1,4 +1,4 @@
-"""The examples do what they say, against a real provider."""
+"""The examples do what their texts promise, against a real provider."""
 
 import asyncio
 import importlib.util
@@ -65,15 +65,15 @@ async def test_embed_prints_each_change_once(
     url = f"sqlite:///{tmp_path}/embed.db"
     printed: list[str] = []
 
-    def told(word: str) -> bool:
+    def has_printed(word: str) -> bool:
         printed.extend(capsys.readouterr().out.splitlines())
         return any(word in line for line in printed)
 
     async with Provider(network()) as provider:
         program = asyncio.create_task(embed.main(provider.url, 0, url))
-        await until(lambda: told("created NODE n3"))
+        await until(lambda: has_printed("created NODE n3"))
         provider.update("n1", {"operational-state": "DISABLED"})
-        await until(lambda: told("updated NODE n1"))
+        await until(lambda: has_printed("updated NODE n1"))
         program.cancel()
         with suppress(asyncio.CancelledError):
             await program
@@ -82,7 +82,7 @@ async def test_embed_prints_each_change_once(
 
         provider.delete("n2")
         program = asyncio.create_task(embed.main(provider.url, cursor, url))
-        await until(lambda: told("deleted"))
+        await until(lambda: has_printed("deleted"))
         program.cancel()
         with suppress(asyncio.CancelledError):
             await program
@@ -91,7 +91,7 @@ async def test_embed_prints_each_change_once(
 
 
 @pytest.mark.asyncio
-async def test_alarms_are_told_by_severity_with_names(
+async def test_alarms_are_shown_by_severity_with_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Provider(network()) as provider:
@@ -155,7 +155,8 @@ async def test_the_plugged_in_sink_holds_what_the_provider_states(tmp_path: Path
             provider.update("n1", {"operational-state": "DISABLED"})
             provider.delete("n3")
             await until(lambda: kept(path, "network") == stated(provider, "network"))
-        # Away, while an entity goes and the log that says so is lost: only a sweep can tell.
+        # The consumer is away while an entity ends and the log with its end is lost: only a sweep
+        # finds it.
         provider.delete("n2")
         provider.forget_log()
         async with keep(path, provider) as consumer:
@@ -187,8 +188,8 @@ def test_the_plug_in_refuses_other_options() -> None:
 async def test_the_right_bid_wins_the_auction(capsys: pytest.CaptureFixture[str]) -> None:
     auction, seed = example("auction"), random.randrange(1_000)
     await auction.main(seed)
-    told = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     bids = {did: ", ".join(map(str, made)) for did, made in auction.BIDS.items()}
-    assert told[0] == f"seed {seed}"
-    assert told[1:4] == [f"{did} bid {made}" for did, made in bids.items()]
-    assert told[5:] == [f"{did} heard: sold to did:example:bob for 280" for did in bids]
+    assert lines[0] == f"seed {seed}"
+    assert lines[1:4] == [f"{did} bid {made}" for did, made in bids.items()]
+    assert lines[5:] == [f"{did} heard: sold to did:example:bob for 280" for did in bids]

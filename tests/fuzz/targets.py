@@ -28,22 +28,24 @@ _HERE: Final = URL("https://here:8443")
 
 
 def reader(data: bytes) -> None:
-    """Any frame is read or kept; what is read can be stored; both ways of reading say the same."""
-    delivery = _read(data, fast=True)
-    assert delivery.size_bytes == len(data)
-    assert set(delivery.deviations) <= set(DEVIATIONS)
-    assert len(delivery.unreadable) <= reading.MAX_FRAME_UNREADABLE
-    for record in delivery.decode().records:
+    """Any frame is read or kept; what is read can be stored; both decoders give the same
+    records.
+    """
+    chunk = _read(data, fast=True)
+    assert chunk.size_bytes == len(data)
+    assert set(chunk.deviations) <= set(DEVIATIONS)
+    assert len(chunk.unreadable) <= reading.MAX_FRAME_UNREADABLE
+    for record in chunk.decode().records:
         _check_storable(record)
-    for unreadable in delivery.unreadable:
+    for unreadable in chunk.unreadable:
         assert unreadable.reason
         assert len(unreadable.reason) < 1_000
-        assert unreadable.raw in data or not delivery.records
+        assert unreadable.raw in data or not chunk.records
     liberal = _read(data, fast=False)
-    assert list(liberal.records) == list(delivery.records)
-    assert list(liberal.unreadable) == list(delivery.unreadable)
+    assert list(liberal.records) == list(chunk.records)
+    assert list(liberal.unreadable) == list(chunk.unreadable)
     # Prefixes of a list's records are counted by the liberal way only.
-    assert _but_prefixes(liberal.deviations) == _but_prefixes(delivery.deviations)
+    assert _but_prefixes(liberal.deviations) == _but_prefixes(chunk.deviations)
 
 
 def _but_prefixes(deviations: dict[str, int]) -> dict[str, int]:

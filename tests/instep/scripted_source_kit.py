@@ -57,7 +57,7 @@ def record(offset: int, key: str = "", *, ends: bool = False, at_s: float | None
 
 
 def records(*offsets: int) -> RecordChunk:
-    """One delivery of the records at these offsets."""
+    """Return a chunk with the records at these offsets."""
     return RecordChunk([record(offset) for offset in offsets])
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the client share: servers that answer as they are told."""
+"""What the tests of the client share: servers with scripted answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Peer:
 
 @asynccontextmanager
 async def answering(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
-    """A server that answers its n-th request as `answers(request, n)` says."""
+    """A server that answers its n-th request with `answers(request, n)`."""
     peer = Peer()
 
     async def handle(request: web.BaseRequest) -> web.Response:

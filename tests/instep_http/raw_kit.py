@@ -22,7 +22,7 @@ class RawPeer:
 
 @asynccontextmanager
 async def raw_server(serve: Callable[[RawPeer], Awaitable[None]]) -> AsyncIterator[str]:
-    """Its URL."""
+    """Start a server that hands each connection to the test. Yields its URL."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

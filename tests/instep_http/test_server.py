@@ -195,7 +195,7 @@ async def test_connections_are_bounded_and_free_again() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_address_in_use_is_an_error_that_says_so() -> None:
+async def test_an_address_in_use_is_an_error() -> None:
     async with serving() as server:
         other = BoundedServer(URL(server.address), echo)
         with pytest.raises(SourceError, match="cannot listen"):

@@ -20,7 +20,7 @@ async def read_all(_: Request, socket: MessageSocket) -> None:
 
 
 class Held:
-    """A handler that waits until it is let go."""
+    """A handler that waits until the test releases it."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()

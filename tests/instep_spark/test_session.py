@@ -1,4 +1,4 @@
-"""Where a session comes from, and what is said when there is none. Nothing here starts a JVM."""
+"""Where a session comes from, and the error when there is none. Nothing here starts a JVM."""
 
 import zipfile
 from pathlib import Path
@@ -10,15 +10,15 @@ from instep_spark import jar, session
 from instep_spark.session import SparkOptions, check_java, java_version, open_session
 
 
-def java(folder: Path, told: str) -> None:
+def java(folder: Path, output: str) -> None:
     (folder / "bin").mkdir()
     script = folder / "bin" / "java"
-    script.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    script.write_text(f"#!/bin/sh\necho '{output}' >&2\n")
     script.chmod(0o755)
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("output", "version"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('openjdk version "21" 2023-09-19', 21),
@@ -26,10 +26,10 @@ def java(folder: Path, told: str) -> None:
         ("not a java", None),
     ],
 )
-def test_java_tells_its_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, version: int | None
+def test_java_reports_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, version: int | None
 ) -> None:
-    java(tmp_path, told)
+    java(tmp_path, output)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_version() == version
     if version in (17, 21):
@@ -68,7 +68,7 @@ def test_options_hide_their_secrets() -> None:
 
 
 class NoSession:
-    """What is asked of `SparkSession` where none runs."""
+    """The part of `SparkSession` that is used where no session runs."""
 
     @staticmethod
     def getActiveSession() -> None:  # noqa: N802 — Spark's own word

@@ -47,7 +47,7 @@ def baseline_row(
     )
 
 
-def stretch(pairs: list[tuple[str, bool]]) -> RecordColumns:
+def record_columns(pairs: list[tuple[str, bool]]) -> RecordColumns:
     """Records in columns, one a key and whether it ends, at the offsets from 0 on."""
     numbers = range(len(pairs))
     keys, kinds = [key for key, _ in pairs], [RecordType.CREATE_UPDATE] * len(pairs)
@@ -100,7 +100,7 @@ class Stage:
     async def changes(self, cursor: int = 0) -> list[Change]:
         return [change async for change in self.store.changes(cursor)]
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def journal(self) -> list[tuple[str, str]]:
         return [(change.key, change.change.value) for change in await self.changes()]
 
 

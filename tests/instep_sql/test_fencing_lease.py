@@ -54,7 +54,7 @@ async def test_a_store_in_memory_keeps_no_lease() -> None:
     SqlOptions.read({"url": "postgresql:///", "lease_s": 10}, "here")
 
 
-async def test_the_holder_is_named_by_host_and_process_unless_told(database: str) -> None:
+async def test_the_holder_is_named_by_host_and_process_unless_given(database: str) -> None:
     async with SqlStore(database, lease_s=1.0) as store:
         host, _, pid = lease(store).holder.rpartition(":")
         assert host
@@ -152,8 +152,8 @@ async def test_leases_of_several_consumers_are_their_own(database: str) -> None:
         await acquire(a)
         await acquire(b)
         await lease(a).renew()
-        told = await a.reader.leases()
-        assert {name: state.holder for name, state in told.items()} == {"east": "a", "west": "b"}
+        leases = await a.reader.leases()
+        assert {name: state.holder for name, state in leases.items()} == {"east": "a", "west": "b"}
 
 
 async def test_the_holder_learns_at_its_beat_that_it_was_asked(database: str) -> None:
@@ -174,7 +174,7 @@ async def test_the_holder_learns_at_its_beat_that_it_was_asked(database: str) ->
 async def test_a_holder_that_stopped_in_its_transaction_is_ended(
     postgres_database: str, stopped_in: str
 ) -> None:
-    """The place of a process that is stopped is taken by a connection that says no more."""
+    """A silent connection stands for a process that is stopped."""
     async with contender(postgres_database, "b") as b:
         with closing(psycopg.connect(postgres_database)) as a:
             a.execute(

@@ -1,4 +1,4 @@
-"""Receivers that share a lease: whoever lost it writes no row and says "received" to nobody."""
+"""Receivers that share a lease: one that lost it writes no row and acknowledges nothing."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_zombie_neither_writes_nor_answers(database: str) -> None:
         answers: list[Receipt | InstepError] = []
         waiting = [asyncio.create_task(zombie.receive(message(n))) for n in (1, 2, 4)]
         zombie.submit(message(3), answers.append)
-        # Not even what was received before: another may have been told to forget it.
+        # Not even what was received before: another receiver may have been asked to forget it.
         assert all(
             isinstance(one, InstepError)
             for one in await asyncio.gather(*waiting, return_exceptions=True)

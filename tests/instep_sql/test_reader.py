@@ -123,7 +123,7 @@ async def test_a11_a_replay_commits_by_a3_and_makes_room(stage: Stages) -> None:
             await reader.replay(1, RecordChunk([create_update("a", 5), create_update("b", 5)])) == 1
         )
         assert (await at.bodies())["a"] == b'{"at":9}'
-        assert await at.told() == [("a", "created"), ("b", "created")]
+        assert await at.journal() == [("a", "created"), ("b", "created")]
         assert (await reader.streams())[0].quarantined == 1
         await at.commit(unreadable=[unreadable(b"3", "t3")])
         assert [one.token async for one in reader.quarantine()] == ["t2", "t3"]

@@ -48,14 +48,14 @@ def read(*frames: Any, **options: Any) -> RecordChunk:
     )
 
 
-def only(delivery: RecordChunk) -> Record:
-    assert not delivery.unreadable
-    [record] = delivery.decode().records
+def only(chunk: RecordChunk) -> Record:
+    assert not chunk.unreadable
+    [record] = chunk.decode().records
     return record
 
 
 def refused(frame: Any) -> str:
-    delivery = read(frame)
-    assert delivery.records == []
-    [unreadable] = delivery.unreadable
+    chunk = read(frame)
+    assert chunk.records == []
+    [unreadable] = chunk.unreadable
     return unreadable.reason

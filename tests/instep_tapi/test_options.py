@@ -1,4 +1,4 @@
-"""Options: every mistake is told with its key, where it is and what would be right."""
+"""Options: every mistake is reported with its key, where it is and what would be right."""
 
 from __future__ import annotations
 

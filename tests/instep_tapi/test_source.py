@@ -23,7 +23,7 @@ from tests.instep_tapi.source_kit import (
 
 
 @pytest.mark.asyncio
-async def test_st_0_2_tells_what_the_provider_declares() -> None:
+async def test_st_0_2_reports_what_the_provider_declares() -> None:
     async with serving() as (provider, source):
         info = await only(source)
         assert (info.id, info.kind, info.mode) == ("network", "tapi", Mode.LOG)
@@ -83,10 +83,10 @@ async def test_a_full_buffer_stops_the_provider_and_loses_nothing() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 while feed._transport.underlying_transport.is_reading():  # type: ignore[attr-defined]
                     await asyncio.sleep(0.01)
-            delivery = await feed.receive()
-            assert len(delivery.records) == 3
+            chunk = await feed.receive()
+            assert len(chunk.records) == 3
             rest = await receive(feed, len(truth) - 3)
-            assert same([*delivery.decode().records, *rest], truth)
+            assert same([*chunk.decode().records, *rest], truth)
 
 
 @pytest.mark.asyncio

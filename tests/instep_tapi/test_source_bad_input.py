@@ -78,7 +78,7 @@ async def test_tls_is_verified_unless_turned_off_by_name(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_a_refused_token_is_told_without_it() -> None:
+async def test_a_refused_token_is_reported_without_it() -> None:
     settings = ProviderSettings(
         streams=(StreamSettings("network"),), auth=AuthSettings(tokens=frozenset({"right"}))
     )
@@ -160,7 +160,7 @@ async def test_a_frame_that_is_no_json_is_kept_and_the_stream_goes_on() -> None:
         async with source.feed(info, Start.OLDEST) as feed, asyncio.timeout(DEADLINE_S):
             while sum(len(d.records) + len(d.unreadable) for d in got) < count:
                 got.append(await feed.receive())
-        bad = [unreadable for delivery in got for unreadable in delivery.unreadable]
+        bad = [unreadable for chunk in got for unreadable in chunk.unreadable]
         assert len(bad) == count // 5
         assert bad[0].reason.startswith("not JSON")
         assert bad[0].raw.startswith(b'{"log-record-header"')

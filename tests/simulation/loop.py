@@ -23,11 +23,11 @@ class DeadlockError(AssertionError):
 
 
 class LivelockError(AssertionError):
-    """The loop turns and turns, and time does not pass."""
+    """The loop runs on, and time does not advance."""
 
 
 class _Jump:
-    """Stands where a selector stands: waiting is only the clock moving on."""
+    """Takes the place of a selector: to wait is to advance the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

@@ -52,7 +52,7 @@ class DemoScript:
         self._kept = True
 
     async def run(self, changes_per_s: float) -> bool:
-        """Run all steps. True when each kept its promise and both sides are equal."""
+        """Run all steps. Returns True when each step succeeded and both sides are equal."""
         sink = store_plugin(self._url).build({"url": self._url}, "--store")
         async with self._provider:
             options = read_options({"endpoints": [self._provider.url]}, "demo")

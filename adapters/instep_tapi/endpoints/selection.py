@@ -19,7 +19,7 @@ _CONNECTABLE = {
     StreamState.ACTIVE: "it is ACTIVE",
     StreamState.ALIGNING: "it is ALIGNING: records come when it is ACTIVE",
     StreamState.PAUSED: "it is PAUSED: records come when it is ACTIVE",
-    StreamState.UNKNOWN: "its state is not told",
+    StreamState.UNKNOWN: "its state is not declared",
 }
 _WEBSOCKET_NAMES = {"websocket", "websockets", "ws", "wss"}
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
@@ -92,7 +92,7 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
     if type_ is None:
         return "its supported-stream-type is not stated"
     if not _is_websocket(stream):
-        return f"its protocol {stream.protocol or 'is not told'!r} is not WebSocket"
+        return f"its protocol {stream.protocol or 'is not declared'!r} is not WebSocket"
     if not stream.address:
         return "it has no connection-address"
     if wanted.strategies and type_.storage_strategy not in {

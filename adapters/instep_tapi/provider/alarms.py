@@ -86,7 +86,7 @@ class Alarm:
     """One alarm. Its key is the native id of its detector: location and condition, for ever the
     same (4.6).
 
-    `detector` tells several detectors of one condition at one entity apart.
+    `detector` distinguishes several detectors of one condition at one entity.
     """
 
     condition: Condition

@@ -1,4 +1,4 @@
-"""Changes of an entity: merging them in, and telling them apart for CHANGE_ONLY (TR-548
+"""Changes of an entity: merging them in, and finding the differences for CHANGE_ONLY (TR-548
 3.8.2.2).
 """
 

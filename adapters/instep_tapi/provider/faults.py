@@ -10,7 +10,7 @@ from instep.errors import ConfigurationError
 class Faults:
     """What goes wrong. Set a field to turn a fault on, set it back to turn it off.
 
-    Counts are per connection unless said otherwise; periods are real seconds.
+    Counts are per connection unless stated otherwise; periods are real seconds.
 
     Connections:
         drop_after_records: the connection is cut after this many records.

@@ -5,8 +5,9 @@ The rules are those of TR-548 3.8.1 (storage strategies), 5.2.7 to 5.2.9 and 5.8
 starts) and 6.1 (compaction). The clock is injected; nothing here waits.
 
 How it is kept: records get an ordinal in the order of appending. A dict from ordinal to record and
-a list of the ordinals hold them; a removed record leaves a hole in the list, which is rebuilt when
-more than half of it is holes. So append, removal and seeking stay cheap with a million records.
+a list of the ordinals hold them; a removed record leaves an empty place in the list, which is
+rebuilt when more than half of its places are empty. So append, removal and seeking stay cheap with
+a million records.
 """
 
 import math

@@ -19,7 +19,7 @@ SHUFFLE_WINDOW_RECORDS = 64
 class LogReader:
     """Reads one stream for one client.
 
-    `start` tells which rule of 5.8 applied; `position` is the ordinal that is read next.
+    `start` names the rule of 5.8 that applied; `position` is the ordinal that is read next.
     """
 
     def __init__(

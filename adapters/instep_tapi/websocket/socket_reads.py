@@ -1,6 +1,6 @@
 """Has a library that reads as much as the kernel holds read in pieces.
 
-For as long as it works on what it has read, no other thread and no other task comes to its turn.
+While it processes what it has read, no other thread and no other task runs.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class _FastPathBackoff:
 def _time_us(stamp: str) -> int:
     moment = datetime.fromisoformat(stamp)
     if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
-        raise BadRecord("an odd time is judged by the liberal way")
+        raise BadRecord("an unusual time is left to the liberal decoder")
     return round(moment.timestamp() * 1_000_000)
 
 

@@ -82,7 +82,7 @@ def lazy_columns(
     exact: ExactRecords,
     times_us: Callable[[Sequence[str]], list[int]],
 ) -> LazyColumns | None:
-    """These records as a stretch, where they are one and need no closer look.
+    """Return these records as columns, if they have one shape and need no closer check.
 
     Raises what `times_us` raises, and `ValueError` for an offset that is no number.
     """
@@ -106,7 +106,9 @@ def lazy_columns(
 def decoded(
     statement: RecordHeader, deviations: list[str], *, with_uuid: bool, whole: bool
 ) -> Record:
-    """The record that a statement is, or was sealed from. Raises what bad input raises."""
+    """Return the record of a statement, decoded if it was not. Raises as decoding bad input
+    does.
+    """
     if not isinstance(statement, LazyRecord):
         return cast("Record", statement)
     kind = statement.kind

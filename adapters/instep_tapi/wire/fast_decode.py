@@ -199,7 +199,7 @@ class ExactRecords(msgspec.Struct, frozen=True):
 
 def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> ExactRecords | None:
     """The records of frames that hold a list each, or a bare one each; None where not all are
-    spelled to the letter. Whether a body is UTF-8 is told when it is opened, and without
+    spelled to the letter. Whether a body is UTF-8 is checked when it is decoded, and without
     `with_bodies` all else about it too.
     """
     try:

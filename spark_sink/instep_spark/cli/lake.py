@@ -139,7 +139,9 @@ def _deltas(consumer: ConsumerConfiguration) -> list[DeltaOptions]:
 
 @contextmanager
 def _view(console: Console, output: Format) -> Iterator[Any]:
-    """What a moved table is told to: a line of progress, or one JSON object a line."""
+    """Return the function that reports each moved table: a line of progress, or one JSON object a
+    line.
+    """
     if output is Format.JSONL:
 
         def line(step: PipelineStep) -> None:
@@ -172,7 +174,7 @@ def _do(
     store: str | None,
     output: Format,
 ) -> bool:
-    """Carry out the verb; whether something was found to be wrong."""
+    """Carry out the verb. Returns whether something was found to be wrong."""
     match verb:
         case Verb.RUN:
             stop = threading.Event()

@@ -59,7 +59,7 @@ class Lake:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What Spark raises, in instep's terms."""
+        """Raise the errors of Spark as errors of instep."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
         try:
@@ -124,7 +124,7 @@ class Lake:
         reader = self.spark.readStream.format("delta").option("maxBytesPerTrigger", _BATCH_BYTES)
         # Rows that maintenance takes away are behind every table.
         reader = reader.option("skipChangeCommits", "true")
-        # What the log no longer tells is read from the table; what the table lacks is noticed.
+        # What the log no longer holds is read from the table; what the table lacks is noticed.
         reader = reader.option("failOnDataLoss", "false")
         failure: list[InstepError] = []
 
@@ -152,7 +152,7 @@ class Lake:
                     finally:
                         self._alone.release()
             if not stop.is_set():
-                query.awaitTermination()  # one that failed since the last look tells it here
+                query.awaitTermination()  # a query that has failed since raises its error here
         except Exception:
             if failure:
                 raise failure[0] from None
@@ -173,7 +173,7 @@ class Lake:
                 stop.wait(interval_s)
 
     def _next(self) -> DataFrame | None:
-        """The next rows that no table has, bounded; None where there are none.
+        """Return the next rows that no table has, a bounded number of them. None: there are none.
 
         Connect reads a table anew for each statement about it. So what is there now is bounded by
         its ordinals: all that is asked of the rows is then asked of the same ones.
@@ -216,7 +216,7 @@ class Lake:
             return audit(self.spark, self.url, reading)
 
     def optimize(self) -> dict[str, int]:
-        """Compact small files; by table, how many files went."""
+        """Compact small files. Returns by table how many files were removed."""
         removed: dict[str, int] = {}
         for name in self._tables():
             table = table_identifier(self.url, name)
@@ -226,7 +226,9 @@ class Lake:
         return removed
 
     def vacuum(self, retain_hours: float = 168.0) -> list[str]:
-        """Delete files that no version of the last hours needs; the tables that were vacuumed."""
+        """Delete files that no version of the last hours needs. Returns the tables that were
+        vacuumed.
+        """
         names = self._tables()
         for name in names:
             table = table_identifier(self.url, name)
@@ -235,7 +237,9 @@ class Lake:
         return names
 
     def _keeping(self, table: str) -> AbstractContextManager[None]:
-        """A commit carries on what the last one of the pipeline says: it may outlive that one."""
+        """Copy the metadata of the pipeline's last commit into a commit of maintenance, which may
+        outlive it in the log.
+        """
         return carrying_metadata(
             self.spark, read_commit_metadata(self.spark, table), maintenance=True
         )

@@ -42,12 +42,12 @@ __all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_table
 FOLLOWERS: Final = ("entity_history", "alarms", "topology", "stream_health")
 """The tables that follow `entities`."""
 _CONFLICTS: Final = 5
-"""How often a micro-batch is tried."""
+"""How often a micro-batch is tried when other writers commit to the same table."""
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
 class PipelineStep(msgspec.Struct, frozen=True):
-    """What is told of a micro-batch."""
+    """The report of one table's step in a micro-batch."""
 
     table: str
     rows: int
@@ -100,11 +100,11 @@ class Pipeline:
             target.open(spark)
 
     def apply(self, rows: DataFrame) -> None:
-        """Bring all tables as far as these rows of `changes` lead.
+        """Apply these rows of `changes` to all tables.
 
         Where another writer came between (an OPTIMIZE of the platform, or a pipeline that was
         killed and whose statement still runs in a server), the whole micro-batch is run again from
-        what the tables then say. Raises `SinkError` where `changes` lacks rows.
+        what the tables then hold. Raises `SinkError` where `changes` lacks rows.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
@@ -129,12 +129,12 @@ class Pipeline:
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
-        """Make durable how far each table has come, also where nothing concerned it."""
+        """Commit the progress of each table, also where no row concerned it."""
         for target in (self.composed, *self.targets):
             target.settle(spark)
 
     def release(self, spark: SparkSession) -> None:
-        """Make the held sweeps that somebody has released since."""
+        """Make the held sweeps that were released meanwhile."""
         held = {
             key: stream_progress.held()
             for key, stream_progress in self.entities.progress.by_stream.items()
@@ -150,7 +150,7 @@ class Pipeline:
                 catch_up_sweeps(spark, target, self.entities.progress)
 
     def _released(self, spark: SparkSession) -> set[tuple[str, str, int]]:
-        """Consumer, stream and attempt of the sweeps that were released."""
+        """Return consumer, stream and attempt of the sweeps that were released."""
         if not table_exists(spark, self._facts):
             return set()
         rows = spark.sql(
@@ -190,7 +190,7 @@ class Pipeline:
     def _compose(
         self, spark: SparkSession, batch: MicroBatch, upto: Mapping[StreamKey, int]
     ) -> None:
-        """Bring `composed` up to these ordinals."""
+        """Compose CHANGE_ONLY rows into `composed` up to these ordinals."""
         decided, composed = self.entities.progress, self.composed
         keys = decided.changing() & upto.keys()
         if not keys:

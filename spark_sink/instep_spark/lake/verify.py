@@ -1,8 +1,8 @@
-"""Holds `entities` against what `changes` says, of the same lake or of a fresh reading of the log.
+"""Compares `entities` with `changes`, of the same lake or of a fresh reading of the log.
 
-Expected state is computed by the plain fold of rule A3 over all rows, sweeps included: another way
-than the one the pipeline goes. Streams that state changes only are composed anew, in the driver,
-which holds their entities meanwhile. The comparison is one join (A12).
+Expected state is computed from all rows, one by one, by rule A3, sweeps included: another algorithm
+than the pipeline's. CHANGE_ONLY streams are composed anew in the driver, which holds their entities
+meanwhile. The comparison is one join (A12).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _SHOWN: Final = 100
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What the join found, in entities."""
+    """The result of the comparison, in numbers of entities."""
 
     right: int
     stale: int
-    """Both have it, with another content."""
+    """Both sides have the entity, with different content."""
     bogus: int
-    """The table has it, nothing says so."""
+    """The table has the entity, and no row of `changes` states it."""
     missing: int
     examples: tuple[dict[str, Any], ...] = ()
     """Some of those that are wrong: consumer, stream, key, class, verdict."""
@@ -80,7 +80,7 @@ def audit(spark: SparkSession, url: str, reading: str) -> Comparison:
 
 
 def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
-    """The entities that rows of `changes` lead to, up to `progress` (None: all of them)."""
+    """Compute the entities from the rows of `changes` up to `progress` (None: from all rows)."""
     spark = changes.sparkSession
     rows = changes.selectExpr("*", "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
     if progress is not None:
@@ -148,7 +148,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
 
 
 def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:
-    """The entities of a stream that states changes only, from its first row on."""
+    """Compute the entities of a CHANGE_ONLY stream from its first row on."""
     if progress is None:
         last = changes.where(in_stream(key)).selectExpr("max(ordinal) AS ordinal").first()
         stream_progress = StreamProgress(last.ordinal if last is not None else 0)
@@ -186,7 +186,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
 
 
 def _made(deferred: DeferredSweep) -> int:
-    """Where a sweep that was held has been made; negative: nowhere."""
+    """Return the ordinal at which a held sweep was made; negative: it was not made."""
     return OVERTAKEN if deferred.applied_ordinal is None else deferred.applied_ordinal
 
 
@@ -216,7 +216,7 @@ def _late_values(progress: TableProgress | None) -> str:
 
 
 def compare(wanted: DataFrame, entities: DataFrame, on: tuple[str, ...] = IDENTITY) -> Comparison:
-    """Hold `entities` against what is expected: consumer, stream, id, key, class, token, body."""
+    """Compare `entities` with what is expected: consumer, stream, id, key, class, token, body."""
     spark = entities.sparkSession
     wanted.createOrReplaceTempView("instep_wanted")
     entities.createOrReplaceTempView("instep_found")

@@ -47,7 +47,7 @@ class _Approximate(msgspec.Struct, gc=False, rename="kebab"):
 
 
 class _Envelope(msgspec.Struct, gc=False, rename="kebab"):
-    """What an envelope may tell of its record (TR-548 3.10)."""
+    """The members of an envelope that are read (TR-548 3.10)."""
 
     event_time_stamp: str | _Approximate | None = None
     parent_address: msgspec.Raw = _NOTHING
@@ -126,7 +126,9 @@ def _records(records: Sequence[Record]) -> dict[str, pa.Array]:
 
 
 def _bodies(bodies: list[bytes]) -> pa.Array:
-    """The texts, copied in one piece where each is there: they are most of the bytes of a row."""
+    """Return the bodies as texts. Where none is missing they are copied in one piece: they are most
+    of the bytes of a row.
+    """
     if not all(bodies):
         return pa.array([body or None for body in bodies], pa.string())
     ends = array("i", accumulate(map(len, bodies), initial=0))
@@ -138,7 +140,7 @@ def _bodies(bodies: list[bytes]) -> pa.Array:
 
 
 def _envelope_columns(envelopes: list[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Event times and parent addresses; null where an envelope tells none that can be read."""
+    """Return event times and parent addresses; null where an envelope has none that can be read."""
     try:
         # One call for all of them costs a third of one call each.
         found = _envelopes(b"[" + b",".join([one or b"{}" for one in envelopes]) + b"]")
@@ -186,7 +188,7 @@ def _control(kind: ControlKind, stated: Mapping[str, Any] | None = None) -> dict
 
 
 def quarantine_rows(consumer: str, unreadable: Sequence[Unreadable], now_us: int) -> pa.Table:
-    """Rows of `quarantine`; the texts are for those who look, not to compare."""
+    """Return rows of `quarantine`. Their texts are for reading, not for comparing."""
     rows = [
         {
             "consumer": consumer,
@@ -203,7 +205,9 @@ def quarantine_rows(consumer: str, unreadable: Sequence[Unreadable], now_us: int
 
 
 def digest(unreadable: Unreadable) -> str | None:
-    """What tells a record received again; without a token two may be alike and still be two."""
+    """Return the hash that identifies a record received again. Records without token may be alike
+    and still be two.
+    """
     if unreadable.token is None:
         return None
     token = unreadable.token.encode(errors="surrogatepass")[-64:]
@@ -233,7 +237,7 @@ def fact_rows(
 
 
 def split_storable(records: Sequence[Record]) -> tuple[list[Record], list[Unreadable]]:
-    """The records that a table can hold, and the others as the quarantine keeps them."""
+    """Split into the records that a table can hold, and the others as entries of the quarantine."""
     fine: list[Record] = []
     others: list[Unreadable] = []
     for record in records:

@@ -1,10 +1,10 @@
-"""Lands batches in the tables, exactly once: what is durable, what comes next, what to do when
-somebody else has committed. Synchronous; the sink calls it in its worker thread.
+"""Lands batches in the tables exactly once: looks up what is durable, numbers what comes next, and
+handles commits of others. Synchronous; the sink calls it in its worker thread.
 
 The table proves the position: the last row of a consumer and stream carries it. The version of a
 commit's application transaction is the ordinal of its first row. So of two commits that begin at
-one place only one can stand, however many rows they have; the other fails as a whole, looks again,
-and is run anew or fenced. And the last row is never far to seek.
+one place only one succeeds, however many rows they have. The other fails as a whole; it then reads
+the table again, and is repeated or fenced. The same version makes the last row cheap to find.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LandingTables:
         self._commits = 0
 
     def state(self, stream: str) -> DurableState:
-        """What the table proves of a stream. Raises `SinkError`."""
+        """Return the durable state of a stream, read from the table. Raises `SinkError`."""
         found = self._states.get(stream)
         if found is None:
             where = self._options.location("changes")
@@ -68,8 +68,8 @@ class LandingTables:
         return found
 
     def forget(self, *streams: str) -> None:
-        """Look at the table again before the next commit of these streams: the last one may be
-        there or not.
+        """Read the table again before the next commit of these streams: whether the last one
+        succeeded is unknown.
         """
         for stream in streams:
             self._states.pop(stream, None)
@@ -175,7 +175,7 @@ class LandingTables:
         self._writer.append("changes", rows, transactions)
 
     def _look_again(self, prepared: Sequence[_Prepared]) -> dict[str, CommitResult | SinkError]:
-        """After a conflict: the batches that are in the table all the same."""
+        """Read the table after a conflict. Returns the batches that are in it all the same."""
         self.forget(*[one.batch.stream for one in prepared])
         found: dict[str, CommitResult | SinkError] = {}
         for one in prepared:
@@ -201,7 +201,7 @@ class LandingTables:
 
 
 def _result(one: _Prepared) -> CommitResult:
-    """Counts of rows: what becomes of entities is decided behind the landing."""
+    """Return the counts of rows. What becomes of entities, the pipeline decides later."""
     ends = sum(record.ends for record in one.records)
     return CommitResult(
         written=len(one.records) - ends,

@@ -1,8 +1,8 @@
-"""Knows the last rows of a stream, so that a record delivered again is not landed again. Pure.
+"""Remembers the last rows of a stream, so that a record delivered again is not landed again. Pure.
 
 The core drops what a reconnect brings again, but for the last record itself (a DELETE and its
 TOMBSTONE may share one token), and applies what a provider repeats in between: for current state
-that is one and the same. A log of changes must tell the difference.
+that makes no difference. In a log of changes it would be a second change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from instep.model.records import Record
 __all__ = ["REMEMBERED_RECORDS", "DedupWindow", "Identity", "identity_of"]
 
 REMEMBERED_RECORDS: Final = 1_024
-"""How far back a repetition is known for one."""
+"""How many records back a repetition is recognized."""
 _UNREAD_BYTES: Final = 8 << 20
 
 Identity = tuple[str, int, str, str, str, int, int]
-"""What two copies of one record share."""
+"""The fields that two copies of one record share."""
 
 
 class DedupWindow:
@@ -40,7 +40,7 @@ class DedupWindow:
     def without_repeats(
         self, records: Sequence[Record], before: Position, attempt: int
     ) -> Sequence[Record]:
-        """The records that are not repetitions; `before` is the position that is durable."""
+        """Return the records that are not repetitions; `before` is the durable position."""
         at = _first_suspect(records, before.offsets if attempt == before.attempt else {})
         if at is None:
             return records
@@ -57,7 +57,7 @@ class DedupWindow:
         return kept
 
     def remember(self, records: Sequence[Record], attempt: int) -> None:
-        """These are durable."""
+        """Remember these records, which are durable."""
         if attempt != self._attempt:
             self._attempt = attempt
             self._newest.clear()
@@ -94,7 +94,7 @@ def identity_of(record: Record) -> Identity:
 
 
 def _first_suspect(records: Sequence[Record], offsets: Mapping[str, int]) -> int | None:
-    """Place of the first record that does not lie behind all before it."""
+    """Return the index of the first record that does not lie behind all before it."""
     highest = dict(offsets)
     for at, record in enumerate(records):
         if record.offset > highest.get(record.partition, -1):

@@ -1,4 +1,6 @@
-"""What the table proves of a stream: its last rows, and the position that the last one carries."""
+"""Reads where a stream stands in the table: its last rows, and the position that the last one
+carries.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,9 @@ class DurableState(msgspec.Struct):
     """Where a stream stands in the table."""
 
     ordinal: int = 0
-    """Of its last row; 0 for none."""
+    """The ordinal of its last row; 0: it has no rows."""
     version: int | None = None
-    """Of its last transaction, where the writer can tell."""
+    """The version of its last transaction; None: there is none, or the writer cannot read it."""
     committed_at_us: int = 0
     position: Position = Position()
     window: DedupWindow = msgspec.field(default_factory=DedupWindow)
@@ -42,7 +44,7 @@ class DurableState(msgspec.Struct):
 def read_durable_state(
     writer: Writer, consumer: str, stream: str, application: str, where: str
 ) -> DurableState:
-    """Where the rows say that a stream stands. Raises `SinkError` where some of them are gone."""
+    """Read from its rows where a stream stands. Raises `SinkError` where some of them are gone."""
     names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
     version = writer.committed(application)
     near = version

@@ -1,12 +1,12 @@
-"""What current state follows from `changes`, as SQL that DataFusion and Spark both read.
+"""Current state computed from `changes`, in SQL that DataFusion and Spark both read.
 
-The pipeline on Spark keeps `entities` for everybody; here are the few questions of the alignment
-that cannot wait for it (A2, A3 and A6).
+The pipeline on Spark keeps `entities` for everybody. This module answers the few questions of the
+alignment that cannot wait for it (A2, A3 and A6).
 
-A3 is applied statement by statement, so the last statement of an entity is what it is left with,
-unless an earlier one is newer: then only a fold over all of them decides. SQL finds the last
-statements. The fold is run in Python, over the headers of the entities that need it: those of a log
-that goes backwards, or that is being read again.
+A3 is applied statement by statement. So the last statement of an entity counts, unless an earlier
+one is newer: then all of them have to be compared in order. SQL finds the last statements. Python
+compares in order, over the headers of the entities that need it: those of a log that goes
+backwards, or that is being read again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LIVE: Final = """
     LEFT JOIN (VALUES {folded}) AS folds (folded, folded_attempt) ON ordinal = folded
     WHERE NOT ends AND (folded IS NULL AND place = 1 OR folded_attempt > 0) {swept}
 """
-"""The statement that each entity is left with (A3), that no end and no sweep has come after: the
-last one, or what the fold has found instead."""
+"""The statement that counts for each entity (A3), unless an end or a sweep came after it: the last
+one, or the one that the comparison in order has found instead."""
 _UNSETTLED: Final = """
     SELECT {entity} AS entity, ordinal, lineage, partition, record_offset, appended_at, attempt,
         class, ends, token
@@ -56,7 +56,7 @@ _UNSETTLED: Final = """
 or by its append time. Where it is by neither, it counts, whatever was stored."""
 _FOLDED_RECORDS: Final = 10_000
 _NOTHING: Final = "(-1, -1)"
-"""An ordinal that no row has: `VALUES` has to have one."""
+"""An ordinal that no row has, because `VALUES` needs at least one."""
 _UPTO: Final = """
     SELECT coalesce(max(ordinal), 0) AS ordinal FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
@@ -123,7 +123,7 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
         stated = _NAMED.format(stated=stated)
     sweeps = _find_sweeps(writer, names)
     unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated))
-    folded = [f"({ordinal}, {attempt})" for ordinal, attempt in _fold(unsettled, sweeps)]
+    folded = [f"({ordinal}, {attempt})" for ordinal, attempt in _latest_by_a3(unsettled, sweeps)]
     return _LIVE.format(
         columns=columns,
         entity=entity,
@@ -141,12 +141,12 @@ class _Sweep(NamedTuple):
     readable: frozenset[str] | None
 
     def removes(self, attempt: int, entity_class: str) -> bool:
-        """Whether an entity goes that was marked by this attempt."""
+        """Whether the sweep removes an entity that this attempt marked."""
         return attempt < self.attempt and (self.readable is None or entity_class in self.readable)
 
 
 def _find_sweeps(writer: Writer, names: dict[str, Any]) -> list[_Sweep]:
-    """Those after what the pipeline has followed, in order."""
+    """Return the sweeps that the pipeline has not followed yet, in order."""
     found = writer.query(_SWEEPS.format(**names))["ordinal"].to_pylist()
     if not found:
         return []
@@ -162,7 +162,7 @@ def _readable(body: str | None) -> frozenset[str] | None:
 
 
 def _swept(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
-    """SQL: what these sweeps leave."""
+    """SQL: the entity is not removed by these sweeps."""
     attempts: dict[frozenset[str] | None, int] = {}
     for sweep in sweeps:
         attempts[sweep.readable] = max(sweep.attempt, attempts.get(sweep.readable, 0))
@@ -177,11 +177,12 @@ def _swept(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
     return left
 
 
-def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int]]:
-    """What entities are left with by A3, given the headers of each in the order of commit.
+def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int]]:
+    """Find the statement that counts for each entity by A3, given its headers in the order of
+    commit.
 
-    The ordinals of their statements and the attempts that marked them; and with an attempt of -1,
-    that of a last statement which does not count.
+    Yields the ordinal of each such statement with the attempt that marked the entity; and, with an
+    attempt of -1, the ordinal of each last statement that does not count.
     """
     for _, statements in groupby(_read_headers(unsettled), attrgetter("entity")):
         stored: _Header | None = None
@@ -208,7 +209,7 @@ def _fold(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, 
 
 
 class _Header(NamedTuple):
-    """What the fold needs of a statement."""
+    """The fields of a statement that the comparison by A3 needs."""
 
     entity: str
     ordinal: int
@@ -217,7 +218,7 @@ class _Header(NamedTuple):
     entity_class: str
     ends: bool
     shown: bool
-    """By a baseline."""
+    """Whether a baseline showed the entity."""
     place: RecordHeader
 
 
@@ -276,7 +277,7 @@ def unresolved(
     writer: Writer, consumer: str, stream: str, records: Sequence[Record]
 ) -> tuple[str, ...]:
     """Keys of header-only ends that name nothing that was stated before (TRUNCATED logs): the
-    baseline may know it by its uuid, which such an end does not tell.
+    baseline may know it by its uuid, which such an end does not carry.
     """
     stated: set[str] = set()
     asked: list[str] = []

@@ -47,10 +47,11 @@ def create_writer(options: DeltaOptions) -> Writer:
 class DeltaSink(Sink):
     """A sink over Delta tables; see `instep.ports.sink.Sink`.
 
-    Promised: a commit is whole or not there, whatever is cancelled or killed; the position is never
-    ahead of the rows (A1); each record of an attempt is a row once, as far back as
-    `dedup_window.REMEMBERED_RECORDS`; of two processes that commit on one stream of one consumer,
-    one gets `FencedError`. The event loop never waits for the lake: one worker thread does.
+    Promised: a commit takes place whole or not at all, whatever is cancelled or killed; the
+    position is never ahead of the rows (A1); each record of an attempt is a row once, as far back
+    as `dedup_window.REMEMBERED_RECORDS`; of two processes that commit on one stream of one
+    consumer, one gets `FencedError`. The event loop never waits for the lake: one worker thread
+    does.
 
     Not promised: current state, which the pipeline on Spark makes of these rows. What the alignment
     asks of it (`estimate_sweep`, `has_older_entity`) is counted from all rows of the stream when
@@ -98,7 +99,9 @@ class DeltaSink(Sink):
         return await self._run(self._opened[1].streams)
 
     async def position(self, stream: StreamInfo) -> Position:
-        """What the table proves; keeps the stream's description in `stream_facts`."""
+        """Return the position that the table has; keeps the stream's description in
+        `stream_facts`.
+        """
         landing, stream_metadata = self._opened
 
         def enter() -> Position:
@@ -111,10 +114,11 @@ class DeltaSink(Sink):
         return position
 
     async def commit(self, batch: Batch) -> CommitResult:
-        """All of the batch in one commit of the table, or nothing. Raises `SinkError`.
+        """Commit all of the batch in one commit of the table, or nothing. Raises `SinkError`.
 
-        Returns when it is durable; waits for room where the batches of other streams have more
-        than `group_records`. Cancelling leaves it whole or not there; ask `position` which.
+        Returns when it is durable; waits for room where the batches of other streams have more than
+        `group_records`. After a cancellation the commit took place whole or not at all; `position`
+        shows which.
         """
         _ = self._opened
         if self._commits is None:
@@ -206,7 +210,7 @@ class DeltaSink(Sink):
                 self._records[batch.stream] = batch.position.records
 
     def _size(self, batch: Batch) -> WaitingBatch:
-        """What is known of a batch that is not opened: that is for the worker thread."""
+        """Return the size of a batch without decoding it: the worker thread decodes."""
         before = self._records.get(batch.stream, 0)
         return WaitingBatch(batch.stream, batch.position.records - before)
 

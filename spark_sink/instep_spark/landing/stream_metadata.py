@@ -1,4 +1,4 @@
-"""What a lake knows of its streams beside their records: the table `stream_facts`."""
+"""Keeps the facts about streams that no record carries: the table `stream_facts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from instep_spark.landing_schema import FactKind
 __all__ = ["StreamMetadata"]
 
 _FLUSH_S: Final = 10.0
-"""Counts of deviations wait this long for others; a kind that is new does not wait."""
+"""Counts of deviations are written together after this time, in seconds; a new kind is written at
+once."""
 _STREAMS: Final = """
     SELECT stream, body FROM {{stream_facts}}
     WHERE consumer = {consumer} AND fact = 'STREAM' ORDER BY at
@@ -54,7 +55,7 @@ class StreamMetadata:
         ]
 
     def enter(self, stream: StreamInfo) -> None:
-        """Keep a stream's description, where it is not the one that is kept."""
+        """Store a stream's description if it differs from the stored one."""
         body = msgspec.json.encode(stream)
         if self._known().get(stream.id) != body:
             self._add(stream.id, [(FactKind.STREAM, "", 0, stream)])

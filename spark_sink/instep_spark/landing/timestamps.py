@@ -1,4 +1,4 @@
-"""Reads event times in bulk: Arrow does the usual spelling, the odd ones are read one by one."""
+"""Reads event times in bulk: Arrow parses the usual spelling, the others are parsed one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _LONGEST_CHARS: Final = 64
 
 
 def parse_timestamps(texts: Sequence[str | None]) -> pa.Array:
-    """Moments of these texts; null for what is none. A time that names no zone is taken as UTC."""
+    """Return the times of these texts; null where a text is no time. A time that names no zone is
+    taken as UTC.
+    """
     try:
         return pa.array(texts, pa.string()).cast(_TYPE)
     except pa.ArrowInvalid:

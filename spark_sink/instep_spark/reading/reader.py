@@ -1,7 +1,7 @@
 """Reads a lake for the command line, through delta-rs: beside whatever writes it, without a JVM.
 
-What the pipeline on Spark keeps ready is worked out anew here, from `changes`: right for a look at
-a lake, and slower the more rows it has.
+It computes current state anew from `changes`, which the pipeline on Spark keeps ready. That suits a
+look at a lake, and gets slower with the number of rows.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class DeltaReader(StoreReader):
     async def entities(
         self, *, stream: str | None = None, entity_class: str | None = None
     ) -> AsyncIterator[StoredEntity]:
-        """Entities in the order of their newest statements. Of a CHANGE_ONLY stream it is the
-        newest change that is shown: what they add up to, the pipeline's `entities` tells.
+        """Entities in the order of their newest statements. Of a CHANGE_ONLY stream the newest
+        change is shown; the composed entities are in the pipeline's `entities`.
         """
         for row in await self._rows(_CONSUMERS):
             if stream not in (None, row["stream"]):
@@ -125,7 +125,7 @@ class DeltaReader(StoreReader):
         for change in none:
             yield change
         raise JournalOffError(
-            "a lake tells its changes by its table",
+            "a lake keeps its changes in its table",
             where=self._options.location("changes"),
             hint="read the Delta table `changes` with any engine, as a stream if you like",
         )
@@ -205,8 +205,8 @@ def _us(moment: Any) -> int:
 
 
 def _runs(ordinals: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of the stretches of these ordinals: a scan reads what lies in between, so
-    those that are far apart are not read as one.
+    """Return first and last of the ranges of these ordinals. A scan reads what lies in between, so
+    ordinals that are far apart are not read as one range.
     """
     runs: list[tuple[int, int]] = []
     for ordinal in ordinals:

@@ -81,14 +81,16 @@ class Driver:
         self.core.effects()
 
     def crash(self) -> None:
-        """The process is gone; another begins with what is durable."""
+        """End the process; another one begins with the durable state."""
         self.feed = None
         self.core = Alignment(self.log.info, self.store.position, self.settings)
 
     # -- records ---------------------------------------------------------------------------------
 
     def read(self, most: int = 1_000, prefer: int = 0) -> RecordChunk | None:
-        """Take from the connection; None when there is nothing, or the provider holds it back."""
+        """Return the next chunk of the connection. None: there is none, or the provider holds it
+        back.
+        """
         if self.feed is None or self.log.state is not StreamState.ACTIVE:
             return None
         records = self.feed.pull(most, prefer)
@@ -96,7 +98,7 @@ class Driver:
         return RecordChunk(records) if records else None
 
     def deliver(self, most: int = 1_000, prefer: int = 0) -> None:
-        """Read, commit, and carry out what follows."""
+        """Read a chunk, commit it, and carry out the effects."""
         chunk = self.read(most, prefer)
         if chunk is not None:
             self.handle(chunk)
@@ -125,7 +127,7 @@ class Driver:
         return result
 
     def carry_out(self) -> bool:
-        """True: the delivery must be given again."""
+        """Carry out the effects. Returns True when the chunk must be handled again."""
         again = False
         while effects := self.core.effects():
             for effect in effects:
@@ -151,13 +153,13 @@ class Driver:
                 raise AssertionError(effect)
         return False
 
-    def told(self, kind: NoticeKind) -> int:
+    def count_notices(self, kind: NoticeKind) -> int:
         return sum(notice.kind is kind for notice in self.notices)
 
     # -- time ------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Time passes, with ticks. A provider that is ACTIVE holds nothing back for long."""
+        """Let time pass, with ticks. A provider that is ACTIVE holds nothing back for long."""
         until_us = self.log.now_us + int(seconds * US)
         while self.log.now_us < until_us:
             flows = self.feed is not None and self.log.state is StreamState.ACTIVE
@@ -185,20 +187,20 @@ class Driver:
         raise AssertionError(f"not aligned after {rounds} rounds: {self.core.position}")
 
     def be_away(self, seconds: float) -> None:
-        """The connection is lost for so long; the log forgets what it may."""
+        """Lose the connection for this time; the log compacts what it may."""
         self.close()
         self.log.now_us += int(seconds * US)
         self.log.compact()
 
     def attempt(self) -> None:
-        """Begin another attempt, an hour after what came before."""
+        """Begin another attempt, an hour later."""
         self.wait(3600.0)
         self.core.realign("a test asks for it")
         self.carry_out()
         self.open()
 
     def converges(self) -> bool:
-        """Whether the store, once healed, is what the provider states."""
+        """Heal, and return whether the store equals what the provider states."""
         self.settle()
         return self.store.bodies == self.log.bodies
 
@@ -219,7 +221,7 @@ class Driver:
         assert since_us is None or since_us >= opened_us, f"{key} exists and was swept: {stored}"
 
     def check_position(self) -> None:
-        """Rule A1: what lies behind the position is in the store."""
+        """Check rule A1: all records up to the position are in the store."""
         position = self.store.position
         if position.token is None:
             return

@@ -49,7 +49,7 @@ class ModelLog:
     """A provider with one stream.
 
     With `anchored`, each partition begins with an entity that never changes: a log that is rebuilt
-    under the same origin can then be told from its first record.
+    under the same origin can then be detected by its first record.
     """
 
     partitions: int = 1
@@ -115,7 +115,9 @@ class ModelLog:
             self._append(key, kind, b"", shares=shares and index > 0)
 
     def compact(self) -> None:
-        """What TR-548 3.8.1.1 lets go: the superseded past the delay, tombstones past theirs."""
+        """Remove what TR-548 3.8.1.1 allows: superseded records past the delay, tombstones past
+        theirs.
+        """
         cleaner_us = self.now_us - int(COMPACTION_DELAY_S * US)
         gone_us = self.now_us - int(TOMBSTONE_RETENTION_S * US)
         latest = {entry.key: entry.seq for entry in self.entries if entry.at_us <= cleaner_us}
@@ -208,7 +210,7 @@ class Stored:
 
 @dataclass
 class ModelStore:
-    """What a sink promises, in a dict."""
+    """A sink in a dict, with all guarantees of the port."""
 
     entities: dict[str, Stored] = field(default_factory=dict)
     position: Position = field(default_factory=Position)

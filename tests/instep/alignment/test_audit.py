@@ -51,7 +51,7 @@ def test_what_was_compacted_away_is_waited_for_longer() -> None:
     assert one.arrived(T0_US + 60 * S)
 
 
-def test_silence_before_the_aim_says_nothing() -> None:
+def test_silence_before_the_aim_proves_nothing() -> None:
     one = arriving()
     one.heard([record(9, at_s=-1)], T0_US)
     one.aim(at(offset=9), T0_US + 100 * S)
@@ -59,7 +59,7 @@ def test_silence_before_the_aim_says_nothing() -> None:
     assert one.arrived(T0_US + 105 * S)
 
 
-def test_a_silence_that_the_provider_explains_says_nothing() -> None:
+def test_a_silence_that_the_provider_explains_proves_nothing() -> None:
     one = arriving()
     one.silence_from(T0_US + 100 * S)
     assert not one.arrived(T0_US + 104 * S)

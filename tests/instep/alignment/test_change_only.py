@@ -13,7 +13,7 @@ _LINEAGE_2 = Position(attempt=2, lineage=2)
 
 
 def _part(key: str, at_us: int, partition: str, offset: int) -> Record:
-    """The change of a part, which says who was last."""
+    """The change of a part; its content names the writer."""
     body = msgspec.json.encode({"last": key})
     return Record(
         "s", key, RecordType.CREATE_UPDATE, "t", at_us, partition, offset, "NODE", body, whole=False
@@ -39,7 +39,7 @@ def test_a3_a_part_counts_after_an_older_one_of_its_partition_though_times_go_in
     assert again.body() == entity.body()
 
 
-def test_a3_append_times_of_another_log_do_not_keep_a_part_in_front() -> None:
+def test_a3_append_times_of_a_new_log_do_not_keep_a_part_in_front() -> None:
     entity = PartialEntity("e", [])
     entity.state(_part("a", 900, "0", 9), _LINEAGE_1)
     assert _last(entity.state(_part("b", 5, "0", 1), _LINEAGE_2)) == "b"

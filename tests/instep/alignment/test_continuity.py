@@ -1,4 +1,4 @@
-"""What a first record tells, case by case (A2)."""
+"""What the first record after a connect proves about the log, case by case (A2)."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def test_a_first_record(
 
 
 @pytest.mark.parametrize("offset", [0, 7, 8])
-def test_a_newer_record_at_an_older_place_is_of_another_log(offset: int) -> None:
+def test_a_newer_record_at_an_older_place_is_of_a_new_log(offset: int) -> None:
     first = msgspec.structs.replace(record(offset, at_s=100), token=f"other-{offset}")
     assert classify(first, after()) is Continuity.NEW_LOG
 
 
-def test_a_partition_that_had_nothing_yet_tells_nothing() -> None:
+def test_a_partition_that_had_nothing_yet_proves_nothing() -> None:
     first = msgspec.structs.replace(record(0, at_s=100), partition="1")
     assert classify(first, after()) is Continuity.CONTINUED
 
 
-def test_a_record_of_another_partition_does_not_hide_another_log() -> None:
-    """Partition 1 of the rebuilt log was committed before partition 0 was heard."""
+def test_a_record_of_another_partition_does_not_hide_a_new_log() -> None:
+    """Partition 1 of the rebuilt log was committed before partition 0 was received."""
     position = after()
     newer_us = record(0, at_s=100).appended_at_us
     position = msgspec.structs.replace(
@@ -76,7 +76,7 @@ def test_a_record_of_another_partition_does_not_hide_another_log() -> None:
     assert classify(first, position) is Continuity.NEW_LOG
 
 
-def test_what_was_committed_before_an_attempt_tells_another_log_too() -> None:
+def test_what_was_committed_before_an_attempt_detects_a_new_log_too() -> None:
     before = after()
     position = Position(
         attempt=2,
@@ -124,7 +124,7 @@ def test_no_record_is_used_after_a_restart() -> None:
     )
 
 
-def test_a_first_alignment_has_nothing_to_tell() -> None:
+def test_a_first_alignment_has_nothing_to_compare() -> None:
     arrivals = ContinuityCheck()
     arrivals.opened(Position(attempt=1), resumed=False, gapless=False)
     assert arrivals.settled
@@ -147,11 +147,11 @@ def test_each_partition_of_a_gapless_log_must_go_on_where_it_stood() -> None:
         ({}, 0, False),  # The very first of its partition.
         ({}, 1, True),
         ({"1": 4}, 5, False),
-        ({"1": 4}, 6, True),  # Shown by the baseline, or lost since: who can say?
+        ({"1": 4}, 6, True),  # Shown by the baseline, or lost since: undecidable.
         ({"1": UNREACHABLE_OFFSET}, 1, True),  # Known of another log.
     ],
 )
-def test_a_partition_unheard_in_the_attempt_must_begin_where_nothing_can_be_missing(
+def test_a_partition_not_received_in_the_attempt_must_begin_where_nothing_can_be_missing(
     known_before: dict[str, int], first: int, has_gap: bool
 ) -> None:
     new_log = UNREACHABLE_OFFSET in known_before.values()

@@ -53,7 +53,7 @@ def test_a_realignment_that_the_feed_asks_for_outlives_a_commit_that_fails() -> 
     assert driver.core.start(driver.log.now_us) is Start.OLDEST
 
 
-def test_a1_a_batch_whose_commit_was_not_heard_of_is_not_repeated() -> None:
+def test_a1_a_batch_whose_commit_was_not_confirmed_is_not_repeated() -> None:
     driver = aligned()
     driver.log.put("key-0")
     chunk = driver.read()
@@ -78,7 +78,7 @@ def test_a2_continued_opens_no_attempt() -> None:
     assert driver.starts[-1] != Start.OLDEST
 
 
-def test_a2_rewound_a_little_opens_no_attempt() -> None:
+def test_a2_redelivered_a_little_opens_no_attempt() -> None:
     for offsets in (True, False):
         driver = aligned(offsets=offsets)
         driver.close()
@@ -86,19 +86,19 @@ def test_a2_rewound_a_little_opens_no_attempt() -> None:
         driver.open(rewind=3)
         assert driver.converges()
         assert driver.store.position.attempt == 1
-        assert driver.told(NoticeKind.REDELIVERED) == 1
+        assert driver.count_notices(NoticeKind.REDELIVERED) == 1
         # The very last one is let through, its TOMBSTONE may share its place: nothing else is.
         assert driver.store.position.records == records + 1
 
 
-def test_a2_rewound_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
+def test_a2_redelivered_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
     driver = aligned()
     driver.wait(2 * TOMBSTONE_RETENTION_S)
     driver.close()
     driver.open(rewind=3)
     assert driver.converges()
     assert driver.store.position.attempt == 1
-    assert driver.told(NoticeKind.LOST) == 0
+    assert driver.count_notices(NoticeKind.LOST) == 0
 
 
 def test_a2_restarted_from_the_oldest_opens_one_attempt() -> None:
@@ -111,7 +111,7 @@ def test_a2_restarted_from_the_oldest_opens_one_attempt() -> None:
     assert driver.store.position.lineage == 1
 
 
-def test_a3_another_log_is_another_lineage() -> None:
+def test_a3_a_new_log_is_another_lineage() -> None:
     for refuse in (False, True):
         driver = aligned()
         driver.close()
@@ -124,7 +124,7 @@ def test_a3_another_log_is_another_lineage() -> None:
 
 
 def test_a3_a_log_lost_before_an_attempt_is_known_by_its_first_record() -> None:
-    """The attempt was called for by something else, so no reconnect has told it."""
+    """The attempt was opened for another reason, so no reconnect has reported the loss."""
     driver = aligned(keys=["key-0", "key-0", "key-0"])
     driver.core.realign("the operator asks for it")
     driver.carry_out()

@@ -1,4 +1,4 @@
-"""Rules A8 to A11 of the alignment: lateness, deviations, what cannot be read."""
+"""Rules A8 to A11 of the alignment: lag, deviations, unreadable records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a8_a_reader_too_slow_realigns_without_waiting_to_be_dropped() -> None:
     driver.deliver(1)
     assert driver.feed is None
     assert driver.core.lag.fidelity is Fidelity.LOST
-    assert driver.told(NoticeKind.LOST) == 1
+    assert driver.count_notices(NoticeKind.LOST) == 1
     assert driver.converges()
 
 
@@ -81,7 +81,7 @@ def test_a8_a_wrong_clock_does_not_realign_for_ever() -> None:
         driver.carry_out()
         if driver.feed is None:
             driver.open()
-    assert driver.told(NoticeKind.LOST) == SETTINGS.lost_realigns
+    assert driver.count_notices(NoticeKind.LOST) == SETTINGS.lost_realigns
 
 
 def test_a9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:
@@ -164,7 +164,8 @@ def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash(
 def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
     core = aligned_by_baseline({"1": 3})
     position = core.durable
-    # The partition that was heard has nothing new. Of this one, whatever was before 7 may be lost.
+    # The partition that was received has nothing new. Of this one, whatever was before 7 may be
+    # lost.
     assert core.receive(RecordChunk([record(7)]), T0_US) is None
     assert [type(effect) for effect in core.effects()] == [Reopen]
     assert core.position == position

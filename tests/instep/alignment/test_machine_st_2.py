@@ -123,7 +123,7 @@ def test_st_2_2_step_7_what_the_attempt_did_not_mark_is_swept() -> None:
     assert driver.swept == ["key-0"]
 
 
-def test_st_2_2_step_7_the_census_is_taken_once_an_attempt() -> None:
+def test_st_2_2_step_7_the_sweep_is_estimated_once_an_attempt() -> None:
     driver = aligned()
     driver.attempt()
     driver.deliver()
@@ -137,7 +137,7 @@ def test_st_2_2_step_8_once_the_sweep_is_complete_the_stream_is_aligned() -> Non
     driver.attempt()
     driver.settle()
     assert driver.reached(Phase.ALIGNED)
-    assert driver.told(NoticeKind.ALIGNED) == 2
+    assert driver.count_notices(NoticeKind.ALIGNED) == 2
 
 
 def test_a7_an_interrupted_attempt_goes_on_after_its_own_token() -> None:
@@ -156,7 +156,7 @@ def test_a7_an_interrupted_attempt_goes_on_after_its_own_token() -> None:
 
 
 def test_a7_an_interrupted_attempt_of_a_late_reader_is_not_begun_again() -> None:
-    """Old records say nothing of how long the reader was away: the attempt's start does."""
+    """Old records do not prove how long the reader was away: the attempt's start does."""
     driver = aligned()
     driver.be_away(2 * TOMBSTONE_RETENTION_S)
     driver.open()

@@ -57,7 +57,7 @@ def connected(machine: AlignmentMachine) -> bool:
 
 
 class AlignmentMachine(RuleBasedStateMachine):
-    """A provider that does as it likes, a network that fails, a process that dies."""
+    """An unpredictable provider, a network that fails, a process that dies."""
 
     driver: Driver
 
@@ -68,7 +68,7 @@ class AlignmentMachine(RuleBasedStateMachine):
         aligned=st.sampled_from([True, True, False]),
     )
     def begin(self, partitions: int, offsets: bool, anchored: bool, aligned: bool) -> None:
-        # Without offsets nothing tells partitions apart, so there is one.
+        # Without offsets partitions cannot be distinguished, so there is one.
         self.driver = Driver(ModelLog(partitions if offsets else 1, offsets, anchored))
         for key in KEYS:
             self.driver.log.now_us += US
@@ -106,7 +106,7 @@ class AlignmentMachine(RuleBasedStateMachine):
     @precondition(connected)
     @rule(dies=st.booleans())
     def lose_connection(self, dies: bool) -> None:
-        """Of the network, or because the process died."""
+        """Lose the connection by the network, or because the process died."""
         if dies:
             self.driver.crash()
         elif self.driver.feed is not None:
@@ -114,7 +114,9 @@ class AlignmentMachine(RuleBasedStateMachine):
 
     @rule(before=CHANGES, seconds=SPANS_S, after=CHANGES, dies=st.booleans())
     def be_away(self, before: Changes, seconds: float, after: Changes, dies: bool) -> None:
-        """Meanwhile things change, and the log forgets what it may."""
+        """Lose the connection for a while; meanwhile entities change, and the log compacts what it
+        may.
+        """
         self.lose_connection(dies)
         self.change(before)
         self.driver.log.now_us += int(seconds * US)
@@ -130,7 +132,7 @@ class AlignmentMachine(RuleBasedStateMachine):
     @precondition(connected)
     @rule(most=COUNTS, prefer=PARTITIONS, durable=st.booleans(), dies=st.booleans())
     def fail_in_commit(self, most: int, prefer: int, durable: bool, dies: bool) -> None:
-        """A batch is decided on and committed, or not; nobody hears which of it."""
+        """A batch is decided on and committed, or not; the alignment is not informed which."""
         driver = self.driver
         chunk = driver.read(most, prefer)
         if chunk is None:

@@ -57,7 +57,7 @@ def test_a5_an_empty_log_comes_to_its_sweep() -> None:
     assert driver.swept == ["key-0"]
 
 
-def test_a5_an_announced_silence_says_nothing() -> None:
+def test_a5_an_announced_silence_proves_nothing() -> None:
     driver = aligned()
     driver.attempt()
     driver.deliver(2)
@@ -110,7 +110,7 @@ def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver.deliver()
     driver.wait(3600.0)
     assert driver.reached(Phase.SWEEP_HELD)
-    assert driver.told(NoticeKind.SWEEP_HELD) == 1
+    assert driver.count_notices(NoticeKind.SWEEP_HELD) == 1
     status = driver.core.status()
     assert (status.phase, status.sweep_held) == (Phase.SWEEP_HELD, True)
     assert status.attempt == driver.core.durable.attempt

@@ -142,7 +142,7 @@ def test_an_attempt_begins_with_nothing_but_its_reference() -> None:
     assert (begun.ordinal, begun.records) == (before.ordinal, before.records)
 
 
-def test_another_log_leaves_no_reference_but_the_partitions() -> None:
+def test_a_new_log_leaves_no_barrier_but_the_partitions() -> None:
     begun = attempt(position(), new_log=True)
     assert begun.lineage == 3
     assert begun.barrier == SweepBarrier(None, 0, dict.fromkeys("01", UNREACHABLE_OFFSET))
@@ -179,7 +179,7 @@ def test_who_reads_from_the_start_misses_nothing_of_before() -> None:
     assert begun.watermark_us == T0_US + 10 * KEEPS_S * US - 600 * US
 
 
-def test_what_was_known_before_says_nothing_of_what_an_attempt_will_mark() -> None:
+def test_what_was_known_before_proves_nothing_of_what_an_attempt_will_mark() -> None:
     """A record read early may have been superseded already; and another log has another clock."""
     for new_log in (False, True):
         begun = attempt(position(watermark_us=NOW_US + US), new_log=new_log)

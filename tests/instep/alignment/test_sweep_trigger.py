@@ -94,7 +94,7 @@ def test_what_comes_once_more_is_no_silence() -> None:
     assert follower.due(2_110)
 
 
-def test_while_one_partition_replays_the_silence_of_another_says_nothing() -> None:
+def test_while_one_partition_replays_the_silence_of_another_proves_nothing() -> None:
     follower = Follower()
     for now_s in range(2_001, 2_200, 50):
         follower.follow(now_s, of("0", now_s, 500 + now_s - 2_000))

@@ -30,8 +30,8 @@ READABLE_RAW = (
 UNREADABLE_RAW = b'{"log-record-header": \xff'
 
 
-def said(number: int, body: bytes, entity_class: str = "NODE") -> Record:
-    """The statement with this number, for an entity of its own."""
+def statement(number: int, body: bytes, entity_class: str = "NODE") -> Record:
+    """Return the record with this number, for an entity of its own."""
     at_us = T0_US + number
     return Record(
         "network",
@@ -80,7 +80,7 @@ async def _fill(url: str, records: list[Record], **options: Any) -> None:
                 "network",
                 position,
                 1,
-                [said(50, b'{"uuid":"u50"}')],
+                [statement(50, b'{"uuid":"u50"}')],
                 [
                     Unreadable("network", READABLE_RAW, "no such spelling", "t9"),
                     Unreadable("network", UNREADABLE_RAW, "not JSON"),
@@ -106,7 +106,7 @@ def instep(*arguments: str) -> Result:
 def started(*arguments: str, **environ: str) -> subprocess.Popen[bytes]:
     """Run the command line in a process of its own."""
     program = [sys.executable, "-c", "from instep.cli import main; main()", *arguments]
-    # Without asyncio's debug mode, which tells on stderr of steps that are slow on a busy machine.
+    # Without asyncio's debug mode, which logs steps to stderr that are slow on a busy machine.
     environment = os.environ | {"PYTHONASYNCIODEBUG": ""} | environ
     return subprocess.Popen(
         program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -121,7 +121,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def failed(result: Result, code: int) -> str:
-    """What a command that failed says on stderr; nothing on stdout, no traceback."""
+    """Return the stderr of a command that failed; it wrote nothing to stdout, and no traceback."""
     assert result.exit_code == code, (result.stdout, result.stderr)
     assert not result.stdout
     assert "Traceback" not in result.stderr

@@ -11,12 +11,12 @@ from tests.instep.third_party_kit import install
 
 
 def test_every_command_is_there() -> None:
-    told = instep("--help").stdout
+    output = instep("--help").stdout
     for command in ("check", "run", "status", "entities", "changes", "quarantine"):
-        assert f" {command} " in told
+        assert f" {command} " in output
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_shown() -> None:
     assert instep("--version").stdout.startswith("instep ")
 
 
@@ -49,14 +49,14 @@ def test_a_traceback_is_shown_only_when_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ZeroDivisionError("by zero"), "error: ZeroDivisionError: by zero\n  to do: this is a"),
         (PermissionError(13, "Permission denied", "/f"), "Permission denied\n  where: /f\n"),
     ],
 )
 def test_any_other_error_ends_with_1_in_a_few_lines(
-    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:
         raise error
@@ -64,7 +64,7 @@ def test_any_other_error_ends_with_1_in_a_few_lines(
     with pytest.raises(typer.Exit) as caught:
         with_exit_code(command)()
     assert caught.value.exit_code == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_commands_of_others_are_found_and_a_broken_one_breaks_nothing(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def refuse() -> None:
     points = "[instep.commands]\ngreet = o:greet\nrefuse = o:refuse\nodd = o:nothing\n"
     install(tmp_path, {"o": module}, points)
 
-    def told(*arguments: str) -> tuple[int, str, str]:
+    def run_module(*arguments: str) -> tuple[int, str, str]:
         with started(*arguments, PYTHONPATH=str(tmp_path)) as process:
             shown, errors = process.communicate(timeout=60)
         return process.returncode, shown.decode(), errors.decode()
 
-    assert told("greet", "you") == (0, "hello you\n", "")
-    assert told("refuse") == (1, "", "error: no\n  where: here\n  to do: do that\n")
-    code, _, errors = told("odd", "--any", "thing")
+    assert run_module("greet", "you") == (0, "hello you\n", "")
+    assert run_module("refuse") == (1, "", "error: no\n  where: here\n  to do: do that\n")
+    code, _, errors = run_module("odd", "--any", "thing")
     assert code == 2
     assert "error: the command 'odd' cannot be loaded: AttributeError" in errors
     assert "distribution thirdparty" in errors

@@ -47,7 +47,7 @@ def config(tmp_path: Path, provider: str) -> str:
     return str(file)
 
 
-def test_what_is_missing_is_told_repaired_and_then_right(config: str) -> None:
+def test_what_is_missing_is_shown_repaired_and_then_right(config: str) -> None:
     result = instep("audit", config, "--format", "jsonl")
     assert result.exit_code == 1
     wrong = [json.loads(line) for line in result.stdout.splitlines() if '"verdict"' in line]
@@ -60,7 +60,7 @@ def test_what_is_missing_is_told_repaired_and_then_right(config: str) -> None:
     assert [one["report"]["counts"]["missing"] for one in again] == [0, 0]
 
 
-def test_a_table_tells_the_same(config: str) -> None:
+def test_a_table_shows_the_same(config: str) -> None:
     result = instep("audit", config, "--stream", "network")
     assert result.exit_code == 1
     assert "missing" in result.stdout

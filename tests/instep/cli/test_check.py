@@ -31,18 +31,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_good_file_is_told_and_nothing_is_touched(file: Path) -> None:
+def test_a_good_file_is_described_and_nothing_is_touched(file: Path) -> None:
     result = instep("check", "instep.toml")
     assert result.exit_code == 0, result.stderr
     assert "s3cret" not in result.stdout
-    for told in (
+    for line in (
         'endpoints = ["https://ctrl-a:8443"]',
         'auth = { kind = "bearer", token = "${TOKEN}" }',
         'url = "sqlite:///network.db"',
         "alignment.quiet_s = 2.0",
         "instep.toml: good, 1 consumer; connected to nothing",
     ):
-        assert told in result.stdout
+        assert line in result.stdout
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -65,7 +65,7 @@ def test_the_file_is_found_where_it_usually_is(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("endpoints", "endpoint"), "unknown key 'endpoint'"),
         (('kind = "tapi"', 'kind = "tappi"'), "there is no source of kind 'tappi'"),
@@ -79,14 +79,14 @@ def test_the_file_is_found_where_it_usually_is(
         (('"https://ctrl-a:8443"', '"ctrl-a"'), "consumers[0].source"),
     ],
 )
-def test_a_mistake_ends_with_2_and_says_where(
-    file: Path, change: tuple[str, str], told: str
+def test_a_mistake_ends_with_2_and_shows_where(
+    file: Path, change: tuple[str, str], message: str
 ) -> None:
     file.write_text(GOOD.replace(*change))
     error = failed(instep("check", "instep.toml"), 2)
     assert error.startswith("error: ")
     assert "where: instep.toml" in error
-    assert told in error
+    assert message in error
     assert "s3cret" not in error
     assert "pw" not in error
 
@@ -94,10 +94,10 @@ def test_a_mistake_ends_with_2_and_says_where(
 def test_the_real_command_ends_with_2(file: Path) -> None:
     file.write_text(GOOD.replace("name =", "nmae ="))
     with started("check", str(file)) as process:
-        shown, told = process.communicate(timeout=60)
+        shown, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert shown == b""
-    assert told.decode() == (
+    assert errors.decode() == (
         "error: unknown key 'nmae'\n"
         f"  where: {file}: consumers[0]\n"
         "  to do: did you mean 'name'? known keys: name, settings, sink, source\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, said, started
+from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, started, statement
 
 KEYS = ["stream", "key", "class", "token", "appended_at", "attempt", "body"]
 
@@ -32,14 +32,14 @@ def test_a_line_has_exactly_the_members_that_are_promised(tmp_path: Path) -> Non
 def test_a_body_is_spliced_in_verbatim_on_one_line(
     tmp_path: Path, body: bytes, spliced: bytes | None
 ) -> None:
-    url = fill(tmp_path, said(1, body, "ODD"))
+    url = fill(tmp_path, statement(1, body, "ODD"))
     result = instep("entities", "--store", url, "--class", "ODD", "--format", "jsonl")
     assert result.stdout_bytes.count(b"\n") == 1
     assert b'"body":' + (spliced or body) in result.stdout_bytes
 
 
-def test_what_is_not_proven_says_so(tmp_path: Path) -> None:
-    url = fill(tmp_path, said(1, b"{}", "CONDITION_DETECTOR"))
+def test_what_is_not_proven_is_marked(tmp_path: Path) -> None:
+    url = fill(tmp_path, statement(1, b"{}", "CONDITION_DETECTOR"))
     by_key = {
         line["key"]: line for line in lines(instep("entities", "--store", url, "--format", "jsonl"))
     }
@@ -48,7 +48,7 @@ def test_what_is_not_proven_says_so(tmp_path: Path) -> None:
 
 
 def test_entities_are_chosen_by_stream_and_class(tmp_path: Path) -> None:
-    url = fill(tmp_path, said(1, b"{}", "CONDITION_DETECTOR"))
+    url = fill(tmp_path, statement(1, b"{}", "CONDITION_DETECTOR"))
 
     def keys(*options: str) -> list[str]:
         found = lines(instep("entities", "--store", url, *options, "--format", "jsonl"))
@@ -60,9 +60,9 @@ def test_entities_are_chosen_by_stream_and_class(tmp_path: Path) -> None:
     assert keys("--stream", "quiet") == []
 
 
-def test_a_stream_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
-    told = failed(instep("entities", "--store", fill(tmp_path), "--stream", "netwrok"), 2)
-    assert told == (
+def test_a_stream_that_is_not_there_is_an_error_naming_those_that_are(tmp_path: Path) -> None:
+    error = failed(instep("entities", "--store", fill(tmp_path), "--stream", "netwrok"), 2)
+    assert error == (
         "error: the store has no stream 'netwrok'\n"
         "  where: --stream\n"
         "  to do: it has: network, quiet\n"
@@ -70,7 +70,7 @@ def test_a_stream_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) 
 
 
 def test_a_table_counts_what_it_shows_and_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    url = fill(tmp_path, said(1, b'{"name":"[red]\x1b[2J"}', "ODD"))
+    url = fill(tmp_path, statement(1, b'{"name":"[red]\x1b[2J"}', "ODD"))
     result = instep("entities", "--store", url)
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
@@ -80,7 +80,7 @@ def test_a_table_counts_what_it_shows_and_cannot_steer_the_terminal(tmp_path: Pa
 
 def test_a_table_of_several_parts_has_one_heading(tmp_path: Path) -> None:
     # All of class NODE are swept: of the other class 450 stay.
-    url = fill(tmp_path, *[said(1_000 + n, b"{}", "ODD") for n in range(450)])
+    url = fill(tmp_path, *[statement(1_000 + n, b"{}", "ODD") for n in range(450)])
     shown = instep("entities", "--store", url).stdout
     assert shown.count("Class") == 1
     assert shown.count("k1") == 450
@@ -89,7 +89,7 @@ def test_a_table_of_several_parts_has_one_heading(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     url = fill(
-        tmp_path, *[said(1_000 + n, b'{"x":"%s"}' % (b"x" * 200), "ODD") for n in range(999)]
+        tmp_path, *[statement(1_000 + n, b'{"x":"%s"}' % (b"x" * 200), "ODD") for n in range(999)]
     )
     process = started("entities", "--store", url, "--format", "jsonl")
     assert process.stdout is not None
@@ -97,7 +97,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     with process:
         first = process.stdout.readline()
         process.stdout.close()
-        told = process.stderr.read()
-        assert process.wait(30) == 0, told
+        errors = process.stderr.read()
+        assert process.wait(30) == 0, errors
     assert json.loads(first)["key"] == "k1000"
-    assert told == b""
+    assert errors == b""

@@ -23,8 +23,8 @@ async def test_the_active_one_hands_over_when_it_is_asked(tmp_path: Path) -> Non
             await asyncio.to_thread(instep, "status", "--store", url, "--format=jsonl")
         )
         assert stream["lease"] == {"holder": "a", "epoch": 1}
-        told = failed(await asyncio.to_thread(instep, *asked), 1)
-        assert "test: nobody took over from a" in told
+        error = failed(await asyncio.to_thread(instep, *asked), 1)
+        assert "test: nobody took over from a" in error
         async with contender(tmp_path, "b") as b:
             moved = await asyncio.to_thread(instep, *asked)
             assert (moved.exit_code, moved.stdout) == (0, "test: a handed over to b\n")
@@ -34,9 +34,9 @@ async def test_the_active_one_hands_over_when_it_is_asked(tmp_path: Path) -> Non
             assert "b, epoch" in shown.stdout
 
 
-def test_where_nobody_holds_a_lease_it_says_so(tmp_path: Path) -> None:
+def test_a_lease_that_nobody_holds_is_an_error(tmp_path: Path) -> None:
     url = fill(tmp_path)
-    told = failed(instep("handover", "--store", url, "--consumer", "east"), 1)
-    assert "nobody holds a lease for the consumer 'east'" in told
+    error = failed(instep("handover", "--store", url, "--consumer", "east"), 1)
+    assert "nobody holds a lease for the consumer 'east'" in error
     network, _ = lines(instep("status", "--store", url, "--format", "jsonl"))
     assert network["lease"] is None

@@ -54,29 +54,29 @@ async def in_quarantine(at: Spoken) -> list[int]:
 
 
 def test_messages_stand_in_the_order_of_delivery(filled: str) -> None:
-    told = lines(instep("messages", "--store", filled, "--format", "jsonl"))
-    assert [(line["stream"], line["number"]) for line in told] == [
+    shown = lines(instep("messages", "--store", filled, "--format", "jsonl"))
+    assert [(line["stream"], line["number"]) for line in shown] == [
         (SCOPE, 1),
         (SCOPE, 2),
         ("other", None),
         ("other", None),
         ("other", None),
     ]
-    assert [line["body"] for line in told] == [
+    assert [line["body"] for line in shown] == [
         {"number": 1},
         {"number": 2},
         "plain",
         {"base64": "/w=="},
         {"a": 1},
     ]
-    assert list(told[0]) == ["stream", "number", "id", "received_at", "delivered_at", "body"]
-    assert told[0]["id"] == f"{SCOPE}#1"
-    assert told[0]["delivered_at"] >= told[0]["received_at"] > "2026"
+    assert list(shown[0]) == ["stream", "number", "id", "received_at", "delivered_at", "body"]
+    assert shown[0]["id"] == f"{SCOPE}#1"
+    assert shown[0]["delivered_at"] >= shown[0]["received_at"] > "2026"
 
 
 def test_one_stream_and_one_that_is_not_there(filled: str) -> None:
-    told = lines(instep("messages", "--store", filled, "--stream", SCOPE, "--format", "jsonl"))
-    assert [line["number"] for line in told] == [1, 2]
+    shown = lines(instep("messages", "--store", filled, "--stream", SCOPE, "--format", "jsonl"))
+    assert [line["number"] for line in shown] == [1, 2]
     assert f"it has: other, {SCOPE}" in failed(
         instep("messages", "--store", filled, "--stream", "x"), 2
     )
@@ -89,11 +89,11 @@ def test_the_table_counts_the_messages(filled: str) -> None:
 
 
 def test_status_shows_ranges_and_gaps(filled: str) -> None:
-    told = {
+    shown = {
         line["sequence"]: line
         for line in lines(instep("status", "--store", filled, "--format", "jsonl"))
     }
-    one = told[SCOPE]
+    one = shown[SCOPE]
     assert (one["received"], one["missing"], one["cancelled"]) == ("1-2,4", "3", "7-8")
     assert (one["next_number"], one["gaps"], one["held"], one["blocked"]) == (3, 1, 1, False)
     assert "1-2,4" in instep("status", "--store", filled).stdout

@@ -15,7 +15,7 @@ from instep.cli.output import Listing, duration, moment, one_line, plain, stamp
 
 
 @given(st.integers(0, 4_000_000_000_000_000))
-def test_a_stamp_says_the_microsecond_in_utc(at_us: int) -> None:
+def test_a_stamp_shows_the_microsecond_in_utc(at_us: int) -> None:
     read = datetime.strptime(stamp(at_us), "%Y-%m-%dT%H:%M:%S.%f%z")
     assert read.tzinfo == UTC
     assert round(read.timestamp()) == pytest.approx(at_us / 1e6, abs=1)
@@ -27,7 +27,7 @@ def test_a_moment_is_the_same_to_the_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "shown"),
     [
         (None, "—"),
         (math.inf, "for ever"),
@@ -43,8 +43,8 @@ def test_a_moment_is_the_same_to_the_second() -> None:
         (259_200.0, "3 d"),
     ],
 )
-def test_a_period_is_told_in_its_own_unit(seconds: float | None, told: str) -> None:
-    assert duration(seconds) == told
+def test_a_period_is_shown_in_its_own_unit(seconds: float | None, shown: str) -> None:
+    assert duration(seconds) == shown
 
 
 def test_text_of_others_cannot_steer_the_terminal() -> None:

@@ -38,15 +38,15 @@ def test_a_record_is_shown_with_its_bytes(tmp_path: Path) -> None:
     (other,) = lines(instep("quarantine", "show", "2", "--store", url, "--format", "jsonl"))
     assert base64.b64decode(other["raw_base64"]) == UNREADABLE_RAW
     assert "raw" not in other
-    told = instep("quarantine", "show", "2", "--store", url).stdout
-    assert "not JSON" in told
-    assert r'{"log-record-header": \xff' in told
+    shown = instep("quarantine", "show", "2", "--store", url).stdout
+    assert "not JSON" in shown
+    assert r'{"log-record-header": \xff' in shown
 
 
-def test_an_id_that_is_not_there_says_where_to_look(tmp_path: Path) -> None:
-    told = failed(instep("quarantine", "show", "99", "--store", fill(tmp_path)), 2)
-    assert "error: nothing in quarantine has the ID 99" in told
-    assert "instep quarantine list" in told
+def test_an_id_that_is_not_there_is_an_error_with_where_to_look(tmp_path: Path) -> None:
+    error = failed(instep("quarantine", "show", "99", "--store", fill(tmp_path)), 2)
+    assert "error: nothing in quarantine has the ID 99" in error
+    assert "instep quarantine list" in error
 
 
 def test_what_can_be_read_now_is_committed_and_leaves(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_what_still_cannot_be_read_stays_and_ends_with_1(tmp_path: Path) -> None
 def test_replaying_needs_to_know_what(tmp_path: Path) -> None:
     url = fill(tmp_path)
     for arguments in ([], ["1", "--all"]):
-        told = failed(instep("quarantine", "replay", *arguments, "--store", url), 2)
-        assert "to do: name IDs, or --all" in told
+        error = failed(instep("quarantine", "replay", *arguments, "--store", url), 2)
+        assert "to do: name IDs, or --all" in error
 
 
 def test_what_is_dropped_is_gone_and_what_is_not_named_stays(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_what_is_dropped_is_gone_and_what_is_not_named_stays(tmp_path: Path) -> 
 def test_dropping_needs_to_know_what_and_a_yes(tmp_path: Path) -> None:
     url = fill(tmp_path)
     for arguments in ([], ["1", "--all"], ["1", "--stream", "network"]):
-        told = failed(instep("quarantine", "drop", *arguments, "--yes", "--store", url), 2)
-        assert "to do: name IDs, or --all" in told
+        error = failed(instep("quarantine", "drop", *arguments, "--yes", "--store", url), 2)
+        assert "to do: name IDs, or --all" in error
     assert "give --yes" in failed(instep("quarantine", "drop", "1", "--store", url), 2)
-    told = failed(instep("quarantine", "drop", "1", "99", "--yes", "--store", url), 2)
-    assert "nothing in quarantine has the ID 99" in told
+    error = failed(instep("quarantine", "drop", "1", "99", "--yes", "--store", url), 2)
+    assert "nothing in quarantine has the ID 99" in error
     assert len(lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))) == 2

@@ -75,10 +75,10 @@ def events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     try:
-        told = process.communicate(timeout=DEADLINE_S)[1]
+        errors = process.communicate(timeout=DEADLINE_S)[1]
     finally:
         process.kill()
-    return process.returncode, told.decode()
+    return process.returncode, errors.decode()
 
 
 def stored(folder: Path) -> dict[tuple[str, str], Any]:
@@ -91,10 +91,10 @@ def test_until_aligned_ends_with_0_and_nothing_but_json_lines(
     tmp_path: Path, provider: str
 ) -> None:
     with running(configured(tmp_path, provider), "--until-aligned") as process:
-        told = list(events(process))
+        reported = list(events(process))
         assert ended(process) == (0, "")
-    assert {"connected", "attempt", "aligned", "stopped"} <= {line["event"] for line in told}
-    assert told[-1]["event"] == "stopped"
+    assert {"connected", "attempt", "aligned", "stopped"} <= {line["event"] for line in reported}
+    assert reported[-1]["event"] == "stopped"
     status = lines(
         instep("status", "--store", f"sqlite:///{tmp_path / 'network.db'}", "--format", "jsonl")
     )
@@ -130,7 +130,7 @@ def test_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
     assert stored(tmp_path) == truth
 
 
-def test_health_is_told_every_period(tmp_path: Path, provider: str) -> None:
+def test_health_is_emitted_every_period(tmp_path: Path, provider: str) -> None:
     with running(configured(tmp_path, provider), "--period", "0.2") as process:
         health = next(
             line for line in events(process) if line["event"] == "health" and line["streams"]
@@ -147,13 +147,13 @@ def test_health_is_told_every_period(tmp_path: Path, provider: str) -> None:
 
 def test_a_token_that_is_refused_ends_with_1(tmp_path: Path, provider: str) -> None:
     with running(configured(tmp_path, provider), token="wr0ng") as process:
-        told = list(events(process))
+        reported = list(events(process))
         code, error = ended(process)
     assert code == 1
     assert error.startswith("error: the provider answers 401\n  where: http://127.0.0.1:")
     assert "to do: " in error
-    assert "failed" in {line["event"] for line in told}
-    assert "wr0ng" not in error + json.dumps(told)
+    assert "failed" in {line["event"] for line in reported}
+    assert "wr0ng" not in error + json.dumps(reported)
 
 
 def test_a_provider_that_is_not_there_is_waited_for_until_a_signal(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_reader_that_is_gone_ends_it_with_0(tmp_path: Path, provider: str) -> 
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr is not None
-        told = process.stderr.read()
-        assert (process.wait(DEADLINE_S), told) == (0, b"")
+        errors = process.stderr.read()
+        assert (process.wait(DEADLINE_S), errors) == (0, b"")
 
 
 def test_a_terminal_gets_a_live_table(tmp_path: Path, provider: str) -> None:
@@ -239,10 +239,10 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path, provider: str) -> None:
         try:
             while chunk := os.read(ours, 65536):
                 shown += chunk
-        except OSError:  # how Linux tells that the other side is closed
+        except OSError:  # how Linux reports that the other side is closed
             pass
         assert process.wait(DEADLINE_S) == 0
     os.close(ours)
-    for told in (b"Read delay", b"of 10 min / 4 h", b"full fidelity", b"attempt 1", b"stopped"):
-        assert told in shown
+    for text in (b"Read delay", b"of 10 min / 4 h", b"full fidelity", b"attempt 1", b"stopped"):
+        assert text in shown
     assert b'{"' not in shown

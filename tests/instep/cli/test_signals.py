@@ -32,10 +32,10 @@ def stopped(body: str, number: signal.Signals) -> tuple[int, list[str]]:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         try:
-            told, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=30)
         finally:
             process.kill()
-        return process.returncode, told.split()
+        return process.returncode, output.split()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -51,9 +51,9 @@ def test_a_signal_cancels_the_work_and_returns(number: signal.Signals) -> None:
     ],
 )
 def test_what_does_not_stop_is_left_where_it_is(body: str) -> None:
-    code, told = stopped(body, signal.SIGTERM)
+    code, output = stopped(body, signal.SIGTERM)
     assert code == 0
-    assert "returned" not in told
+    assert "returned" not in output
 
 
 def test_work_that_ends_by_itself_just_returns() -> None:

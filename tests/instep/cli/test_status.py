@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, said
+from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, statement
 
 CONFIG = """
 [[consumers]]
@@ -12,8 +12,8 @@ sink = {{ kind = "sql", url = "{url}" }}
 """
 
 
-def test_a_stream_is_told_with_its_position(tmp_path: Path) -> None:
-    url = fill(tmp_path, said(1, b"{}", "ODD"))
+def test_a_stream_is_shown_with_its_position(tmp_path: Path) -> None:
+    url = fill(tmp_path, statement(1, b"{}", "ODD"))
     network, quiet = lines(instep("status", "--store", url, "--format", "jsonl"))
     assert (network["consumer"], network["stream"]) == ("east", "network")
     assert (network["phase"], network["attempt"], network["ordinal"]) == ("aligned", 2, 2)
@@ -25,7 +25,7 @@ def test_a_stream_is_told_with_its_position(tmp_path: Path) -> None:
     assert (quiet["behind_s"], quiet["fidelity"], quiet["deviations"]) == (None, None, [])
 
 
-def test_each_deviation_is_told_with_count_and_explanation(tmp_path: Path) -> None:
+def test_each_deviation_is_shown_with_count_and_explanation(tmp_path: Path) -> None:
     network, _ = lines(instep("status", "--store", fill(tmp_path), "--format", "jsonl"))
     by_kind = {one["kind"]: one for one in network["deviations"]}
     assert by_kind["offset-backwards"]["count"] == 3
@@ -33,7 +33,7 @@ def test_each_deviation_is_told_with_count_and_explanation(tmp_path: Path) -> No
     assert by_kind["of-the-future"] == {"kind": "of-the-future", "count": 2, "explanation": ""}
 
 
-def test_a_table_tells_the_same(tmp_path: Path) -> None:
+def test_a_table_shows_the_same(tmp_path: Path) -> None:
     shown = instep("status", "--store", fill(tmp_path)).stdout
     assert "east / network" in shown
     assert "aligned, attempt 2" in shown
@@ -54,19 +54,19 @@ def test_a_configuration_shows_the_streams_of_its_consumers(tmp_path: Path) -> N
 
 
 def test_one_of_configuration_and_store_is_asked_for(tmp_path: Path) -> None:
-    told = failed(instep("status", "f.toml", "--store", fill(tmp_path)), 2)
-    assert "CONFIG and --store were both given" in told
+    error = failed(instep("status", "f.toml", "--store", fill(tmp_path)), 2)
+    assert "CONFIG and --store were both given" in error
 
 
 def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
-    told = failed(instep("status", "--store", f"sqlite:///{tmp_path / 'none.db'}"), 1)
-    assert "error: there is no such store" in told
-    assert f"where: {tmp_path / 'none.db'}" in told
+    error = failed(instep("status", "--store", f"sqlite:///{tmp_path / 'none.db'}"), 1)
+    assert "error: there is no such store" in error
+    assert f"where: {tmp_path / 'none.db'}" in error
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_file_that_is_no_store_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_an_error(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     other.write_bytes(b"this is no database" * 100)
-    told = failed(instep("status", "--store", f"sqlite:///{other}"), 1)
-    assert f"where: {other}" in told
+    error = failed(instep("status", "--store", f"sqlite:///{other}"), 1)
+    assert f"where: {other}" in error

@@ -1,4 +1,4 @@
-"""`instep sweep`, beside a consumer whose sweep the guard holds (A6)."""
+"""`instep sweep`, beside a consumer with a sweep that the guard holds (A6)."""
 
 from __future__ import annotations
 

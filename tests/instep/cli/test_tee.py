@@ -22,8 +22,8 @@ sink = {{ kind = "tee", sinks = [
 def test_a_tee_keeps_no_messages(tmp_path: Path) -> None:
     file = tmp_path / "instep.toml"
     file.write_text(TEE.format(folder=tmp_path))
-    told = failed(instep("run", str(file)), 2)
-    assert "messages are kept by one sink, and a tee has several" in told
+    error = failed(instep("run", str(file)), 2)
+    assert "messages are kept by one sink, and a tee has several" in error
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_a_tee_keeps_no_messages(tmp_path: Path) -> None:
         (["messages"], "this kind of store keeps no messages"),
     ],
 )
-def test_what_a_lake_does_not_keep_is_said_with_its_name(
+def test_what_a_lake_does_not_keep_is_an_error_with_its_name(
     command: list[str], missing: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("deltalake")
     url = tmp_path.as_uri()
-    told = failed(instep(*command, "--store", url), 2)
-    assert missing in told
-    assert url in told
+    error = failed(instep(*command, "--store", url), 2)
+    assert missing in error
+    assert url in error

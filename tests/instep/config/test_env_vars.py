@@ -59,8 +59,8 @@ def test_what_only_looks_like_a_variable_is_refused(written: str) -> None:
 
 def test_values_are_hidden_again_as_whole_words() -> None:
     values = {"s3cret": "${TOKEN}", "1": "${N}"}
-    told = redact("expected 10, got 's3cret' and 1, in s3crets", values)
-    assert told == "expected 10, got '${TOKEN}' and ${N}, in s3crets"
+    redacted = redact("expected 10, got 's3cret' and 1, in s3crets", values)
+    assert redacted == "expected 10, got '${TOKEN}' and ${N}, in s3crets"
 
 
 def test_the_longer_value_is_hidden_first() -> None:

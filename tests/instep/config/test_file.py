@@ -58,8 +58,8 @@ def test_a_value_from_a_variable_never_shows(file: Path) -> None:
     assert "s3cret" not in repr(configuration)
     source = configuration.consumers[0].source
     assert source.as_written["auth"]["token"] == "${TOKEN}"
-    told = source.redact(ConfigurationError("bad 's3cret'", where="x", hint="s3cret is bad"))
-    assert str(told) == "x: bad '${TOKEN}' — ${TOKEN} is bad"
+    redacted = source.redact(ConfigurationError("bad 's3cret'", where="x", hint="s3cret is bad"))
+    assert str(redacted) == "x: bad '${TOKEN}' — ${TOKEN} is bad"
 
 
 def test_settings_are_read_to_their_full_depth(file: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_setting_of_another_type_is_refused(
         (GOOD + "[[consumers.settings]]", "this is not a table"),
     ],
 )
-def test_what_is_missing_or_of_another_shape_is_told(file: Path, text: str, message: str) -> None:
+def test_what_is_missing_or_of_another_shape_is_reported(
+    file: Path, text: str, message: str
+) -> None:
     error = refused(file, text)
     assert error.message == message
     assert error.where.startswith("instep.toml")
@@ -160,13 +162,13 @@ def test_a_variable_that_is_not_set_is_named_with_file_and_key(file: Path) -> No
     )
 
 
-def test_a_mistake_in_the_toml_is_told_with_its_line(file: Path) -> None:
+def test_a_mistake_in_the_toml_is_reported_with_its_line(file: Path) -> None:
     error = refused(file, "[[consumers]]\nname = \n")
     assert error.message.startswith("the file is not TOML: ")
     assert "line 2" in error.message
 
 
-def test_a_file_that_is_not_text_is_told_with_its_line(file: Path) -> None:
+def test_a_file_that_is_not_text_is_reported_with_its_line(file: Path) -> None:
     file.write_bytes(b'[[consumers]]\nname = "\xff"\n')
     with pytest.raises(ConfigurationError, match=r"not UTF-8 \(at line 2\)"):
         load(file, {})

@@ -1,4 +1,6 @@
-"""Plug-ins are found as anybody installs them; what is missing or broken says what to do."""
+"""Plug-ins are found as anybody installs them; the error for a missing or broken one names what to
+do.
+"""
 
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def test_plugins_of_this_distribution_and_of_others_are_found() -> None:
     plugins.source_plugin("odd").check({}, "here")
 
 
-def test_an_unknown_kind_says_what_is_installed() -> None:
+def test_an_unknown_kind_is_refused_with_what_is_installed() -> None:
     with pytest.raises(ConfigurationError) as caught:
         plugins.source_plugin("tappi", "f: source.kind")
     assert caught.value.message == "there is no source of kind 'tappi'"
@@ -50,7 +52,7 @@ def test_an_unknown_kind_says_what_is_installed() -> None:
     assert caught.value.hint == "sources installed: didcomm, gone, odd, tapi, wsrm"
 
 
-def test_a_kind_of_an_extra_says_which() -> None:
+def test_a_kind_of_an_extra_is_refused_with_its_name() -> None:
     with pytest.raises(ConfigurationError) as caught:
         plugins.source_plugin("sdpi")
     assert 'pip install "instep[soap]"' in caught.value.hint
@@ -79,10 +81,10 @@ def test_a_url_that_no_sink_reads_shows_no_password(monkeypatch: pytest.MonkeyPa
             return False
 
     monkeypatch.setattr(plugins, "sink_plugin", lambda *_: Deaf())
-    for url, told in (("oracle://u:pw@host/db", "'oracle'"), ("network.db", "this is no URL")):
+    for url, message in (("oracle://u:pw@host/db", "'oracle'"), ("network.db", "this is no URL")):
         with pytest.raises(ConfigurationError) as caught:
             plugins.store_plugin(url)
-        assert told in caught.value.message
+        assert message in caught.value.message
         assert "pw" not in str(caught.value)
 
 
@@ -103,9 +105,9 @@ def test_a_plugin_that_prints_a_value_of_a_variable_is_scrubbed(
 
 
 def test_deviations_are_explained_by_the_source_and_the_core() -> None:
-    told = plugins.deviations_of("odd")
-    assert told["odd"] == "it is odd (TR-548 3.10)"
-    assert "TR-548" in told["offset-backwards"]
+    deviations = plugins.deviations_of("odd")
+    assert deviations["odd"] == "it is odd (TR-548 3.10)"
+    assert "TR-548" in deviations["offset-backwards"]
     assert plugins.deviations_of("not installed") == plugins.deviations_of("")
 
 

@@ -114,7 +114,7 @@ class Process:
 
 @dataclass
 class Store:
-    """Ten lines: a compare-and-set, and a fence."""
+    """A store in ten lines: a compare-and-set, and a fence."""
 
     state: LeaseState = field(default_factory=LeaseState)
     written: list[tuple[int, str]] = field(default_factory=list)
@@ -141,7 +141,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Three contenders; whatever their clocks say, one writes at a time."""
+    """Three contenders: whatever their clocks show, one writes at a time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""All pairs of places that rule A3 tells apart, and what the rule says of each: written from the
-rule, and shared by the tests of its Python and SQL forms.
+"""All pairs of places that rule A3 distinguishes, and the result of the rule for each: written from
+the rule, and shared by the tests of its Python and SQL forms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CASES: Final = [Case(*place) for place in product((1, 2), ("", "0", "1"), range(
 
 
 def newer(stored: Case, incoming: Case) -> bool:
-    """What A3 says: of one log; by offsets, or by time where these do not compare."""
+    """The result of A3 within one log: by offsets, or by time where these do not compare."""
     if stored.lineage != incoming.lineage:
         return False
     if stored.partition == incoming.partition and min(stored.offset, incoming.offset) > -1:

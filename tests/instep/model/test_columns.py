@@ -1,4 +1,4 @@
-"""A stretch of the log decides as the same statements one by one would."""
+"""Columns of records give the same results as the same records one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from instep.model.records import (
 
 
 class _Kept(HeaderColumns[RecordHeader]):
-    """A stretch of statements that exist already; counts how often one is asked for."""
+    """Columns over statements that exist already; counts how often one is read."""
 
     def __init__(self, statements: list[RecordHeader]) -> None:
         super().__init__(_headers(statements))
@@ -55,16 +55,16 @@ def _headers(statements: Sequence[RecordHeader]) -> HeaderArrays:
 
 
 def _records(keys: Sequence[str], first: int = 0) -> RecordColumns:
-    said = [_said(key, first + offset) for offset, key in enumerate(keys)]
-    bodies = [bytearray(b"{%d}" % one.offset) for one in said]
-    envelopes = [bytearray(b"[%d]" % one.offset) for one in said]
-    ends = [one.offset % 3 == 0 for one in said]
-    uuids = [f"u{one.offset}" for one in said]
-    classes = [f"C{one.offset}" for one in said]
-    return RecordColumns(_headers(said), classes, bodies, envelopes, ends, uuids, whole=True)
+    headers = [_header(key, first + offset) for offset, key in enumerate(keys)]
+    bodies = [bytearray(b"{%d}" % one.offset) for one in headers]
+    envelopes = [bytearray(b"[%d]" % one.offset) for one in headers]
+    ends = [one.offset % 3 == 0 for one in headers]
+    uuids = [f"u{one.offset}" for one in headers]
+    classes = [f"C{one.offset}" for one in headers]
+    return RecordColumns(_headers(headers), classes, bodies, envelopes, ends, uuids, whole=True)
 
 
-def _said(key: str, offset: int, at_us: int = 0, partition: str = "0") -> RecordHeader:
+def _header(key: str, offset: int, at_us: int = 0, partition: str = "0") -> RecordHeader:
     return RecordHeader("s", key, RecordType.CREATE_UPDATE, f"t{offset}", at_us, partition, offset)
 
 
@@ -73,25 +73,25 @@ _KEYS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=30)
 
 @given(keys=_KEYS)
 def test_it_is_the_sequence_of_its_statements(keys: list[str]) -> None:
-    statements = [_said(key, offset) for offset, key in enumerate(keys)]
-    stretch = _Kept(statements)
-    assert list(stretch) == statements
-    assert (stretch[0], stretch[-1], stretch[1:]) == (statements[0], statements[-1], statements[1:])
+    statements = [_header(key, offset) for offset, key in enumerate(keys)]
+    columns = _Kept(statements)
+    assert list(columns) == statements
+    assert (columns[0], columns[-1], columns[1:]) == (statements[0], statements[-1], statements[1:])
     with pytest.raises(IndexError):
-        _ = stretch[len(statements)]
+        _ = columns[len(statements)]
 
 
 @given(keys=_KEYS)
-def test_its_last_words_are_what_folding_leaves(keys: list[str]) -> None:
-    statements = [_said(key, offset) for offset, key in enumerate(keys)]
-    stretch = _Kept(statements)
-    assert latest_records(stretch) == latest_records(statements)
-    assert stretch.built == len(set(keys))
+def test_its_latest_records_are_what_compacting_leaves(keys: list[str]) -> None:
+    statements = [_header(key, offset) for offset, key in enumerate(keys)]
+    columns = _Kept(statements)
+    assert latest_records(columns) == latest_records(statements)
+    assert columns.built == len(set(keys))
 
 
 @given(keys=_KEYS, cuts=st.sets(st.integers(1, 29)))
-def test_neighbours_are_joined_to_one_stretch(keys: list[str], cuts: set[int]) -> None:
-    statements = [_said(key, offset, offset // 3) for offset, key in enumerate(keys)]
+def test_neighbours_are_concatenated(keys: list[str], cuts: set[int]) -> None:
+    statements = [_header(key, offset, offset // 3) for offset, key in enumerate(keys)]
     edges = [0, *sorted(cut for cut in cuts if cut < len(keys)), len(keys)]
     parts = [_Kept(statements[low:high]) for low, high in pairwise(edges)]
     whole = concatenated(parts)
@@ -103,15 +103,15 @@ def test_neighbours_are_joined_to_one_stretch(keys: list[str], cuts: set[int]) -
 @pytest.mark.parametrize(
     "after",
     [
-        [_said("a", 7, 5)],
-        [_said("a", 3, 5), _said("a", 4, 5)],
-        [_said("a", 9, 4)],
-        [_said("a", 9, 5, "1")],
+        [_header("a", 7, 5)],
+        [_header("a", 3, 5), _header("a", 4, 5)],
+        [_header("a", 9, 4)],
+        [_header("a", 9, 5, "1")],
     ],
     ids=["offset again", "offset back", "time back", "another partition"],
 )
 def test_what_does_not_go_on_from_there_stays_a_list(after: list[RecordHeader]) -> None:
-    before = [_said("a", 6, 5), _said("b", 7, 5)]
+    before = [_header("a", 6, 5), _header("b", 7, 5)]
     whole = concatenated([_Kept(before), _Kept(after)])
     assert whole == [*before, *after]
     assert concatenated([_Kept(before), after]) == [*before, *after]
@@ -135,7 +135,7 @@ def test_offsets_grow_and_times_do_not_go_back(
 
 
 def _read(statements: Sequence[RecordHeader]) -> DecodedRecords:
-    """What is said of `bad` cannot be read."""
+    """Decode all but the statements about `bad`, which cannot be read."""
     if any(one.key == "bad" for one in statements):
         return DecodedRecords([], [Unreadable("s", b"?", "it is bad")] * len(statements))
     nothing, alive = [b""] * len(statements), [False] * len(statements)
@@ -146,8 +146,8 @@ def _read(statements: Sequence[RecordHeader]) -> DecodedRecords:
 
 
 @given(keys=_KEYS)
-def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str]) -> None:
-    statements = [_said(key, offset, offset) for offset, key in enumerate(keys)]
+def test_a_compacted_chunk_has_the_same_content_and_the_latest_records(keys: list[str]) -> None:
+    statements = [_header(key, offset, offset) for offset, key in enumerate(keys)]
     chunk = RecordChunk(_Kept(statements), (), {"odd": 1}, decoder=_read)
     found = compacted(chunk)
     last = [offset for offset, key in enumerate(keys) if key not in keys[offset + 1 :]]
@@ -163,7 +163,9 @@ def test_a_folded_delivery_says_the_same_and_keeps_the_last_words(keys: list[str
 
 
 def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
-    chunk = RecordChunk(_Kept([_said("a", 1), _said("bad", 2), _said("bad", 3)]), decoder=_read)
+    chunk = RecordChunk(
+        _Kept([_header("a", 1), _header("bad", 2), _header("bad", 3)]), decoder=_read
+    )
     assert compacted(chunk) is chunk
     for other in (RecordChunk(list(chunk.records), decoder=_read), replace(chunk, whole=False)):
         assert compacted(other) is other
@@ -171,10 +173,10 @@ def test_where_a_last_word_cannot_be_read_nothing_is_let_go() -> None:
 
 @given(keys=_KEYS)
 def test_records_in_columns_are_the_records(keys: list[str]) -> None:
-    stretch = _records(keys)
-    records = list(stretch)
+    columns = _records(keys)
+    records = list(columns)
     assert [one.key for one in records] == keys
-    assert records == [stretch[index] for index in range(len(keys))]
+    assert records == [columns[index] for index in range(len(keys))]
     for offset, one in enumerate(records):
         assert (one.body, one.envelope) == (b"{%d}" % offset, b"[%d]" % offset)
         assert (one.ends, one.uuid, one.entity_class) == (
@@ -183,8 +185,8 @@ def test_records_in_columns_are_the_records(keys: list[str]) -> None:
             f"C{offset}",
         )
         assert isinstance(one.body, bytes)
-    assert list(stretch.latest_records()) == latest_records(records)
-    assert list(stretch.picked([len(keys) - 1, 0])) == [records[-1], records[0]]
+    assert list(columns.latest_records()) == latest_records(records)
+    assert list(columns.picked([len(keys) - 1, 0])) == [records[-1], records[0]]
 
 
 @given(keys=_KEYS, more=_KEYS)
@@ -201,13 +203,13 @@ def test_records_that_follow_each_other_are_joined_column_by_column(
     assert list(apart) == list(whole)[: len(keys)] + list(other)
 
 
-def test_a_change_among_them_is_told() -> None:
-    stretch = _records("ab")
-    assert all_whole(stretch)
-    assert all_whole(list(stretch))
-    stretch.whole = False
-    assert not all_whole(stretch)
-    assert not all_whole(list(stretch))
+def test_a_change_among_them_is_detected() -> None:
+    columns = _records("ab")
+    assert all_whole(columns)
+    assert all_whole(list(columns))
+    columns.whole = False
+    assert not all_whole(columns)
+    assert not all_whole(list(columns))
 
 
 _STEPS = st.tuples(st.sampled_from("abcd"), st.integers(1, 3), st.integers(0, 2), st.booleans())
@@ -243,8 +245,10 @@ def _opened(records: Sequence[RecordHeader]) -> DecodedRecords:
 
 
 @given(keys=_KEYS, more=_KEYS)
-def test_of_folded_neighbours_the_last_words_of_all_count(keys: list[str], more: list[str]) -> None:
-    statements = [_said(key, offset, offset) for offset, key in enumerate([*keys, *more])]
+def test_of_compacted_neighbours_the_latest_records_of_all_count(
+    keys: list[str], more: list[str]
+) -> None:
+    statements = [_header(key, offset, offset) for offset, key in enumerate([*keys, *more])]
     parts = [_Kept(statements[: len(keys)]), _Kept(statements[len(keys) :])]
     whole = concatenated([compacted(RecordChunk(part, decoder=_read)).records for part in parts])
     assert isinstance(whole, ConcatenatedColumns)

@@ -152,6 +152,6 @@ def test_after_an_end_an_older_record_counts() -> None:
     assert rounds_per_key([end, older]) == [{"a": end}, {"a": older}]
 
 
-def test_records_may_be_told_apart_by_another_key() -> None:
+def test_records_may_be_distinguished_by_another_key() -> None:
     one, other = create_update("a", 1), create_update("b", 2)
     assert rounds_per_key([one, other], ["u", "u"]) == [{"u": other}]

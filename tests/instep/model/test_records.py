@@ -59,13 +59,13 @@ def test_a_batch_can_be_made_again_with_changes() -> None:
     assert batch.records == [record(1)]
 
 
-def test_unsealing_keeps_what_was_found_before() -> None:
+def test_decoding_keeps_what_was_found_before() -> None:
     def opens(_statements: Sequence[RecordHeader]) -> DecodedRecords:
         return DecodedRecords([record(1)], [Unreadable("s", b"b", "two")], {"odd": 1, "other": 1})
 
     bad = Unreadable("s", b"a", "one")
-    sealed = RecordChunk([record(1), record(2)], [bad], {"odd": 1}, 7, opens)
-    chunk = sealed.decoded()
+    lazy = RecordChunk([record(1), record(2)], [bad], {"odd": 1}, 7, opens)
+    chunk = lazy.decoded()
     assert (list(chunk.records), chunk.decoder, chunk.size_bytes) == ([record(1)], None, 7)
     assert [each.reason for each in chunk.unreadable] == ["one", "two"]
     assert chunk.deviations == {"odd": 2, "other": 1}

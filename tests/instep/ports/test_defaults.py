@@ -62,7 +62,7 @@ async def test_a_source_has_a_log_alone() -> None:
         source.baseline(info(), 0)
 
 
-async def test_a_reader_says_what_its_store_does_not_keep(reader: StoreReader) -> None:
+async def test_a_reader_refuses_what_its_store_does_not_keep(reader: StoreReader) -> None:
     assert await reader.leases() == {}
     assert [one async for one in reader.sequences()] == []
     assert await reader.deliver_again(1) is False

@@ -100,7 +100,7 @@ async def test_failing_for_good_gives_the_lease_up(tmp_path: Path) -> None:
         await reader.close()
 
 
-async def test_handover_moves_it_and_tells_to_whom(tmp_path: Path) -> None:
+async def test_handover_moves_it_and_reports_to_whom(tmp_path: Path) -> None:
     async with contender(tmp_path, "a") as a:
         await a.aligned(20)
         async with contender(tmp_path, "b") as b:
@@ -134,7 +134,7 @@ async def test_one_that_was_superseded_stands_by_and_can_take_over_again(tmp_pat
     """As after a stop of the whole process: others took the lease meanwhile."""
     async with contender(tmp_path, "a") as a:
         await a.aligned(20)
-        told = asyncio.create_task(_kinds(a))
+        kinds_seen = asyncio.create_task(_kinds(a))
         async with SqlStore(f"sqlite:///{tmp_path}/s.db", lease_s=LEASE_S, holder="b") as b:
             await b.open("test")
             lease = b.lease
@@ -147,7 +147,7 @@ async def test_one_that_was_superseded_stands_by_and_can_take_over_again(tmp_pat
         await until(lambda: role(a) is Role.ACTIVE)
         await a.aligned(20)
         await a.__aexit__(None, None, None)
-        kinds = [kind for kind in await told if kind in ("superseded", "standby", "active")]
+        kinds = [kind for kind in await kinds_seen if kind in ("superseded", "standby", "active")]
         assert kinds == ["superseded", "standby", "active"]
 
 
@@ -155,7 +155,7 @@ async def _kinds(consumer: Consumer) -> list[str]:
     return [event.kind async for event in consumer.events()]
 
 
-async def test_a_store_that_is_away_is_told_and_waited_for(
+async def test_a_store_that_is_away_is_reported_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/s.db", lease_s=LEASE_S, holder="a")

@@ -200,8 +200,8 @@ async def test_a_baseline_is_read_while_the_stream_is_held(store: SqlStore) -> N
 async def test_cancelled_at_any_await_it_goes_on_where_the_store_stands(
     store: SqlStore, tmp_path: Path, pauses: int
 ) -> None:
-    deliveries = [records(n) for n in range(20)]
-    task = asyncio.create_task(_until_cancelled(ScriptedSource([*deliveries, SILENT]), store))
+    chunks = [records(n) for n in range(20)]
+    task = asyncio.create_task(_until_cancelled(ScriptedSource([*chunks, SILENT]), store))
     for _ in range(pauses):
         await asyncio.sleep(0)
     task.cancel()
@@ -213,7 +213,7 @@ async def test_cancelled_at_any_await_it_goes_on_where_the_store_stands(
     held = [f"key-{n}" for n in range(position.offsets.get("0", -1) + 1)]
     if position.ordinal:
         assert await keys(again) == sorted(held)
-    source = ScriptedSource([*deliveries[len(held) :], SILENT])
+    source = ScriptedSource([*chunks[len(held) :], SILENT])
     async with consumer(source, SqlStore(f"sqlite:///{tmp_path}/store.db")) as second:
         await second.aligned(5)
         assert second.health().streams[0].phase is Phase.ALIGNED
@@ -225,7 +225,7 @@ async def _until_cancelled(source: ScriptedSource, store: SqlStore) -> None:
         await started.wait()
 
 
-async def test_events_tell_the_story_and_end_with_the_consumer(store: SqlStore) -> None:
+async def test_events_report_each_step_and_end_with_the_consumer(store: SqlStore) -> None:
     source = ScriptedSource([records(0), UnreachableError("reset")], [SILENT])
     kinds: list[str] = []
     started = consumer(source, store)

@@ -87,7 +87,7 @@ async def test_a_full_queue_keeps_the_adder_waiting_and_drops_nothing(
 
 
 @pytest.mark.asyncio
-async def test_nothing_in_time_is_told() -> None:
+async def test_nothing_in_time_is_reported() -> None:
     queue = GatheringQueue[str](1)
     assert not await queue.arrival(0.001)
     assert queue.take() == []
@@ -152,7 +152,7 @@ async def test_cancelling_those_who_wait_loses_nothing() -> None:
 # -- the committer ---------------------------------------------------------------------------------
 
 
-class Said(PendingCommit[str]):
+class NameCommit(PendingCommit[str]):
     """A name that is committed."""
 
     def __init__(self, name: str) -> None:
@@ -161,15 +161,15 @@ class Said(PendingCommit[str]):
 
 
 class Store:
-    """Commits in the hand of the test, and the task that drives them until `close`."""
+    """Commits that the test controls, and the task that drives them until `close`."""
 
     def __init__(self, *, limit: int = 100, answer_within_s: float | None = None) -> None:
-        self.queue = GatheringQueue[Said](limit)
+        self.queue = GatheringQueue[NameCommit](limit)
         self.committer = GroupCommitter(
             self.queue,
             lambda: SinkError("cancelled"),
             answer_within_s=answer_within_s,
-            expire=lambda said: said.answer("too late"),
+            expire=lambda entry: entry.answer("too late"),
         )
         self.begun: list[list[str]] = []
         self.durable: list[str] = []
@@ -188,8 +188,8 @@ class Store:
             with suppress(InstepError):
                 await self.committer.commit_next(self.commit)
 
-    async def commit(self, group: list[Said]) -> Sequence[str | Exception]:
-        names = [said.name for said in group]
+    async def commit(self, group: list[NameCommit]) -> Sequence[str | Exception]:
+        names = [entry.name for entry in group]
         self.begun.append(names)
         await self.go.wait()
         if self.errors:
@@ -198,15 +198,15 @@ class Store:
         self.durable += names
         return [SinkError(name) if name.startswith("bad") else name.upper() for name in names]
 
-    def say(self, *names: str) -> None:
-        """Each name by a caller of its own."""
-        self.callers += [asyncio.create_task(self._say(name)) for name in names]
+    def submit(self, *names: str) -> None:
+        """Submit each name from a caller of its own."""
+        self.callers += [asyncio.create_task(self._submit(name)) for name in names]
 
-    async def _say(self, name: str) -> None:
-        said = Said(name)
+    async def _submit(self, name: str) -> None:
+        entry = NameCommit(name)
         try:
-            await self.queue.put(said, 1)
-            self.answers.append((name, await said.wait()))
+            await self.queue.put(entry, 1)
+            self.answers.append((name, await entry.wait()))
         except InstepError as error:
             self.answers.append((name, error))
 
@@ -228,9 +228,9 @@ class Store:
 async def test_what_comes_while_a_commit_runs_is_the_next_group() -> None:
     store = Store()
     store.hold()
-    store.say("a")
+    store.submit("a")
     await turns()
-    store.say("b", "bad", "c")
+    store.submit("b", "bad", "c")
     await turns()
     assert store.begun == [["a"]]
     assert store.answers == []
@@ -245,17 +245,17 @@ async def test_what_comes_while_a_commit_runs_is_the_next_group() -> None:
 
 @pytest.mark.asyncio
 async def test_the_next_commit_begins_before_the_last_is_answered() -> None:
-    queue = GatheringQueue[Said](10)
+    queue = GatheringQueue[NameCommit](10)
     committer = GroupCommitter(queue, lambda: SinkError("cancelled"))
-    first, second = Said("a"), Said("b")
+    first, second = NameCommit("a"), NameCommit("b")
     answered: list[bool] = []
 
-    async def commit(group: list[Said]) -> list[str]:
+    async def commit(group: list[NameCommit]) -> list[str]:
         answered.append(first.done)
-        return [said.name.upper() for said in group]
+        return [entry.name.upper() for entry in group]
 
-    for said in (first, second):
-        assert committer.submit(said, 1)
+    for entry in (first, second):
+        assert committer.submit(entry, 1)
     for _ in range(2):
         await committer.commit_next(commit, 1)
     assert answered == [False, False]
@@ -267,9 +267,9 @@ async def test_a_commit_that_fails_reaches_all_of_its_group_and_no_other() -> No
     store = Store()
     store.hold()
     store.errors = [SinkError("the disk is full")]
-    store.say("a", "b")
+    store.submit("a", "b")
     await turns()
-    store.say("c")
+    store.submit("c")
     await turns()
     store.go.set()
     answers = await store.answered()
@@ -283,17 +283,17 @@ async def test_a_commit_that_fails_reaches_all_of_its_group_and_no_other() -> No
 
 @pytest.mark.asyncio
 async def test_a_commit_that_answers_too_few_is_an_error_for_all() -> None:
-    queue = GatheringQueue[Said](10)
+    queue = GatheringQueue[NameCommit](10)
     committer = GroupCommitter(queue, lambda: SinkError("cancelled"))
-    said = [Said("a"), Said("b")]
-    assert all(committer.submit(one, 1) for one in said)
+    entries = [NameCommit("a"), NameCommit("b")]
+    assert all(committer.submit(one, 1) for one in entries)
 
-    async def commit(_group: list[Said]) -> list[str]:
+    async def commit(_group: list[NameCommit]) -> list[str]:
         return ["A"]
 
     with pytest.raises(ValueError, match="shorter"):
         await committer.commit_next(commit)
-    for one in said:
+    for one in entries:
         with pytest.raises(ValueError, match="shorter"):
             await one.wait()
 
@@ -302,9 +302,9 @@ async def test_a_commit_that_answers_too_few_is_an_error_for_all() -> None:
 async def test_closing_lets_a_commit_end_and_answers_those_who_wait() -> None:
     store = Store()
     store.hold()
-    store.say("a")
+    store.submit("a")
     await turns()
-    store.say("b", "c")
+    store.submit("b", "c")
     await turns()
     store.committer.close(SinkError("closed"))
     await turns()
@@ -312,26 +312,26 @@ async def test_closing_lets_a_commit_end_and_answers_those_who_wait() -> None:
     store.go.set()
     assert (await store.answered())[2:] == [("a", "A")]
     await store.driver
-    late = Said("late")
+    late = NameCommit("late")
     assert store.committer.submit(late, 1)
     with pytest.raises(SinkError, match="closed"):
         await late.wait()
 
 
 @pytest.mark.asyncio
-async def test_who_waits_too_long_is_told_and_not_committed() -> None:
+async def test_who_waits_too_long_is_answered_and_not_committed() -> None:
     store = Store(answer_within_s=0.01)
     store.hold()
-    said = [Said(name) for name in "abc"]
-    for one in said:
+    entries = [NameCommit(name) for name in "abc"]
+    for one in entries:
         assert store.committer.submit(one, 1)
         await turns()
-    assert [await one.wait() for one in said] == ["too late"] * 3
+    assert [await one.wait() for one in entries] == ["too late"] * 3
     store.go.set()
-    last = Said("d")
+    last = NameCommit("d")
     assert store.committer.submit(last, 1)
     assert await last.wait() == "D"
-    # What was under way comes to its end: its caller has been told that nobody knows.
+    # What was under way comes to its end: its caller has been answered that the result is unknown.
     assert store.durable == ["a", "d"]
     await store.end()
 
@@ -340,17 +340,17 @@ async def test_who_waits_too_long_is_told_and_not_committed() -> None:
 async def test_a_full_queue_refuses_what_is_submitted() -> None:
     store = Store(limit=1)
     store.hold()
-    said = [Said(name) for name in "abc"]
-    assert store.committer.submit(said[0], 1)
+    entries = [NameCommit(name) for name in "abc"]
+    assert store.committer.submit(entries[0], 1)
     await turns()
-    assert store.committer.submit(said[1], 1)
-    assert not store.committer.submit(said[2], 1)
+    assert store.committer.submit(entries[1], 1)
+    assert not store.committer.submit(entries[2], 1)
     store.go.set()
-    assert [await one.wait() for one in said[:2]] == ["A", "B"]
+    assert [await one.wait() for one in entries[:2]] == ["A", "B"]
     await store.end()
 
 
-class Calls(Said):
+class Calls(NameCommit):
     """Its answer is a call that raises."""
 
     def _resolve(self, result: str | Exception) -> None:
@@ -363,7 +363,7 @@ async def test_a_callback_that_raises_keeps_no_other_from_its_answer() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
     store = Store()
-    after = Said("after")
+    after = NameCommit("after")
     assert store.committer.submit(Calls("calls"), 1)
     assert store.committer.submit(after, 1)
     assert await after.wait() == "AFTER"
@@ -376,7 +376,7 @@ async def test_a_callback_that_raises_keeps_no_other_from_its_answer() -> None:
 @pytest.mark.asyncio
 async def test_a_caller_is_cancelled_at_any_await(caller: int, after: int) -> None:
     store = Store(limit=1)
-    store.say("a", "b", "c")
+    store.submit("a", "b", "c")
     await turns(after)
     store.callers[caller].cancel()
     answers = await store.answered()
@@ -394,7 +394,7 @@ async def test_a_caller_is_cancelled_at_any_await(caller: int, after: int) -> No
 @pytest.mark.asyncio
 async def test_the_driver_is_cancelled_at_any_await(after: int) -> None:
     store = Store(limit=1)
-    store.say("a", "b", "c")
+    store.submit("a", "b", "c")
     await turns(after)
     await store.end()
     answers = await store.answered()

@@ -52,7 +52,7 @@ class ModelReceiver:
         )
 
     def receive(self, number: int, content: bytes, expires_at_us: int, now_us: int) -> str:
-        """What the sender is to be told: accepted, duplicate or refused."""
+        """Return the answer for the sender: accepted, duplicate or refused."""
         fate = self.fates[number]
         if fate in (Fate.HELD, Fate.DELIVERED, Fate.FILLED):
             return "duplicate"
@@ -104,7 +104,7 @@ class ModelReceiver:
                 self.fates[number] = Fate.FILLED
 
     def deliver(self, *, through: int = 0) -> None:
-        """Go on with delivery; up to `through` what is missing is given up."""
+        """Deliver what can be delivered; missing messages up to `through` are given up."""
         while self.next_number <= TOP:
             fate = self.fates[self.next_number]
             if fate is Fate.HELD:

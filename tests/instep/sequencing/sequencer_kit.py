@@ -17,7 +17,7 @@ def numbered(*numbers: int, content: bytes = b"", expires_at_us: int = 0) -> lis
 
 
 def committed(sequencer: Sequencer) -> Sequencer:
-    """The same sequencer, with all it knows made durable."""
+    """Commit the state of the sequencer, and return it."""
     sequencer.committed(sequencer.checkpoint())
     return sequencer
 

@@ -18,7 +18,7 @@ from tests.instep.sequencing.sequencer_kit import T0_US, US
 
 
 class PlainSequencer(Sequencer):
-    """Takes no shortcut: one message after the other."""
+    """A sequencer without the fast path: it takes one message after the other."""
 
     def take_next(self, messages: Sequence[MessageHeader], now_us: int) -> list[int]:  # noqa: ARG002
         return []
@@ -87,7 +87,7 @@ def test_the_shortcuts_decide_what_the_reference_decides(
 
 
 def test_the_shortcuts_are_taken() -> None:
-    """Else the property above says nothing."""
+    """Else the property above proves nothing."""
     sequencer = Sequencer()
     assert sequencer.take_next([MessageHeader(1), MessageHeader(2)], T0_US) == [1, 2]
     assert sequencer.receive([MessageHeader(5), MessageHeader(4)], T0_US).accepted == [

@@ -29,7 +29,9 @@ def outbox_with(count: int, *recipients: str, settings: OutboxSettings | None = 
 
 
 def seen(last: int, *gaps: int) -> tuple[Ranges, Ranges]:
-    """A report of all up to `last` but the gaps; what follows has not come either."""
+    """Return an acknowledgement of all up to `last` but the gaps; what follows has not come
+    either.
+    """
     missing = Ranges.of_numbers(gaps)
     missing.add_range(last + 1, 3_000)
     return Ranges.of((1, last)) - missing if last else Ranges(), missing
@@ -80,7 +82,8 @@ def test_a_message_is_kept_until_every_recipient_has_it() -> None:
     outcome = outbox.acknowledge(BOB, *seen(2, 1), LATER_US)
     assert outcome.acknowledged == [2]
     assert [(sent.number, sent.waiting_for) for sent in outcome.resend] == [(1, [BOB])]
-    # Alice said it once; a report of hers that was overtaken changes nothing.
+    # Alice has acknowledged it once; an older acknowledgement of hers that comes later changes
+    # nothing.
     assert not outbox.acknowledge(ALICE, *seen(0), LATER_US + 9 * US).resend
     assert not outbox.acknowledge("did:ex:carol", *seen(2), LATER_US).acknowledged
 

@@ -12,7 +12,7 @@ from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered
 
 
 def claims(sequencer: Sequencer) -> tuple[str, str]:
-    """Acknowledged and cancelled ranges, as the peer is told."""
+    """Return the acknowledged and cancelled ranges that are reported to the peer."""
     return str(sequencer.acknowledged()), str(sequencer.cancelled())
 
 

@@ -70,10 +70,10 @@ def test_a_million_messages_without_a_gap_leave_the_state_constant() -> None:
 def test_a_million_messages_with_gaps_leave_a_range_for_each() -> None:
     sizes = []
     for gaps in (100, 1000):
-        sequencer, stretch = Sequencer(), 1_000_000 // gaps
-        for start in range(1, 1_000_000, stretch):
+        sequencer, spacing = Sequencer(), 1_000_000 // gaps
+        for start in range(1, 1_000_000, spacing):
             sequencer.give_up(start, T0_US)
-            numbers = range(start + 1, start + stretch)
+            numbers = range(start + 1, start + spacing)
             sequencer.receive([MessageHeader(number, b"digest", 1300) for number in numbers], T0_US)
             committed(sequencer)
         assert sequencer.next_number == 1_000_001

@@ -167,7 +167,9 @@ def test_closing_delivers_what_is_held_and_reports_what_is_lost() -> None:
 
 
 def test_closing_may_discard_what_follows_the_first_gap() -> None:
-    """WS-RM 1.1 DiscardFollowingFirstGap; the final acknowledgement still tells what came."""
+    """WS-RM 1.1 DiscardFollowingFirstGap; the final acknowledgement still covers what was
+    received.
+    """
     sequencer = Sequencer(SequencerSettings(incomplete=IncompleteBehavior.DISCARD))
     received(sequencer, 1, 3, 6)
     outcome = sequencer.terminate(T0_US)
@@ -176,7 +178,7 @@ def test_closing_may_discard_what_follows_the_first_gap() -> None:
     assert str(committed(sequencer).acknowledged()) == "1,3,6"
 
 
-def test_a_reset_forgets_the_old_numbers_and_tells_what_it_drops() -> None:
+def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
     outcome = sequencer.reset(T0_US)
     assert outcome.dropped == [3]

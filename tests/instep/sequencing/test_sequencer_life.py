@@ -54,7 +54,7 @@ def test_a_sequence_that_would_have_expired_is_not_opened() -> None:
     assert caught.value.refusal is Refusal.EXPIRED
 
 
-def test_s10_a_sequence_expires_and_its_peer_is_told() -> None:
+def test_s10_a_sequence_expires_and_its_peer_is_notified() -> None:
     sequencer = Sequencer.open(SequencerSettings(), T0_US, expires_at_us=T0_US + HOUR_US)
     received(sequencer, 1, 3)
     assert sequencer.due_us() == T0_US + 5 * US, "the gap comes first"

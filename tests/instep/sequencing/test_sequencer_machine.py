@@ -61,7 +61,7 @@ EVENTS = st.one_of(
 
 
 class SequencerMachine(RuleBasedStateMachine):
-    """A sender that does as it likes, a network that shuffles and repeats, a process that dies."""
+    """An unpredictable sender, a network that shuffles and repeats, a process that dies."""
 
     settings = SETTINGS
 
@@ -99,26 +99,30 @@ class SequencerMachine(RuleBasedStateMachine):
         outcome = self.sequencer.receive(arrived, self.now_us)
         self.model.expire(self.now_us)
         self.model.deliver()
-        told = self.received_by_model(arrived)
-        assert outcome.accepted == told["accepted"]
-        assert sorted(outcome.duplicates, key=repr) == sorted(told["duplicate"], key=repr)
+        by_verdict = self.received_by_model(arrived)
+        assert outcome.accepted == by_verdict["accepted"]
+        assert sorted(outcome.duplicates, key=repr) == sorted(by_verdict["duplicate"], key=repr)
         refused = [message for message, _ in outcome.refused]
-        assert sorted(refused, key=repr) == sorted(told["refused"], key=repr)
+        assert sorted(refused, key=repr) == sorted(by_verdict["refused"], key=repr)
         self.carry_out(outcome)
 
     def received_by_model(self, arrived: list[MessageHeader]) -> dict[str, list[MessageHeader]]:
         # Messages that come together do not wait for each other; what is expired comes last.
         dead = [m for m in arrived if 0 < m.expires_at_us <= self.now_us]
         alive = sorted((m for m in arrived if m not in dead), key=lambda m: m.number)
-        told: dict[str, list[MessageHeader]] = {"accepted": [], "duplicate": [], "refused": []}
+        by_verdict: dict[str, list[MessageHeader]] = {
+            "accepted": [],
+            "duplicate": [],
+            "refused": [],
+        }
         for message in alive + sorted(dead, key=lambda m: m.number):
             number, expires_at_us = message.number, message.expires_at_us
             verdict = self.model.receive(number, message.digest, expires_at_us, self.now_us)
-            told[verdict].append(message)
+            by_verdict[verdict].append(message)
             if message in alive:
                 self.model.deliver()
         self.model.deliver()
-        return told
+        return by_verdict
 
     @rule(events=st.lists(EVENTS, min_size=1, max_size=4))
     def envelope(self, events: list[SequencerInput]) -> None:

@@ -57,7 +57,7 @@ def test_cancelled_and_expired_numbers_are_refused_out_of_order_too() -> None:
     assert outcome.deliver == [5]
 
 
-def test_s8_holes_are_bounded() -> None:
+def test_s8_gaps_are_bounded() -> None:
     sequencer = Sequencer(
         SequencerSettings(ordered=False, limit_gaps=10, gap_policy=GapPolicy.RESEND)
     )

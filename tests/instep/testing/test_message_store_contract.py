@@ -197,7 +197,7 @@ async def test_a_store_that_is_handed_on_keeps_all(tmp_path: Path) -> None:
     await check_message_store(making(tmp_path, Worse))
 
 
-async def test_a_sink_without_an_inbox_is_told() -> None:
+async def test_a_sink_without_an_inbox_is_reported() -> None:
     with pytest.raises(BrokenPromiseError, match="the sink keeps no messages"):
         await check_message_store(lambda _: MemorySink())
 

@@ -118,7 +118,7 @@ class TornByCancelling(Torn):
 
 
 class Each(MemorySink):
-    """Gives the records to be written one by one, each changed."""
+    """Passes the records on one by one, each changed."""
 
     def changed(self, batch: Batch, record: Any) -> Any:
         raise NotImplementedError
@@ -277,6 +277,6 @@ async def test_a_broken_promise_is_found(promise: str) -> None:
     assert (caught.value.__cause__ is not None) is (promise in raises)
 
 
-async def test_without_a_name_the_first_broken_promise_is_told() -> None:
+async def test_without_a_name_the_first_broken_promise_is_reported() -> None:
     with pytest.raises(BrokenPromiseError, match=r"^an-older-record-is-ignored: .*, rule A3\)"):
         await check_sink(making(TakesWhatIsOlder))

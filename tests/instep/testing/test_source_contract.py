@@ -58,7 +58,7 @@ async def test_what_is_asked_for_makes_sense() -> None:
         await check_source(honest, least_records=2)
 
 
-async def test_a_feed_that_is_stuck_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_feed_that_is_stuck_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.testing.source_contract._SETTLES_S", 0.05)
     with pytest.raises(BrokenPromiseError, match="6 records came, at least 7 were expected"):
         await check_source(honest, least_records=7, only="records-have-headers")
@@ -110,7 +110,7 @@ class Feeds(ScriptedSource):
 
 
 class OneConnection(ScriptedSource):
-    """All feeds take from one."""
+    """All feeds read from one connection."""
 
     shared: ScriptedFeed | None = None
 
@@ -122,7 +122,7 @@ class OneConnection(ScriptedSource):
 
 
 class Unfinished(ScriptedSource):
-    """Leaves a task of its own behind."""
+    """A source that leaves a task of its own running."""
 
     async def discover(self) -> Sequence[StreamInfo]:
         self.prober = asyncio.create_task(asyncio.sleep(0.5), name="prober")

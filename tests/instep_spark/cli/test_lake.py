@@ -76,8 +76,8 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     assert moved == {"entities", "entity_history", "alarms", "topology", "stream_health"}
     verified = instep("lake", "verify", str(config), "--format", "jsonl")
     assert verified.exit_code == 0, verified.output
-    (told,) = lines(verified)
-    assert told == {
+    (report,) = lines(verified)
+    assert report == {
         "report": {"right": len(read(lake, "entities")), "stale": 0, "bogus": 0, "missing": 0}
     }
     history = instep("lake", "history", str(config), "--limit", "1")

@@ -19,7 +19,7 @@ PARTS = ("/a", "/b", "/port/1", "/port/2")
 
 @dataclass(frozen=True)
 class Change(Row):
-    """A row whose body is given."""
+    """A row of `changes` with a given body."""
 
     content: str | None = None
 
@@ -97,7 +97,7 @@ class ChangeOnly:
         return content | chance.choice(({"port": ports[:1]}, {"a": {"x": 7}}, {"new": [1]}))
 
     def _realign(self) -> None:
-        """Some changes are missed, then the compacted log is read from its oldest record."""
+        """Miss some changes, then read the compacted log from its oldest record."""
         for _ in range(self._random.randrange(3)):
             self._state_one(seen=False)
         self._attempt += 1
@@ -115,7 +115,7 @@ class ChangeOnly:
 
 
 async def bodies_of_a_store(rows: Sequence[Row], batch_rows: int) -> dict[str, bytes]:
-    """What a SQL store comes to, by the keys of its entities."""
+    """Return the bodies in a SQL store that was given the same rows, by entity-key."""
     async with stage(stream=CHANGE_ONLY) as at:
         waiting: list[Record] = []
         for row in rows:

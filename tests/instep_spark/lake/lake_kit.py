@@ -71,7 +71,7 @@ def check_alarms(lake: Path, model: Model) -> None:
 
 
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:
-    """An open pipeline whose guard holds nothing."""
+    """An open pipeline with a guard that holds nothing."""
     made = Pipeline(lake.as_uri(), **{"settings": UNGUARDED, **options})
     made.open(spark)
     return made

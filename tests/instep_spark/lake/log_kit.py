@@ -166,7 +166,7 @@ class Provider:
             self._land(row)
 
     def _realign(self) -> None:
-        """Some changes are missed, then what exists is read again from the oldest record."""
+        """Miss some changes, then read all that exists again from the oldest record."""
         for key in self._random.sample(self._keys, self._random.randrange(1, 4)):
             self._state(key, seen=False)
         self._attempt += 1

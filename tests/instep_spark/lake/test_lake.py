@@ -164,7 +164,7 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     rows += [row(5, key="-17", uuid="u2", value=9), row(6, "TOMBSTONE", key="-17", ends=True)]
     rows += [row(7, key="-18", uuid="u3", value=8)]
     rows += [row(8, "ATTEMPT", key="", attempt=2)]
-    # The baseline began before what the stream said of u3: it marks, and keeps the content.
+    # The baseline began before the stream's statement about u3: it marks, and keeps the content.
     rows += [row(9, key="u3", uuid="u3", attempt=2, appended_at=START_US, token="")]
     rows += [row(10, "SWEEP", key="", attempt=2, readable=("LINK",))]
     land(tmp_path, rows)

@@ -38,7 +38,9 @@ def test_a_commit_takes_one_batch_of_each_stream_up_to_a_bound() -> None:
 
 
 class Contested(DeltaRsWriter):
-    """Others commit first, a few times; or our own commit is made and its answer is lost."""
+    """A writer where others commit first, a few times; or where our own commit succeeds and its
+    answer is lost.
+    """
 
     refusals = 0
     lost_answers = 0

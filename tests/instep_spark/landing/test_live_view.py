@@ -1,4 +1,6 @@
-"""Current state as the sink sees it in `changes`, held against the fold of rule A3."""
+"""Current state as the sink reads it from `changes`, compared with rule A3 applied record by
+record.
+"""
 
 from __future__ import annotations
 

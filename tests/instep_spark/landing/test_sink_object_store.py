@@ -101,7 +101,7 @@ async def test_two_processes_at_once_lose_nothing_on_s3() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_wrong_with_a_bucket_is_told_without_the_keys() -> None:
+async def test_what_is_wrong_with_a_bucket_is_reported_without_the_keys() -> None:
     with s3() as storage:
         with pytest.raises(SinkError) as caught:
             async with stage("s3://nobody/lake", storage_options=storage):

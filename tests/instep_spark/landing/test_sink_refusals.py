@@ -1,4 +1,4 @@
-"""What the Delta sink refuses, keeps aside and says, and what is lost by it: nothing."""
+"""What the Delta sink refuses, quarantines and reports; nothing is lost."""
 
 import asyncio
 import subprocess

@@ -72,10 +72,10 @@ def test_ranges_are_bounded_and_cut(tmp_path: Path) -> None:
 
 
 def test_options_are_checked() -> None:
-    for options, told in (
+    for options, message in (
         ({}, "'store' is missing"),
         ({"store": "sqlite://", "odd": "1"}, "unknown option 'odd'"),
         ({"store": "sqlite://", "partitions": "0"}, "no whole number from 1 on"),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=message):
             _settings(options)

@@ -83,7 +83,7 @@ def test_the_plug_in_checks_and_builds() -> None:
     assert isinstance(plugin.build({"kind": "delta", "url": "file:///x/lake"}, "w"), DeltaSink)
     assert plugin.reads("s3://bucket/lake")
     assert not plugin.reads("sqlite:///x")
-    for options, told in (
+    for options, message in (
         ({}, "'url' is missing"),
         ({"url": "lake"}, "begins with none of file:, s3:"),
         ({"url": "file://lake"}, "three slashes"),
@@ -93,5 +93,5 @@ def test_the_plug_in_checks_and_builds() -> None:
         ({"url": "file:///lake", "writer": "spark", "database": "a-b"}, "no name of a database"),
         ({"url": "file:///lake", "spark": {"master": "local", "remote": "sc://x"}}, "both given"),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=message):
             plugin.check(options, "instep.toml: consumers[0].sink")

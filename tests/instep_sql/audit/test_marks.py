@@ -18,13 +18,13 @@ pytestmark = pytest.mark.asyncio
 
 
 class Audited:
-    """A stage whose stream is audited."""
+    """A stage with an audit of its stream."""
 
     def __init__(self, at: Stage, marks: SqlAuditMarks) -> None:
         self.at, self.marks = at, marks
 
     async def commit(self, *records: Record, by_uuid: bool = False) -> None:
-        """As the main stream does, with its place in the log."""
+        """Commit as the main stream does, with its place in the log."""
         newest = max(record.offset for record in records)
         position = Position(
             token=records[-1].token,
@@ -38,7 +38,7 @@ class Audited:
         await self.at.commit(*records, position=position, by_uuid=by_uuid)
 
     async def behind(self, statement: str, **values: object) -> None:
-        """Somebody changes the store without instep."""
+        """Change the store without instep."""
         await self.at.store._database.run(
             lambda connection: connection.execute(text(statement), values)
         )
@@ -63,7 +63,7 @@ async def spoil(one: Audited) -> None:
     await one.behind("UPDATE instep_entity SET key = 'ghost' WHERE key = 'k3'")
 
 
-TOLD = {
+VERDICTS = {
     "k1": Verdict.MISSING,
     "k2": Verdict.STALE,
     "k3": Verdict.MISSING,
@@ -79,16 +79,16 @@ async def test_missing_stale_and_bogus_are_proven_and_repaired(stage: Stages) ->
             await one.commit(*records)
             before = await at.bodies()
             await spoil(one)
-            told = len(await at.changes())
+            count = len(await at.changes())
             await marks.mark(records)
             position = await marks.suspect()
             assert await marks.judge(bogus=True) == 0
-            assert await one.verdicts() == TOLD
+            assert await one.verdicts() == VERDICTS
             assert await marks.counts() == Counts(right=2, stale=1, bogus=1, missing=2)
             assert await marks.repair(position) == 4
             assert await at.bodies() == before
             assert (await marks.counts()).repaired == 4
-            changes = (await at.told())[told:]
+            changes = (await at.journal())[count:]
             assert sorted(changes) == [
                 ("ghost", "deleted"),
                 ("k1", "created"),
@@ -111,7 +111,7 @@ async def test_the_main_stream_goes_on_after_a_repair(stage: Stages) -> None:
         assert await one.at.bodies() == {"k1": b'{"at":3}', "k2": b'{"at":2}'}
 
 
-async def test_where_the_main_stream_has_not_come_to_nothing_is_said(stage: Stages) -> None:
+async def test_where_the_main_stream_has_not_come_to_nothing_is_judged(stage: Stages) -> None:
     async with audited(stage, create_update("k1", 1)) as one:
         await one.marks.mark([create_update("k1", 5), create_update("k2", 6), end_record("k9", 7)])
         await one.marks.suspect()

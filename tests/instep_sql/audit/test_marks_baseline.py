@@ -21,7 +21,7 @@ AT_US = 100
 
 
 def stated(uuid: str, at: int, key: str = "", **changes: Any) -> Record:
-    """By the log, under a key of its own."""
+    """Return a record of the log, under a key of its own."""
     return create_update(key or f"key-{uuid}", at, uuid=uuid, **changes)
 
 
@@ -53,7 +53,7 @@ async def test_what_a_get_shows_is_held_against_every_row_whatever_its_key(stage
             "key-u5": b'{ "a": 1, "b": 2 }',
             "alarm": b'{"at":9}',
         }
-        # Rows of a GET yield to the next record, whatever our clock says of its time.
+        # Rows of a GET yield to the next record, whatever time our clock gave them.
         await one.commit(stated("u1", 11), stated("u2", 12), by_uuid=True)
         bodies = await at.bodies()
         assert (bodies["key-u1"], bodies["key-u2"]) == (b'{"at":11}', b'{"at":12}')

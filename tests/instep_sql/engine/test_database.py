@@ -66,7 +66,7 @@ async def test_an_error_after_cancelling_is_not_reported_as_forgotten(stage: Sta
     assert reported == []
 
 
-async def test_a_closed_store_says_so(stage: Stages) -> None:
+async def test_a_closed_store_raises(stage: Stages) -> None:
     async with stage() as at:
         await at.store.close()
         await at.store.close()
@@ -74,7 +74,7 @@ async def test_a_closed_store_says_so(stage: Stages) -> None:
             await at.commit(create_update("a", 1))
 
 
-async def test_a_store_not_opened_says_so(stage: Stages) -> None:
+async def test_a_store_not_opened_raises(stage: Stages) -> None:
     async with stage() as at:
         at.store._consumer = None
         with pytest.raises(SinkError, match=r"call open\(consumer\) first"):

@@ -1,4 +1,4 @@
-"""What SQLite itself can refuse, and how the store says so."""
+"""What SQLite itself can refuse, and the errors of the store for it."""
 
 from __future__ import annotations
 
@@ -164,4 +164,4 @@ async def test_a_store_in_memory_commits_and_is_read_over_one_connection() -> No
         await at.commit(create_update("a", 3))
         assert await at.bodies() == {"a": b'{"at":3}', "b": b'{"at":2}'}
         assert (await at.store.position(stream_info())).ordinal == 2
-        assert len(await at.told()) == 3
+        assert len(await at.journal()) == 3

@@ -136,7 +136,7 @@ async def test_the_end_of_the_entity_takes_all_its_parts(stage: Stages) -> None:
         assert await only(at) == {"uuid": "u1"}
 
 
-async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest(stage: Stages) -> None:
+async def test_an_attempt_replaces_what_its_keys_stated_and_sweeps_the_rest(stage: Stages) -> None:
     async with stage(stream=CHANGE_ONLY) as at:
         await at.commit(
             part("u1", 1, NODE | {"old": 1}),
@@ -153,7 +153,7 @@ async def test_an_attempt_replaces_what_its_keys_said_and_sweeps_the_rest(stage:
         assert (await at.bodies())["u2/a"] == b'{"fresh":1}'
 
 
-async def test_the_journal_tells_composed_bodies(stage: Stages) -> None:
+async def test_the_journal_has_composed_bodies(stage: Stages) -> None:
     async with stage(stream=CHANGE_ONLY, journal="bodies") as at:
         await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}), end_record("u1/a", 3))
         assert [(c.key, c.body) for c in await at.changes()] == [
@@ -170,7 +170,7 @@ async def test_a_whole_statement_holds_the_changes_before_it(stage: Stages) -> N
         assert await only(at) == {"uuid": "u1", "b": 1}
 
 
-async def test_the_journal_tells_what_the_sweep_took_from_an_entity(stage: Stages) -> None:
+async def test_the_journal_has_what_the_sweep_took_from_an_entity(stage: Stages) -> None:
     async with stage(stream=CHANGE_ONLY, journal="previous") as at:
         await at.commit(part("u1", 1, {"x": 1}), part("u1/a", 2, {"y": 2}))
         at.attempt = 2
@@ -230,7 +230,7 @@ async def test_an_entity_is_marked_by_its_base_though_newer_changes_have_ended(
         at.attempt = 2
         await at.commit(part("u1", 1, NODE))
         assert (await at.commit(sweep=SweepStep(2))).swept == 0
-        assert [what for _, what in await at.told()] == ["created", "updated", "updated"]
+        assert [what for _, what in await at.journal()] == ["created", "updated", "updated"]
 
 
 async def test_the_end_of_the_newest_change_is_written_across_batches(stage: Stages) -> None:

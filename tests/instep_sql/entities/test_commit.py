@@ -119,7 +119,7 @@ async def test_a4_delete_and_tombstone_end_an_entity_once(stage: Stages) -> None
             await at.commit(end_record("a", 2), end_record("a", 3, RecordType.TOMBSTONE))
         ).deleted == 1
         assert (await at.commit(end_record("a", 3, RecordType.TOMBSTONE))).deleted == 0
-        assert await at.told() == [("a", "created"), ("a", "deleted")]
+        assert await at.journal() == [("a", "created"), ("a", "deleted")]
 
 
 async def test_a4_a_statement_after_an_end_lives(stage: Stages) -> None:
@@ -198,7 +198,7 @@ async def test_a10_deviations_are_counted(stage: Stages) -> None:
         assert status.deviations == {"flat-time": 3, "no-offset": 4}
 
 
-async def test_a_batch_tells_first_and_sweeps_then(stage: Stages) -> None:
+async def test_a_batch_writes_first_and_sweeps_then(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(create_update("a", 1), create_update("b", 1), create_update("c", 1))
         at.attempt = 2

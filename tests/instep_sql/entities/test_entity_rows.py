@@ -6,21 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep_sql.entities.entity_rows import write_rounds
-from tests.instep_sql.store_kit import stretch
+from tests.instep_sql.store_kit import record_columns
 
-_SAID = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=20)
+_PAIRS = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=20)
 
 
-@given(said=_SAID)
-def test_columns_give_the_same_rows_as_their_records(said: list[tuple[str, bool]]) -> None:
-    records = stretch(said)
+@given(pairs=_PAIRS)
+def test_columns_give_the_same_rows_as_their_records(pairs: list[tuple[str, bool]]) -> None:
+    records = record_columns(pairs)
     [(upserts, ends)] = write_rounds(records, 7, 3, composed=False)
     [one_by_one] = write_rounds(list(records), 7, 3, composed=False)
     assert (sorted(upserts), sorted(ends)) == (sorted(one_by_one[0]), sorted(one_by_one[1]))
-    assert len(upserts) + len(ends) == len({key for key, _ in said})
+    assert len(upserts) + len(ends) == len({key for key, _ in pairs})
 
 
 def test_a_row_has_the_columns_in_their_order() -> None:
-    [([row], [end])] = write_rounds(stretch([("a", False), ("b", True)]), 7, 3, composed=False)
+    [([row], [end])] = write_rounds(
+        record_columns([("a", False), ("b", True)]), 7, 3, composed=False
+    )
     assert row == ("a", "NODE", "t0", "0", 0, 0, "u0", b"[0]", b"{0}")
     assert end == (7, "b", 3, 1, "0", 1, 1)

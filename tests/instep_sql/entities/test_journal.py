@@ -22,19 +22,19 @@ from tests.instep_sql.store_kit import (
     Stages,
     create_update,
     end_record,
+    record_columns,
     stream_info,
-    stretch,
 )
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_each_change_is_told_in_order_also_those_folded_away(stage: Stages) -> None:
+async def test_each_change_is_journaled_in_order_also_those_compacted_away(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(
             create_update("a", 1), create_update("b", 2), create_update("a", 3), end_record("a", 4)
         )
-        assert await at.told() == [
+        assert await at.journal() == [
             ("a", "created"),
             ("b", "created"),
             ("a", "updated"),
@@ -48,7 +48,7 @@ async def test_an_unchanged_statement_is_no_change(stage: Stages) -> None:
         await at.commit(create_update("a", 1, b"{}"), create_update("a", 2, b"{}"))
         at.lineage = at.attempt = 2
         await at.commit(create_update("a", 1, b"{}"))
-        assert await at.told() == [("a", "created")]
+        assert await at.journal() == [("a", "created")]
         assert (await at.entities())["a"].attempt == 2
 
 
@@ -58,10 +58,10 @@ async def test_what_a3_ignores_is_no_change(stage: Stages) -> None:
         await at.commit(
             create_update("a", 5), end_record("a", 6), create_update("a", 7), end_record("b", 8)
         )
-        assert await at.told() == [("a", "created")]
+        assert await at.journal() == [("a", "created")]
 
 
-async def test_a_change_says_what_who_and_when(stage: Stages) -> None:
+async def test_a_change_has_what_who_and_when(stage: Stages) -> None:
     async with stage(journal="previous", clock_us=lambda: 77) as at:
         await at.commit(create_update("a", 1, b"1", entity_class="LINK"))
         await at.commit(
@@ -133,7 +133,7 @@ async def test_a_subscriber_that_follows_gets_what_comes(stage: Stages) -> None:
         assert got == ["a", "end"]
 
 
-async def test_an_end_is_told_under_the_class_that_is_stored(stage: Stages) -> None:
+async def test_an_end_is_journaled_under_the_class_that_is_stored(stage: Stages) -> None:
     async with stage(journal="changes") as at:
         await at.commit(create_update("a", 1, entity_class="LINK"))
         await at.commit(end_record("a", 2, entity_class="ANY_CLASS"))
@@ -200,7 +200,7 @@ async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time(stag
         await at.commit(create_update("a", 900))
         at.lineage = at.attempt = 2
         await at.commit(create_update("a", 5))
-        assert await at.told() == [("a", "created"), ("a", "updated")]
+        assert await at.journal() == [("a", "created"), ("a", "updated")]
 
 
 @given(
@@ -210,18 +210,20 @@ async def test_a_statement_of_another_lineage_is_a_change_whatever_its_time(stag
 async def test_of_columns_the_same_counts_as_of_their_records(
     stored: dict[str, int], pairs: list[tuple[str, bool]]
 ) -> None:
-    columns = stretch(pairs)
+    columns = record_columns(pairs)
     known = {key: replace(columns[0], key=key, offset=at) for key, at in stored.items()}
     in_order = list(_accepted_in_order(columns, dict(known)))
     assert in_order == list(_accepted(list(columns), dict(known)))
 
 
-async def test_a_batch_in_columns_is_told(stage: Stages) -> None:
+async def test_a_batch_in_columns_is_journaled(stage: Stages) -> None:
     async with stage(journal="previous") as at:
         await at.commit(create_update("b", 0, b"{}"))
-        batch = at.batch().replace(records=stretch([("a", False), ("b", False), ("a", True)]))
+        batch = at.batch().replace(
+            records=record_columns([("a", False), ("b", False), ("a", True)])
+        )
         await at.store.commit(batch)
-        assert await at.told() == [
+        assert await at.journal() == [
             ("b", "created"),
             ("a", "created"),
             ("b", "updated"),

@@ -81,7 +81,7 @@ async def test_a_header_only_tombstone_finds_the_row(stage: Stages, key: str) ->
         assert await rows(at) == {}
 
 
-async def test_an_end_that_meets_nothing_is_told_once(stage: Stages) -> None:
+async def test_an_end_that_meets_nothing_is_reported_once(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         await at.commit(baseline_row("u1", 10), by_uuid=True)
         first = await at.commit(end_record("k1", 12), by_uuid=True)
@@ -92,7 +92,9 @@ async def test_an_end_that_meets_nothing_is_told_once(stage: Stages) -> None:
 async def test_an_end_that_meets_nothing_makes_the_stored_position_owe_a_baseline(
     stage: Stages,
 ) -> None:
-    """In the same transaction: nobody else will tell of it again."""
+    """The position is stored in the same transaction, because no later commit will report the
+    end.
+    """
     async with stage(stream=BASELINE) as at:
         await at.commit(baseline_row("u1", 10), by_uuid=True)
         assert not (await at.store.position(BASELINE)).baseline_pending

@@ -50,7 +50,7 @@ async def test_a5_new_records_are_applied_while_it_runs(stage: Stages) -> None:
         assert sorted(await at.entities()) == ["k9", "new1", "new2"]
 
 
-async def test_a6_the_census_counts_before_anything_goes(stage: Stages) -> None:
+async def test_a6_the_sweep_estimate_counts_before_anything_goes(stage: Stages) -> None:
     async with stage() as at:
         await at.commit(create_update("a", 1), create_update("b", 2), create_update("c", 3))
         at.attempt = 2

@@ -29,7 +29,7 @@ application = typer.Typer()
 application.command()(demo)
 
 
-def test_it_tells_every_step_and_ends_with_0(tmp_path: Path) -> None:
+def test_it_prints_every_step_and_ends_with_0(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     options = ["--topology", "sndlib/polska", "--storm", "200", "--seed", "7", "--store", url]
     result = CliRunner().invoke(application, options)
@@ -81,6 +81,6 @@ def test_a_promise_that_is_not_kept_ends_with_1(
     assert "provider and store agree" in output
 
 
-def test_a_network_that_is_unknown_is_told(tmp_path: Path) -> None:
+def test_a_network_that_is_unknown_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such topology"):
         DemoScript(Console(), topology="no/where", seed=0, store=f"sqlite:///{tmp_path / 'a.db'}")

@@ -20,7 +20,7 @@ def test_the_same_value_in_another_order_is_equal() -> None:
     }
 
 
-def test_each_way_to_differ_is_told_apart() -> None:
+def test_each_way_to_differ_is_distinguished() -> None:
     held = {
         "b": ("NODE", b'{"x":2}'),
         "c": ("NODE", b'{"x":1}'),

@@ -40,7 +40,7 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.asyncio
-async def test_json_lines_tell_each_stream_and_why() -> None:
+async def test_json_lines_show_each_stream_and_why() -> None:
     async with provider() as url:
         code, out, _ = await instep(url, "--format", "jsonl", "--classes", "CONDITION_DETECTOR")
     network, alarms = map(json.loads, out.splitlines())

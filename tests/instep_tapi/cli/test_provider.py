@@ -52,13 +52,15 @@ def get(url: str) -> str:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_a_signal_and_exits_0(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
-    with served(*SMALL, "--control", "--ready-file", str(ready)) as (told, process):
-        streams = {s["stream"]: s for s in told["streams"]}
+    with served(*SMALL, "--control", "--ready-file", str(ready)) as (ready_line, process):
+        streams = {s["stream"]: s for s in ready_line["streams"]}
         assert streams["alarms"]["entities"] == 7
-        assert ready.read_text().strip() == told["url"]
-        context = json.loads(get(f"{told['url']}{told['root']}/data/tapi-common:context"))
+        assert ready.read_text().strip() == ready_line["url"]
+        context = json.loads(
+            get(f"{ready_line['url']}{ready_line['root']}/data/tapi-common:context")
+        )
         assert len(context["tapi-common:context"]["service-interface-point"]) == 10
-        lines = get(f"{told['url']}/_instep/entities").splitlines()
+        lines = get(f"{ready_line['url']}/_instep/entities").splitlines()
         assert len(lines) == sum(s["entities"] for s in streams.values())
         process.send_signal(number)
         assert process.wait(DEADLINE_S) == 0
@@ -69,20 +71,20 @@ def test_it_serves_until_a_signal_and_exits_0(tmp_path: Path, number: signal.Sig
 def test_a_context_file_is_served(shared_data: Path) -> None:
     path = shared_data / "tapi" / "onf_ri_ols_context.json"
     arguments = ["--context", str(path), "--strategy", "truncated", "--record-limit", "5"]
-    with served(*arguments, "--root", "/tapi", "--alarms", "0") as (told, _):
-        assert [s["storage"] for s in told["streams"]] == ["TRUNCATED", "TRUNCATED"]
-        assert told["streams"][0]["entities"] == 21
-        assert json.loads(get(f"{told['url']}/tapi/data/context"))["tapi-common:context"]
+    with served(*arguments, "--root", "/tapi", "--alarms", "0") as (ready_line, _):
+        assert [s["storage"] for s in ready_line["streams"]] == ["TRUNCATED", "TRUNCATED"]
+        assert ready_line["streams"][0]["entities"] == 21
+        assert json.loads(get(f"{ready_line['url']}/tapi/data/context"))["tapi-common:context"]
 
 
 def test_a_storm_and_faults_are_options() -> None:
     options = ["--storm", "500", "--storm-keys", "3", "--fault", "rewind-records=5", "--control"]
-    with served(*SMALL, *options, "--fault", "silent") as (told, _):
-        faults = json.loads(get(f"{told['url']}/_instep/faults"))
+    with served(*SMALL, *options, "--fault", "silent") as (ready_line, _):
+        faults = json.loads(get(f"{ready_line['url']}/_instep/faults"))
         assert (faults["rewind_records"], faults["silent"]) == (5, True)
 
 
-def test_the_table_tells_where_it_is() -> None:
+def test_the_table_shows_where_it_is() -> None:
     command = [sys.executable, "-c", PROGRAM, *SMALL]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -119,8 +121,8 @@ def test_wrong_options_exit_2_and_say_what(arguments: list[str], message: str) -
 
 
 def test_an_address_that_is_taken_exits_1() -> None:
-    with served(*SMALL) as (told, _):
-        port = told["url"].rpartition(":")[2]
+    with served(*SMALL) as (ready_line, _):
+        port = ready_line["url"].rpartition(":")[2]
         result = CliRunner().invoke(application, [*SMALL, "--port", port])
     assert result.exit_code == 1
     assert "cannot listen" in result.output

@@ -76,7 +76,7 @@ def test_a_refused_login_is_not_tried_again_soon() -> None:
     assert order(failover, 300.0) == "a"
 
 
-def test_where_all_refuse_us_the_caller_is_told() -> None:
+def test_where_all_refuse_us_the_caller_gets_an_error() -> None:
     failover = EndpointFailover(("a", "b"), FailOver())
     assert failover.refused("a", 0.0)
     assert not failover.refused("b", 0.0)
@@ -91,7 +91,7 @@ def test_a_refused_stream_is_no_refused_login() -> None:
 
 
 def back_after_s(failover: EndpointFailover, now_s: float) -> float:
-    """How long `a` is probed from now on until it is gone back to."""
+    """Return for how long `a` is probed, from now on, until the stream goes back to it."""
     start_s = now_s
     while not failover.probed("a", now_s, healthy=True):
         now_s += 10.0

@@ -67,7 +67,10 @@ def test_websocket_in_every_spelling(protocol: str) -> None:
     ("changes", "reason"),
     [
         ({"protocol": "sse"}, "its protocol 'sse' is not WebSocket"),
-        ({"protocol": "", "address": "http://h"}, "its protocol 'is not told' is not WebSocket"),
+        (
+            {"protocol": "", "address": "http://h"},
+            "its protocol 'is not declared' is not WebSocket",
+        ),
         ({"address": ""}, "it has no connection-address"),
         ({"type": None}, "its supported-stream-type is not stated"),
     ],

@@ -131,7 +131,7 @@ def token(record: dict[str, Any]) -> str:
 
 
 def held(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a client holds that applied these records in turn."""
+    """The entities of a client that applied these records in order."""
     entities: dict[str, Any] = {}
     for record in records:
         if kind(record) == "CREATE_UPDATE":
@@ -143,5 +143,5 @@ def held(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def truth(provider: Provider, stream: str = "all") -> dict[str, Any]:
-    """What such a client must hold."""
+    """The entities that such a client must hold."""
     return {k: json.loads(body) for k, (_, body) in provider.entities(stream).items()}

@@ -39,7 +39,7 @@ async def test_3_19_2_emulated_compaction_sends_state_first_and_resumes_after_it
 
 
 @pytest.mark.asyncio
-async def test_what_was_said_again_unheard_is_still_current_state() -> None:
+async def test_what_was_updated_while_nobody_read_is_still_current_state() -> None:
     async with Provider(network(), one_stream(emulated=True, retention_s=60)) as provider:
         provider.lose_changes("all")
         provider.update("n0", {})

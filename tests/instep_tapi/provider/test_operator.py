@@ -1,4 +1,4 @@
-"""What happens in the network, as the streams tell it: alarms, record strategies, storms."""
+"""What happens in the network, as the streams state it: alarms, record strategies, storms."""
 
 import asyncio
 import json
@@ -200,7 +200,7 @@ def test_a_storm_over_few_keys_stays_on_them() -> None:
         assert 0 < len({key(r) for r in later}) <= 5
 
 
-def test_a_storm_is_the_same_from_the_same_seed_and_tells_the_truth() -> None:
+def test_a_storm_is_the_same_from_the_same_seed_and_states_the_truth() -> None:
     providers = [Provider(network(20, 4)) for _ in range(2)]
     for provider in providers:
         provider.raise_alarms(50)

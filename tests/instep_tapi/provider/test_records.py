@@ -31,10 +31,10 @@ def statement(cls: str = "NODE", event_s: float | None = EVENT_S) -> Statement:
 def encoded(
     style: RecordStyle | None = None,
     kind: LogRecordType = LogRecordType.CREATE_UPDATE,
-    said: Statement | None = None,
+    stated: Statement | None = None,
 ) -> dict[str, Any]:
     encoder = RecordEncoder(style or RecordStyle())
-    decoded: dict[str, Any] = json.loads(encoder.record(record(kind), said or statement()))
+    decoded: dict[str, Any] = json.loads(encoder.record(record(kind), stated or statement()))
     return decoded
 
 
@@ -72,7 +72,7 @@ def test_a_tombstone_has_a_header_only_and_a_delete_no_content() -> None:
 
 
 def test_without_an_event_time_the_append_time_is_stated_with_spread_before() -> None:
-    stamp = encoded(said=statement(event_s=None))["log-record-body"]["event-time-stamp"]
+    stamp = encoded(stated=statement(event_s=None))["log-record-body"]["event-time-stamp"]
     assert stamp["primary-time-stamp"] == "2021-04-28T14:14:28.780Z"
     assert stamp["spread"] == "SPREAD_BEFORE"
 
@@ -87,19 +87,19 @@ def test_without_an_event_time_the_append_time_is_stated_with_spread_before() ->
     ],
 )
 def test_identities(style: IdentityStyle, expected: str) -> None:
-    said = encoded(RecordStyle(identities=style), LogRecordType.DELETE)
-    assert said["log-record-header"]["record-type"] == expected
+    decoded = encoded(RecordStyle(identities=style), LogRecordType.DELETE)
+    assert decoded["log-record-header"]["record-type"] == expected
 
 
 def test_prefixed_members_nested_time_yang_time_and_numbers() -> None:
     style = RecordStyle(
         prefixed_members=True, nested_time=True, yang_time=True, numeric_offsets=True
     )
-    said = encoded(style)
-    header = said["tapi-streaming:log-record-header"]
+    decoded = encoded(style)
+    header = decoded["tapi-streaming:log-record-header"]
     assert header["log-append-time-stamp"] == "20210428141428.780Z"
     assert header["full-log-record-offset-id"][1]["value"] == 910
-    body = said["tapi-streaming:log-record-body"]
+    body = decoded["tapi-streaming:log-record-body"]
     stamp = body["event-time-stamp"]["approx-date-and-time"]
     assert stamp["primary-time-stamp"] == "20210428141420.000Z"
     assert body["tapi-streaming:node"] == {"uuid": "k"}
@@ -107,13 +107,13 @@ def test_prefixed_members_nested_time_yang_time_and_numbers() -> None:
 
 @pytest.mark.parametrize("cls", ["TAPI_CONTEXT", "MAINTENANCE_ENTITY"])
 def test_classes_without_a_container_are_stated_under_the_name_one_would_expect(cls: str) -> None:
-    body = encoded(said=statement(cls))["log-record-body"]
+    body = encoded(stated=statement(cls))["log-record-body"]
     assert body[cls.lower().replace("_", "-")] == {"uuid": "k"}
 
 
 def test_keys_and_addresses_are_escaped() -> None:
-    said = Statement('a"b\\', "NODE", b"{}", ('x"',), EVENT_S)
-    data = RecordEncoder(RecordStyle()).record(record(key='a"b\\'), said)
+    stated = Statement('a"b\\', "NODE", b"{}", ('x"',), EVENT_S)
+    data = RecordEncoder(RecordStyle()).record(record(key='a"b\\'), stated)
     assert json.loads(data)["log-record-header"]["entity-key"] == 'a"b\\'
 
 
@@ -146,8 +146,8 @@ def test_keys_and_addresses_are_escaped() -> None:
 )
 def test_wrappers(wrapper: Wrapper, frames: list[Any]) -> None:
     style = RecordStyle(wrapper, records_per_frame=1 if wrapper is Wrapper.BARE else 2)
-    said = RecordEncoder(style).frames([b'{"r":0}', b'{"r":1}', b'{"r":2}'], APPENDED_S)
-    assert [json.loads(frame) for frame in said] == frames
+    frames_sent = RecordEncoder(style).frames([b'{"r":0}', b'{"r":1}', b'{"r":2}'], APPENDED_S)
+    assert [json.loads(frame) for frame in frames_sent] == frames
 
 
 def test_a_bare_frame_cannot_hold_several_records() -> None:

@@ -123,7 +123,7 @@ async def test_one_login_serves_all_who_wait() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [400, 401, 302, 500])
-async def test_a_refused_login_is_told_without_secrets(status: int) -> None:
+async def test_a_refused_login_is_reported_without_secrets(status: int) -> None:
     async with desk_for(auth_options(**OAUTH2)) as (desk, auth, _):
         desk.status = status
         with pytest.raises(AuthenticationError, match=f"answered with {status}") as raised:

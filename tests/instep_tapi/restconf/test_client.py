@@ -83,7 +83,7 @@ async def test_requests_go_through_the_proxy() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_proxy_that_is_not_there_is_told_without_its_password() -> None:
+async def test_a_proxy_that_is_not_there_is_reported_without_its_password() -> None:
     async with source_of("http://h.invalid", proxy="http://u:s3cret@127.0.0.1:1") as source:
         with pytest.raises(UnreachableError, match="the proxy cannot be reached") as raised:
             await source.survey()
@@ -111,7 +111,7 @@ async def test_the_state_is_read_where_it_is(answers: dict[str, Any]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_state_that_is_not_told() -> None:
+async def test_a_state_that_is_not_declared() -> None:
     empty: dict[str, Any] = {CONTAINER: {"available-stream": []}}
     async with server_of(empty) as (url, _), source_of(url) as source:
         with pytest.raises(StreamGoneError, match="not offered any more"):

@@ -36,7 +36,7 @@ def at_container(
 
 
 async def refusal(serve: Callable[[Peer], Awaitable[None]], **options: object) -> SourceError:
-    """What discovery ends with."""
+    """Return the error that discovery ends with."""
     async with hostile(serve) as url, source_of(url, **options) as source:
         with pytest.raises(SourceError) as raised:
             async with asyncio.timeout(DEADLINE_S):
@@ -106,7 +106,7 @@ async def test_a_decompression_bomb_is_refused_at_the_limit(encoding: str) -> No
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"a":' * 1_000_000, b"{" * 10, b"9" * 10**6])
-async def test_json_that_is_too_deep_or_none_is_told(body: bytes) -> None:
+async def test_json_that_is_too_deep_or_none_is_reported(body: bytes) -> None:
     async def serve(peer: Peer) -> None:
         await peer.answer(body)
 

@@ -164,7 +164,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(json_values, json_values)
-def test_nothing_that_a_provider_says_raises(streams: Any, types: Any) -> None:
+def test_nothing_that_a_provider_sends_raises(streams: Any, types: Any) -> None:
     parse_context(streams)
     parse_context({"available-stream": streams, "supported-stream-type": types})
 
@@ -191,7 +191,7 @@ def test_rfc_8040_3_1_the_root_of_host_meta(document: str, root: str | None) -> 
     assert restconf_root(document.encode(), URL("https://h:1")) == root
 
 
-def test_rfc_8040_errors_are_told() -> None:
+def test_rfc_8040_errors_are_reported() -> None:
     body = b'{"ietf-restconf:errors":{"error":[{"error-tag":"access-denied"}]}}'
     assert error_text(body) == "access-denied"
     assert error_text(b"<html>") == error_text(b"[]") == ""

@@ -1,4 +1,4 @@
-"""Messages come whole out of frames, or the peer is told to have broken the rules."""
+"""Messages are assembled whole from frames, or the peer's violation is reported."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_fragments_are_joined(parts: list[bytes]) -> None:
 @pytest.mark.parametrize("parameters", ["", "; client_max_window_bits=12"])
 def test_messages_are_inflated_with_the_window_of_those_before(parameters: str) -> None:
     assembler = MessageAssembler(LIMIT_BYTES, f"permessage-deflate{parameters}")
-    said = [b"the same again " * 9] * 3
-    packed = deflated(*said)
+    messages = [b"the same again " * 9] * 3
+    packed = deflated(*messages)
     assert len(packed[1]) < len(packed[0])
-    assert [assembler.add(one, first=True, last=True, deflated=True) for one in packed] == said
+    assert [assembler.add(one, first=True, last=True, deflated=True) for one in packed] == messages
 
 
 def test_a_compressed_message_may_come_in_fragments() -> None:
@@ -76,7 +76,7 @@ def test_what_is_over_the_limit_is_refused() -> None:
         ("permessage-deflate", [(b"\xff\xff", True, True, True)]),
     ],
 )
-def test_a_frame_that_cannot_be_is_told(
+def test_a_frame_that_cannot_be_is_refused(
     chosen: str, frames: list[tuple[bytes, bool, bool, bool]]
 ) -> None:
     assembler = MessageAssembler(LIMIT_BYTES, chosen)
@@ -91,7 +91,7 @@ def test_a_frame_that_cannot_be_is_told(
     "chosen",
     ["x-other", "permessage-deflate, permessage-deflate", "permessage-deflate; odd=1", ";;"],
 )
-def test_an_extension_that_was_not_offered_is_told(chosen: str) -> None:
+def test_an_extension_that_was_not_offered_is_refused(chosen: str) -> None:
     assert offered_extensions().startswith("permessage-deflate")
     with pytest.raises(BrokenMessage, match="extension"):
         MessageAssembler(LIMIT_BYTES, chosen)

@@ -29,7 +29,7 @@ DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate"
 
 
 async def end_of(source: TapiSource) -> SourceError:
-    """What the stream ends with."""
+    """Return the error that the stream ends with."""
     [info] = await source.discover()
     async with source.feed(info, Start.OLDEST) as feed:
         return await ending(feed)

@@ -82,7 +82,7 @@ async def test_a_stream_is_read_through_a_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_proxy_that_refuses_or_is_not_there_is_told_without_its_password() -> None:
+async def test_a_proxy_that_refuses_or_is_not_there_is_reported_without_its_password() -> None:
     async with serving() as (provider, direct):
         info = await only(direct)
         async with Proxy(b"407 Proxy Authentication Required").serving() as url:

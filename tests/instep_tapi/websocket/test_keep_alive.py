@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from instep_tapi.websocket.keep_alive import ANSWER_S, Due, KeepAlive
 
 
-def test_pongs_come_at_each_interval_whatever_is_heard() -> None:
+def test_pongs_come_at_each_interval_whatever_is_received() -> None:
     keep_alive = KeepAlive(15, 60, now_s=0)
     pongs = []
     for second in range(100):
@@ -34,7 +34,7 @@ def test_silence_is_asked_and_only_an_unanswered_ping_is_death() -> None:
     st.floats(0.1, 30),
     st.floats(0.1, 100),
 )
-def test_next_says_when_to_look_again(
+def test_next_is_when_to_look_again(
     steps_s: list[float], pong_interval_s: float, dead_peer_s: float
 ) -> None:
     """Whoever wakes at `next_s` finds something due; before it nothing is."""

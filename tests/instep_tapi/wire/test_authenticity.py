@@ -55,9 +55,9 @@ def checked(*frames: Any, verifier: Verifier = HMAC) -> RecordChunk:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_record_with_its_token_is_read(wrapped: bool) -> None:
     record = signed(log_record())
-    delivery = checked(b"[%b]" % record if wrapped else record)
-    assert only(delivery) == only(read(record))
-    assert not delivery.deviations
+    chunk = checked(b"[%b]" % record if wrapped else record)
+    assert only(chunk) == only(read(record))
+    assert not chunk.deviations
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
@@ -94,12 +94,12 @@ def test_the_token_may_stand_anywhere_and_blanks_beside_members_do_not_matter() 
 )
 def test_what_nobody_vouches_for_is_kept_and_counted(token: Any, deviation: str) -> None:
     record = log_record(**{"record-authenticity-token": token})
-    delivery = checked(record, signed(log_record(token="good")))
-    assert [one.token for one in delivery.records] == ["good"]
-    [unreadable] = delivery.unreadable
+    chunk = checked(record, signed(log_record(token="good")))
+    assert [one.token for one in chunk.records] == ["good"]
+    [unreadable] = chunk.unreadable
     assert "record-authenticity-token" in unreadable.reason
     assert json.loads(unreadable.raw) == record
-    assert delivery.deviations == {deviation: 1}
+    assert chunk.deviations == {deviation: 1}
     assert deviation in DEVIATIONS
 
 
@@ -109,7 +109,7 @@ def test_no_byte_can_be_changed(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(raw) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != raw[place]))
     forged = raw[:place] + bytes([byte]) + raw[place + 1 :]
-    # Blanks between members are the one thing that may change; then it says the same.
+    # Blanks between members are the one thing that may change; the content is the same.
     records = checked(forged).records
     assert not records or records == read(raw).records
 
@@ -173,9 +173,9 @@ async def test_a_provider_that_signs_is_followed_and_its_records_are_not_replaye
         async with following(provider, authenticity={**right, "secret": "wrong"}) as other:
             info = await only_stream(other)
             async with other.feed(info, Start.OLDEST) as feed:
-                delivery = await feed.receive()
-        assert not delivery.records
-        assert delivery.deviations["authenticity-failed"] == len(delivery.unreadable) > 0
+                chunk = await feed.receive()
+        assert not chunk.records
+        assert chunk.deviations["authenticity-failed"] == len(chunk.unreadable) > 0
         assert DEADLINE_S
 
 

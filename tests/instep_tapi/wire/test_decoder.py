@@ -22,10 +22,10 @@ def test_reads_the_header_and_leaves_the_body_as_stated() -> None:
         b'"log-record-body":{"event-time-stamp":{"spread":"SPREAD_AT"},"record-content":"NODE",'
         b'"parent-address":["topology-uuid:a"],"node":{ "uuid" : "u","x":1.00}}}'
     )
-    delivery = FrameDecoder("s", with_uuid=True).read([frame])
-    assert delivery.deviations == {}
-    assert delivery.size_bytes == len(frame)
-    assert only(delivery) == Record(
+    chunk = FrameDecoder("s", with_uuid=True).read([frame])
+    assert chunk.deviations == {}
+    assert chunk.size_bytes == len(frame)
+    assert only(chunk) == Record(
         stream="s",
         key="k",
         kind=RecordType.CREATE_UPDATE,
@@ -90,9 +90,9 @@ def test_a_frame_holds_several_records_in_order() -> None:
     ],
 )
 def test_reads_both_time_formats(stamp: str, appended_at_us: int) -> None:
-    delivery = read(log_record(**{"log-append-time-stamp": stamp}))
-    assert only(delivery).appended_at_us == appended_at_us
-    assert ("time-without-zone" in delivery.deviations) == stamp.endswith(".780")
+    chunk = read(log_record(**{"log-append-time-stamp": stamp}))
+    assert only(chunk).appended_at_us == appended_at_us
+    assert ("time-without-zone" in chunk.deviations) == stamp.endswith(".780")
 
 
 def test_numbers_stand_for_texts_by_their_digits() -> None:
@@ -107,11 +107,11 @@ def test_numbers_stand_for_texts_by_their_digits() -> None:
             ],
         }
     )
-    delivery = read(frame)
-    record = only(delivery)
+    chunk = read(frame)
+    record = only(chunk)
     assert (record.key, record.token) == ("-1542773359860369954", "12345678901234567890123")
     assert (record.partition, record.offset) == ("2", 7)
-    assert delivery.deviations == {"number-for-text": 3}
+    assert chunk.deviations == {"number-for-text": 3}
 
 
 def test_a_tombstone_has_a_header_only() -> None:
@@ -203,11 +203,11 @@ def test_classes_and_their_containers(
         body["record-content"] = stated
     if member:
         body[member] = {"uuid": "u"}
-    delivery = read(log_record(body=body))
-    record = only(delivery)
+    chunk = read(log_record(body=body))
+    record = only(chunk)
     assert record.entity_class == entity_class
     assert json.loads(record.body) == ({"uuid": "u"} if member else {})
-    assert delivery.deviations == deviations
+    assert chunk.deviations == deviations
 
 
 def test_unknown_members_are_kept_in_the_envelope() -> None:
@@ -218,10 +218,10 @@ def test_unknown_members_are_kept_in_the_envelope() -> None:
         "node": {"uuid": "u"},
         "vendor:extra": [1],
     }
-    delivery = read(log_record(body=body))
+    chunk = read(log_record(body=body))
     del body["node"]
-    assert json.loads(only(delivery).envelope) == body
-    assert delivery.deviations == {"event-time-nested": 1}
+    assert json.loads(only(chunk).envelope) == body
+    assert chunk.deviations == {"event-time-nested": 1}
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def test_unknown_members_are_kept_in_the_envelope() -> None:
 def test_record_types_of_later_versions(
     record_type: str, kind: RecordType, whole: bool, deviations: dict[str, int]
 ) -> None:
-    delivery = read(log_record(**{"record-type": record_type}))
-    record = only(delivery)
+    chunk = read(log_record(**{"record-type": record_type}))
+    record = only(chunk)
     assert (record.kind, record.whole) == (kind, whole)
-    assert delivery.deviations == deviations
+    assert chunk.deviations == deviations
 
 
 def test_a_change_only_stream_states_parts() -> None:

@@ -1,4 +1,6 @@
-"""Records that mean harm: refused with a reason where no store could hold them, else plain data."""
+"""Hostile records: refused with a reason where no store could hold them, else kept as plain
+data.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ def at(partition: Any, offset: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("offset", [2**63, -1, 10**30, "9" * 5_000, str(2**63), "1e400", "0x10"])
 def test_an_offset_that_no_store_can_hold_is_no_offset(offset: Any) -> None:
-    delivery = read(log_record(**{IDS: at("0", offset)}))
-    assert only(delivery).offset == -1
-    assert delivery.deviations["offset-unreadable"] == 1
+    chunk = read(log_record(**{IDS: at("0", offset)}))
+    assert only(chunk).offset == -1
+    assert chunk.deviations["offset-unreadable"] == 1
 
 
 @pytest.mark.parametrize(
@@ -57,9 +59,9 @@ def test_an_offset_that_no_store_can_hold_is_no_offset(offset: Any) -> None:
     ],
 )
 def test_a_time_that_no_store_can_hold_is_kept_as_unreadable(stamp: Any) -> None:
-    delivery = read(log_record(**{"log-append-time-stamp": stamp}))
-    assert len(delivery.records) + len(delivery.unreadable) == 1
-    assert all(abs(one.appended_at_us) < 2**62 for one in delivery.records)
+    chunk = read(log_record(**{"log-append-time-stamp": stamp}))
+    assert len(chunk.records) + len(chunk.unreadable) == 1
+    assert all(abs(one.appended_at_us) < 2**62 for one in chunk.records)
 
 
 @pytest.mark.parametrize(
@@ -85,23 +87,23 @@ def test_what_no_store_can_hold_is_refused(changes: dict[str, Any], reason: str)
 @pytest.mark.parametrize("uuid", ["u" * 4_097, "a\0b"])
 def test_a_uuid_that_no_store_can_hold_is_refused(uuid: str) -> None:
     body = {"record-content": "NODE", "node": {"uuid": uuid}}
-    delivery = read(log_record(body=body), with_uuid=True)
-    [unreadable] = delivery.unreadable
+    chunk = read(log_record(body=body), with_uuid=True)
+    [unreadable] = chunk.unreadable
     assert "uuid" in unreadable.reason
 
 
 def test_half_a_character_is_no_text() -> None:
     frame_ = json.dumps(log_record(**{"entity-key": "KEY"})).replace('"KEY"', '"\\ud800"')
-    delivery = read(frame_.encode())
-    assert not delivery.records
-    assert delivery.unreadable
+    chunk = read(frame_.encode())
+    assert not chunk.records
+    assert chunk.unreadable
 
 
 def test_partitions_are_bounded() -> None:
     frames = [log_record(**{IDS: at(str(n), "1")}) for n in range(decoder.MAX_PARTITIONS + 10)]
-    delivery = read(*frames)
-    assert len(delivery.records) == decoder.MAX_PARTITIONS
-    assert {one.reason for one in delivery.unreadable} == {"more than 1,024 partitions"}
+    chunk = read(*frames)
+    assert len(chunk.records) == decoder.MAX_PARTITIONS
+    assert {one.reason for one in chunk.unreadable} == {"more than 1,024 partitions"}
 
 
 def test_names_of_members_are_not_remembered_without_limit() -> None:
@@ -115,31 +117,31 @@ def test_names_of_members_are_not_remembered_without_limit() -> None:
 def test_a_frame_of_rubbish_is_kept_once(count: int, kept: int | None) -> None:
     tracemalloc.start()
     try:
-        delivery = read(b"[" + b"{}," * (count - 1) + b"{}]")
+        chunk = read(b"[" + b"{}," * (count - 1) + b"{}]")
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert not delivery.records
-    assert len(delivery.unreadable) == (kept or count)
+    assert not chunk.records
+    assert len(chunk.unreadable) == (kept or count)
     assert peak_bytes < 256 * MIB
 
 
 def test_rubbish_in_a_frame_does_not_cost_its_neighbours() -> None:
-    delivery = read([{}] * 500 + [log_record()])
-    assert len(delivery.records) == 1
-    [unreadable] = delivery.unreadable
+    chunk = read([{}] * 500 + [log_record()])
+    assert len(chunk.records) == 1
+    [unreadable] = chunk.unreadable
     assert unreadable.reason.startswith("more than 100 records of the frame: no log-record-header")
 
 
 def test_a_stream_of_an_unusual_shape_is_read_like_any_other_and_found_out_when_it_changes() -> (
     None
 ):
-    odd = {"log-record": log_record()}
-    frames = [odd] * 300 + [log_record()] * 300 + [b"{"] + [log_record()] * 3
-    delivery = read(*frames)
-    assert len(delivery.records) == 603
-    assert len(delivery.unreadable) == 1
-    assert len(set(delivery.records)) == 1
+    unusual = {"log-record": log_record()}
+    frames = [unusual] * 300 + [log_record()] * 300 + [b"{"] + [log_record()] * 3
+    chunk = read(*frames)
+    assert len(chunk.records) == 603
+    assert len(chunk.unreadable) == 1
+    assert len(set(chunk.records)) == 1
 
 
 async def served_into(store: str, frames: list[bytes], entities: int) -> None:
@@ -161,9 +163,9 @@ async def served_into(store: str, frames: list[bytes], entities: int) -> None:
 
 
 def entities(url: str) -> list[dict[str, Any]]:
-    told = CliRunner().invoke(app, ["entities", "--store", url, "--format", "jsonl"])
-    assert told.exit_code == 0, told.output
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    result = CliRunner().invoke(app, ["entities", "--store", url, "--format", "jsonl"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_sql_and_terminal_escapes_are_plain_data(tmp_path: Path) -> None:
@@ -197,9 +199,9 @@ def test_sql_and_terminal_escapes_are_plain_data(tmp_path: Path) -> None:
     for name in names:
         assert stored[name]["body"] == {"uuid": name, name: name}
     for command in (["entities"], ["status"], ["quarantine", "list"], ["quarantine", "show", "2"]):
-        told = CliRunner().invoke(app, [*command, "--store", url])
-        assert told.exit_code == 0, told.output
-        assert not set(told.stdout) & set("\x1b\x07\x9b\u202e\r\0"), command
+        result = CliRunner().invoke(app, [*command, "--store", url])
+        assert result.exit_code == 0, result.output
+        assert not set(result.stdout) & set("\x1b\x07\x9b\u202e\r\0"), command
 
 
 @pytest.mark.asyncio
@@ -233,12 +235,12 @@ async def test_a_provider_that_closes_at_once_meets_the_back_off() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_deviation_is_told_once_however_often_it_is_seen() -> None:
+async def test_a_deviation_is_emitted_once_however_often_it_is_seen() -> None:
     async def serve(peer: Peer) -> None:
         await peer.upgrade()
         for n in range(5):
-            odd = [record(100 * n + m, **{IDS: at("0", -1)}) for m in range(100)]
-            await peer.send(b"".join(map(frame, odd)))
+            records = [record(100 * n + m, **{IDS: at("0", -1)}) for m in range(100)]
+            await peer.send(b"".join(map(frame, records)))
             await asyncio.sleep(0.05)
         await asyncio.sleep(DEADLINE_S)
 
@@ -256,5 +258,5 @@ async def test_a_deviation_is_told_once_however_often_it_is_seen() -> None:
             await asyncio.sleep(0.02)
             for stream in consumer.health().streams:
                 counted = stream.deviations
-    told = await listening
-    assert sorted(told) == sorted(set(told)) == sorted(counted)
+    reported = await listening
+    assert sorted(reported) == sorted(set(reported)) == sorted(counted)

@@ -1,4 +1,4 @@
-"""What the reader cannot read is kept, whatever it is; and what was published is read."""
+"""A frame that cannot be decoded is kept, whatever it is; published examples are decoded."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def test_a_missing_entity_key_leaves_token_and_bytes_for_the_quarantine() -> Non
 
 def test_one_bad_record_leaves_its_neighbours() -> None:
     bad = log_record(**{"entity-key": None}, token="2")
-    delivery = read([log_record(token="1"), bad, log_record(token="3")])
-    assert [record.token for record in delivery.records] == ["1", "3"]
-    assert [unreadable.token for unreadable in delivery.unreadable] == ["2"]
-    assert json.loads(delivery.unreadable[0].raw) == bad
+    chunk = read([log_record(token="1"), bad, log_record(token="3")])
+    assert [record.token for record in chunk.records] == ["1", "3"]
+    assert [unreadable.token for unreadable in chunk.unreadable] == ["2"]
+    assert json.loads(chunk.unreadable[0].raw) == bad
 
 
 def test_huge_numbers_do_no_harm() -> None:
     digits = "9" * 100_000
     text = json.dumps(log_record()).replace('"910"', digits)
-    delivery = read(text.encode())
-    assert only(delivery).offset == -1
-    assert delivery.deviations == {"offset-unreadable": 1, "offset-missing": 1}
+    chunk = read(text.encode())
+    assert only(chunk).offset == -1
+    assert chunk.deviations == {"offset-unreadable": 1, "offset-missing": 1}
 
 
 def test_every_deviation_is_explained() -> None:
@@ -77,9 +77,9 @@ def test_every_deviation_is_explained() -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise(frame: bytes) -> None:
-    delivery = read(frame)
-    assert delivery.size_bytes == len(frame)
-    assert not delivery.records
+    chunk = read(frame)
+    assert chunk.size_bytes == len(frame)
+    assert not chunk.records
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -108,18 +108,18 @@ def test_a_record_with_anything_in_any_place_is_read_or_kept(
     changes: dict[str, Any], in_list: bool
 ) -> None:
     good = log_record(token="good")
-    odd = log_record(**changes)
-    delivery = read([odd, good] if in_list else odd)
-    assert len(delivery.records) + len(delivery.unreadable) == 1 + in_list
+    damaged = log_record(**changes)
+    chunk = read([damaged, good] if in_list else damaged)
+    assert len(chunk.records) + len(chunk.unreadable) == 1 + in_list
     if in_list:
-        assert delivery.records[-1].token == "good"
+        assert chunk.records[-1].token == "good"
 
 
 @given(json_values)
 def test_json_that_is_no_record_is_kept(value: Any) -> None:
-    delivery = read(value)
-    assert not delivery.records
-    assert value == [] or delivery.unreadable
+    chunk = read(value)
+    assert not chunk.records
+    assert value == [] or chunk.unreadable
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_json_that_is_no_record_is_kept(value: Any) -> None:
 def test_reads_the_published_examples(
     shared_data: Path, name: str, kinds: list[RecordType]
 ) -> None:
-    delivery = read((shared_data / "tapi" / name).read_bytes())
-    assert not delivery.unreadable
-    assert [record.kind for record in delivery.records] == kinds
-    record = delivery.decode().records[0]
+    chunk = read((shared_data / "tapi" / name).read_bytes())
+    assert not chunk.unreadable
+    assert [record.kind for record in chunk.records] == kinds
+    record = chunk.decode().records[0]
     assert record.entity_class == "CONDITION_DETECTOR"
     assert json.loads(record.body)["detector-native-id"] == record.key
 

@@ -1,4 +1,6 @@
-"""Bodies that stay sealed until a batch is folded: what counts, and what cannot be opened."""
+"""Bodies that stay undecoded until a batch is compacted: which ones count, and which cannot be
+decoded.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,12 @@ def tokens(records: Any) -> list[str]:
 
 
 def test_a_body_is_looked_into_only_when_it_is_opened() -> None:
-    delivery = peeked(stated(1, body=UNREADABLE))
-    assert tokens(delivery.records) == ["t1"]
-    assert not isinstance(delivery.records[0], Record)
-    assert not delivery.unreadable
-    assert not delivery.decode().records
-    assert len(delivery.decode().unreadable) == 1
+    chunk = peeked(stated(1, body=UNREADABLE))
+    assert tokens(chunk.records) == ["t1"]
+    assert not isinstance(chunk.records[0], Record)
+    assert not chunk.unreadable
+    assert not chunk.decode().records
+    assert len(chunk.decode().unreadable) == 1
 
 
 @pytest.mark.parametrize("in_list", [False, True])
@@ -71,44 +73,40 @@ def test_opened_later_is_what_is_read_at_once(in_list: bool) -> None:
         stated(4, "c", **{"record-type": "UPDATE"}),
     ]
     frames = [dumped(each)] if in_list else [dumped(one) for one in each]
-    delivery = FrameDecoder("s").scan(frames)
-    later, once = delivery.decode(), FrameDecoder("s").read(frames)
+    chunk = FrameDecoder("s").scan(frames)
+    later, once = chunk.decode(), FrameDecoder("s").read(frames)
     assert list(later.records) == list(once.records)
     assert tokens(later.records) == ["t1", "t3", "t4"]
-    assert [*delivery.unreadable, *later.unreadable] == list(once.unreadable)
+    assert [*chunk.unreadable, *later.unreadable] == list(once.unreadable)
     [bad] = once.unreadable
     assert (bad.raw, bad.token) == (dumped(each[1]), "t2")
 
 
 def test_of_a_storm_only_what_counts_is_opened() -> None:
-    delivery = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
-    content = decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True)
+    chunk = peeked([stated(offset, "ab"[offset % 2]) for offset in range(10)])
+    content = decode_chunk(STREAM, chunk, chunk.records, {}, latest_only=True)
     assert sorted(tokens(content.records)) == ["t8", "t9"]
-    assert (
-        len(decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=False).records) == 10
-    )
+    assert len(decode_chunk(STREAM, chunk, chunk.records, {}, latest_only=False).records) == 10
 
 
 def test_the_statement_before_one_that_cannot_be_opened_counts() -> None:
-    delivery = peeked(stated(1), [stated(2), stated(3, body=UNREADABLE), stated(4, "b")])
-    content = decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True)
+    chunk = peeked(stated(1), [stated(2), stated(3, body=UNREADABLE), stated(4, "b")])
+    content = decode_chunk(STREAM, chunk, chunk.records, {}, latest_only=True)
     assert {record.key: record.token for record in content.records} == {"a": "t2", "b": "t4"}
     [bad] = content.unreadable
     assert (bad.raw, bad.token) == (dumped(stated(3, body=UNREADABLE)), "t3")
 
 
 def test_what_was_left_out_is_not_opened_with_its_frame() -> None:
-    delivery = peeked([stated(1, "b"), stated(2), stated(3, body=UNREADABLE)])
-    content = decode_chunk(STREAM, delivery, delivery.records[1:], {}, latest_only=True)
+    chunk = peeked([stated(1, "b"), stated(2), stated(3, body=UNREADABLE)])
+    content = decode_chunk(STREAM, chunk, chunk.records[1:], {}, latest_only=True)
     assert tokens(content.records) == ["t2"]
 
 
-def test_a_change_is_never_folded_away() -> None:
-    delivery = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
-    assert not delivery.whole
-    assert tokens(
-        decode_chunk(STREAM, delivery, delivery.records, {}, latest_only=True).records
-    ) == [
+def test_a_change_is_never_compacted_away() -> None:
+    chunk = peeked(stated(1, **{"record-type": "CHANGE"}), stated(2))
+    assert not chunk.whole
+    assert tokens(decode_chunk(STREAM, chunk, chunk.records, {}, latest_only=True).records) == [
         "t1",
         "t2",
     ]
@@ -123,7 +121,7 @@ def test_a_change_is_never_folded_away() -> None:
         ({"mode": Mode.BASELINE}, True, ["t1", "t2"]),
     ],
 )
-def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
+def test_a_batch_is_compacted_only_where_nobody_needs_every_statement(
     info: dict[str, Any],
     latest_only: bool,
     kept: list[str],
@@ -139,10 +137,10 @@ def test_a_batch_is_folded_only_where_nobody_needs_every_statement(
 
 
 def in_a_storm() -> FrameDecoder:
-    """A reader of which few bodies were asked for of late."""
+    """A decoder from which few bodies were requested recently."""
     reader = FrameDecoder("s")
-    delivery = peeked(*[stated(offset) for offset in range(5)], reader=reader)
-    delivery.decode(delivery.records[-1:])
+    chunk = peeked(*[stated(offset) for offset in range(5)], reader=reader)
+    chunk.decode(chunk.records[-1:])
     return reader
 
 
@@ -182,11 +180,13 @@ ODD_FRAMES = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_FRAMES.values(), ids=ODD_FRAMES)
+@pytest.mark.parametrize("unusual", ODD_FRAMES.values(), ids=ODD_FRAMES)
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_what_is_read_does_not_depend_on_what_was_asked_for_before(odd: bytes, before: int) -> None:
+def test_what_is_read_does_not_depend_on_what_was_asked_for_before(
+    unusual: bytes, before: int
+) -> None:
     frames = [compact(stated(offset, f"k{offset}")) for offset in range(10, 10 + before)]
-    frames += [odd, compact(stated(3000, "z"))]
+    frames += [unusual, compact(stated(3000, "z"))]
     found, once = in_a_storm().read(frames), FrameDecoder("s").read(frames)
     assert list(found.records) == list(once.records)
     assert list(found.unreadable) == list(once.unreadable)

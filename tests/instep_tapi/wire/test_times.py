@@ -25,7 +25,7 @@ def test_times(text: str, moment: datetime) -> None:
     assert read_time(text) == (epoch_us(moment), None)
 
 
-def test_a_time_without_zone_is_utc_and_told() -> None:
+def test_a_time_without_zone_is_utc_and_a_deviation() -> None:
     assert read_time("1970-01-01T00:00:01") == (1_000_000, "time-without-zone")
     assert read_time("19700101000001.5") == (1_500_000, "time-without-zone")
 

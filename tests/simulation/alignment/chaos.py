@@ -84,7 +84,7 @@ class Chaos:
             await event()
 
     async def _for(self, longest_s: float) -> None:
-        """Short more often than long."""
+        """Wait for up to this time, short more often than long."""
         await asyncio.sleep(longest_s * self._rng.random() ** 2)
 
     async def heal(self) -> None:
@@ -268,7 +268,9 @@ class Chaos:
         self.realign()
 
     def realign(self) -> None:
-        """As an operator would, or nothing where the consumer is not yet there."""
+        """Ask for a realignment as an operator would; does nothing where the consumer has not
+        started yet.
+        """
         consumer = self.process.consumer
         alive = not self.process.task.done() and (self._ending is None or self._ending.done())
         if alive and consumer is not None and STREAM in consumer._workers:

@@ -28,7 +28,7 @@ _US: Final = 1_000_000
 
 
 class ViolationError(AssertionError):
-    """A promise was broken."""
+    """An invariant was violated."""
 
 
 class Row(NamedTuple):
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Checks:
-    """Looks at the store through a connection of its own, from outside."""
+    """Checks the store through a connection of its own, from outside."""
 
     def __init__(self, world: World, path: Path, guard_records: int) -> None:
         self._world = world
@@ -63,17 +63,17 @@ class Checks:
         self._furthest: dict[SimLog, int] = {}
         """The furthest offset that was ever committed, of logs that have one partition."""
         self._mixed_attempt = -1
-        """An attempt whose position may speak of two logs: one was lost behind a token."""
+        """An attempt with a position that may mix two logs: one was lost behind a token."""
         self.commits = 0
         self.swept = 0
 
     def close(self) -> None:
         self._database.close()
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- what is reported --------------------------------------------------------------------------
 
     def process_started(self) -> None:
-        # What a snapshot has left out, ended before it, cannot be told from what is missing.
+        # What a snapshot has left out, ended before it, cannot be deduced from what is missing.
         if self._world.log_options.storage != "emulated":
             self._checked.clear()
 
@@ -85,15 +85,15 @@ class Checks:
             self._starts.add((instance.info().origin, provider_us))
             return
         another = instance.log.tokens.decode(token) is None
-        # A snapshot says nothing of what ended before it.
+        # A snapshot does not state what ended before it.
         if another or (restarted and self._world.log_options.storage == "emulated"):
             self._mixed_attempt = self.position.attempt
-            if not self._can_be_told(instance):
+            if not self._is_detectable(instance):
                 self._world.must_realign = True
                 self._world.trace("nothing shows where this stream begins")
 
-    def _can_be_told(self, instance: Instance) -> bool:
-        """Whether a first record will lie where we have been already."""
+    def _is_detectable(self, instance: Instance) -> bool:
+        """Whether a first record will lie at an offset that was read already."""
         oldest = instance.oldest_offsets()
         committed = {int(name): offset for name, offset in self.position.offsets.items() if name}
         return any(

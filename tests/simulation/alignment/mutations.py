@@ -1,6 +1,4 @@
-"""Deliberate mistakes. Each must be found by the simulation: what it does not find it does not
-prove.
-"""
+"""Deliberate mistakes. The simulation must find each of them: it proves only what it can find."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ def _guard_removed() -> list[Change]:
     return [(Alignment, "sweep_estimated", sweep_estimated)]
 
 
-def _census_skipped() -> list[Change]:
+def _sweep_estimate_skipped() -> list[Change]:
     consider = Alignment._consider
 
     def hasty(self: Alignment, position: Any, now_us: int) -> None:
@@ -160,7 +158,7 @@ def _restart_not_noticed() -> list[Change]:
     return [("instep.alignment.continuity", "classify", lambda *_, **__: Continuity.CONTINUED)]
 
 
-def _another_log_not_noticed() -> list[Change]:
+def _new_log_not_noticed() -> list[Change]:
     return [("instep.alignment.continuity", "_of_new_log", lambda *_: False)]
 
 
@@ -260,7 +258,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "mark not written": _sql("_UNLESS_NEWER", "attempt = excluded.attempt, ", ""),
     "attempt on a resumed stream": _attempt_on_resumed_stream,
     "guard removed": _guard_removed,
-    "census skipped": _census_skipped,
+    "sweep estimate skipped": _sweep_estimate_skipped,
     "position kept after a failed commit": _position_kept_after_failed_commit,
     "realignment forgotten": _realignment_forgotten,
     "redelivery skipped too far": _redelivery_skipped_too_far,
@@ -268,7 +266,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep at once": _sweep_at_once,
     "tombstone ignored": _tombstone_ignored,
     "restart not noticed": _restart_not_noticed,
-    "another log not noticed": _another_log_not_noticed,
+    "new log not noticed": _new_log_not_noticed,
     "attempt not counted": _attempt_not_counted,
     "pause taken for the head": _pause_taken_for_the_head,
     "silence taken for the head": _silence_taken_for_the_head,

@@ -158,7 +158,7 @@ class SimFeed(Feed):
         self._listener.wake.set()
 
     def half_open(self) -> None:
-        """Nothing comes through any more, and nobody tells us."""
+        """Nothing arrives any more, and no error reports it."""
         self._half_open = True
         self._listener.wake.set()
 
@@ -199,11 +199,11 @@ class SimFeed(Feed):
                     if self._broken:
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
-                    delivery = self._delivery(records)
+                    chunk = self._chunk(records)
                     if records:
                         self._received_s = self._world.loop.time()
-                    if delivery is not None:
-                        return delivery
+                    if chunk is not None:
+                        return chunk
                     continue
             await self._listener.wake.wait()
 
@@ -215,7 +215,7 @@ class SimFeed(Feed):
             self._log.position = self._log.log.back(self._log.position, self._rng.randint(1, 8))
         return list(self._log.read(self._rng.randint(1, self._world.log_options.delivery_records)))
 
-    def _delivery(self, records: list[LogRecord]) -> RecordChunk | None:
+    def _chunk(self, records: list[LogRecord]) -> RecordChunk | None:
         frames: list[bytes] = []
         faults, chance = self._world.faults, self._rng.random
         for record in records:
@@ -231,8 +231,8 @@ class SimFeed(Feed):
                 frames.append(data)
         if not frames:
             return None
-        delivery = self._reader.read(frames)
+        chunk = self._reader.read(frames)
         if self._world.log_options.offsets:
-            return delivery
-        bare = [msgspec.structs.replace(r, partition="", offset=-1) for r in delivery.records]
-        return msgspec.structs.replace(delivery, records=bare)
+            return chunk
+        bare = [msgspec.structs.replace(r, partition="", offset=-1) for r in chunk.records]
+        return msgspec.structs.replace(chunk, records=bare)

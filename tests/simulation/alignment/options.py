@@ -74,7 +74,8 @@ class FaultOptions:
     pause_s: float = 60.0
     mass_end_every_s: float = 0.0
     disaster_every_s: float = 0.0
-    """Most entities end while nobody can be reached for longer than the log tells of it."""
+    """Most entities end while no provider can be reached for longer than the log keeps their
+    ends."""
     quiet_every_s: float = 0.0
     quiet_s: float = 200.0
 
@@ -151,7 +152,7 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
     offsets = storage == "truncated" or rng.random() < 0.85
     log = LogOptions(
         storage=storage,
-        # Without offsets nothing tells partitions apart, so there is one.
+        # Without offsets partitions cannot be distinguished, so there is one.
         partitions=rng.choice((1, 1, 2, 3)) if offsets else 1,
         offsets=offsets,
         compaction_delay_s=delay_s,

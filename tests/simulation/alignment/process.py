@@ -101,12 +101,12 @@ class Process:
             stopped.cancel()
 
     async def stop(self) -> None:
-        """As a program that was asked to end."""
+        """Stop as a program does that was asked to end."""
         self._stop.set()
         await self.task
 
     async def crash(self) -> None:
-        """Nothing of it reaches the store or the provider from now on."""
+        """Crash: from now on nothing of the process reaches the store or the provider."""
         self._worker.die()
         self.crashed = True
         tasks = [self.task]

@@ -169,7 +169,7 @@ class Instance:
             listener.drop()
 
     def go_down(self) -> None:
-        """It hears nothing of its network, and nobody reaches it."""
+        """Stop receiving changes of the network and refuse connections."""
         self.up = self.stream.records_changes = False
         self._known = list(self.stream.entities)
         self.cut()
@@ -208,7 +208,9 @@ class Instance:
 
 
 class Provider:
-    """One instance or a `pair` over one network. What changes in it, each hears while it is up."""
+    """One instance or a `pair` over one network. Each instance receives the changes while it is
+    up.
+    """
 
     def __init__(
         self, options: LogOptions, now: Callable[[], float], rng: random.Random, *, pair: bool

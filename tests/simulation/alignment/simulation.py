@@ -36,7 +36,7 @@ class SeedResult:
 
 
 class SeedFailedError(AssertionError):
-    """A promise was broken; says how to see it again."""
+    """An invariant was violated; the message has the command that repeats the seed."""
 
     def __init__(self, seed: int, error: BaseException, world: World) -> None:
         lines = "\n".join(world.lines)

@@ -27,7 +27,7 @@ _MOST_STATEMENTS = 6
 
 
 class SimStore(SqlStore):
-    """Tells the checks what it is about to commit, and what a census has found."""
+    """Reports to the checks what it is about to commit, and the result of each sweep estimate."""
 
     def __init__(self, path: Path, world: World, worker: Worker) -> None:
         super().__init__(
@@ -123,7 +123,9 @@ class Worker:
         self._world.loop.call_later(takes_s, self._end, future, outcome, error)
 
     def _draw(self) -> bool:
-        """Choose what goes wrong; True: the transaction is committed and nobody hears of it."""
+        """Choose what goes wrong. Returns True when the transaction is committed and its result is
+        lost.
+        """
         faults, rng = self._world.faults, self._rng
         if self._world.store_down or rng.random() < faults.locked_p:
             self._fails_at, self._failure = 0, sqlite3.SQLITE_BUSY
@@ -163,7 +165,9 @@ class Worker:
         raise OperationalError("simulated", {}, error)
 
     def die(self) -> None:
-        """The process is gone: what has not begun never will, and nobody hears of the rest."""
+        """The process is gone: transactions that have not begun never do, and the results of the
+        others are lost.
+        """
         self.dead = True
         for engine in self._engines:
             engine.dispose()

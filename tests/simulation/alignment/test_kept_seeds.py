@@ -1,5 +1,5 @@
 """Seeds that once failed, each with what it found. What a seed draws must not change any more, or
-it says nothing: new faults are drawn after all others.
+it proves nothing: new faults are drawn after all others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ KEPT = {
     2193: "the simulation asked for what a snapshot had left out, once the process was restarted",
     3239: "a realignment was forgotten when the provider failed over and back before it was begun",
     4034: "the simulated provider changed the order of its partitions when it was healed",
-    5776: "a log that had lost records showed it in partitions only that were not heard yet",
-    6865: "a sweep was released while its census was taken again",
+    5776: "a log that had lost records showed it in partitions only that were not received yet",
+    6865: "a sweep was released while it was estimated again",
     7704: "records that came once more were taken for a silence, and it for the head of the log",
 }
 

@@ -49,7 +49,7 @@ def test_a_seed_is_the_same_everywhere() -> None:
     assert simulate(3).digest == simulate(3).digest
 
 
-def test_a_failing_seed_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_seed_prints_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep_sql.engine.sqlite.Sqlite.end_entities", lambda *_: 0)
     with pytest.raises(SeedFailedError, match=r"make simulate SEED=0") as failed:
         simulate(0)

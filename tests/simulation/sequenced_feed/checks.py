@@ -21,7 +21,7 @@ State = tuple[int, int]
 
 
 class UnkeptPromiseError(AssertionError):
-    """A promise was broken."""
+    """An invariant was violated."""
 
 
 class Stored(NamedTuple):

@@ -171,7 +171,7 @@ class World:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.broke(error)
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- what is reported --------------------------------------------------------------------------
 
     def note_exception(self, _loop: object, context: dict[str, Any]) -> None:
         self.broke(context.get("exception") or AssertionError(context["message"]))
@@ -302,7 +302,7 @@ class World:
         self.store_down = False
 
     async def _clock(self) -> None:
-        """Somebody sets the clock."""
+        """Set the clock to another time."""
         self.skew_s += self.rng.uniform(-3_600, 3_600)
 
     async def _burst(self) -> None:

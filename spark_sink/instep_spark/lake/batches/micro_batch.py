@@ -1,9 +1,9 @@
-"""What a table has still to take from `changes`: bounded per stream by ordinals, not by files.
+"""Finds the rows of `changes` that a table lacks: bounded per stream by ordinals, not by files.
 
-A micro-batch of Structured Streaming is a hint: it says up to which ordinal `changes` may be read.
-Where its own rows are all that a table lacks, they are used; where it comes late, again, out of
-order or with a gap (a new checkpoint over a compacted table gives files in any order), the rows are
-read from `changes` itself. So what a table holds depends on `changes` alone (L1), and the cost
+A micro-batch of Structured Streaming is a hint: it gives the ordinal up to which `changes` may be
+read. Where its own rows are all that a table lacks, they are used; where it comes late, again, out
+of order or with a gap (a new checkpoint over a compacted table gives files in any order), the rows
+are read from `changes` itself. So what a table holds depends on `changes` alone (L1), and the cost
 follows the rows that it lacks (L4).
 """
 
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "SMALL_RECORDS", "MicroBatch", "PendingRows", "Segment", "materialized"]
 
 SMALL_RECORDS: Final = 5_000
-"""Up to here, rows are better held by the driver than read again from files for each statement."""
+"""Up to this number of rows, the driver holds them: that costs less than reading them from files
+again for each statement."""
 
 COLUMNS: Final = (
     *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
     *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
     *("uuid", "body", "envelope", "committed_at"),
 )
-"""What the tables are made of, of `changes`."""
+"""The columns of `changes` that the tables are built from."""
 
 
 def materialized(rows: DataFrame) -> DataFrame:
-    """The same rows as a local relation: what is asked of them next plans and runs at once."""
+    """Return the same rows as a local relation, so that the next queries on them are planned and
+    run at once.
+    """
     return _local(rows.toArrow(), rows)
 
 
@@ -47,7 +50,7 @@ def _local(held: pa.Table, like: DataFrame) -> DataFrame:
 
 
 class PendingRows(msgspec.Struct, frozen=True):
-    """The rows that one table lacks, with what is known of them."""
+    """The rows that one table lacks, with their statistics."""
 
     rows: Any
     """DataFrame of `changes` with a column `id`."""
@@ -57,7 +60,7 @@ class PendingRows(msgspec.Struct, frozen=True):
 
     @property
     def small(self) -> bool:
-        """Whether what is made of the rows is few enough to be held by the driver."""
+        """Whether the rows are few enough for the driver to hold what is built from them."""
         return self.held is not None
 
     @property
@@ -90,7 +93,9 @@ class PendingRows(msgspec.Struct, frozen=True):
             yield Segment(rows, begin, last, number)
 
     def _between(self, begin: dict[StreamKey, int], last: dict[StreamKey, int]) -> DataFrame:
-        """The rows of these streams behind the first and up to the second ordinal."""
+        """Return the rows of these streams behind the ordinal in `begin` and up to the one in
+        `last`.
+        """
         rows: DataFrame = self.rows
         if self.held is None:
             known = ordinals(rows.sparkSession, begin=begin, upto=last)
@@ -109,9 +114,9 @@ class Segment(msgspec.Struct, frozen=True):
 
     rows: Any
     begin: dict[StreamKey, int]
-    """They lie behind it …"""
+    """By stream: the rows lie behind this ordinal …"""
     last: dict[StreamKey, int]
-    """… and up to this one."""
+    """… and end with this one."""
     number: int
 
 
@@ -126,7 +131,7 @@ class MicroBatch:
         self._pending: dict[str, PendingRows] = {}
 
     def after(self, progress: TableProgress) -> PendingRows:
-        """What lies behind `progress`, up to the last row of the micro-batch in each stream.
+        """Return the rows behind `progress`, up to the last row of the micro-batch in each stream.
 
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """

@@ -1,4 +1,4 @@
-"""How far a table has come, in the commit that brought it there (L2).
+"""Each commit to a table carries the progress of the table (L2).
 
 Each commit of the pipeline carries its `TableProgress` as the commit's user metadata: the table's
 content and the ordinal up to which it follows `changes` move together, whatever checkpoint a stream
@@ -41,7 +41,8 @@ _CONFIGURATION: Final = {
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 RECENT_COMMITS: Final = 20
-"""Where a stamp is looked for first: all commits carry one, but those of others."""
+"""How many commits are searched first for a stamp. Each commit of the pipeline carries one; commits
+of others may not."""
 _KEPT_DEFERRED_SWEEPS: Final = 100
 
 
@@ -51,8 +52,8 @@ class DeferredSweep(msgspec.Struct, frozen=True):
     ordinal: int
     attempt: int
     applied_ordinal: int | None = None
-    """How far the table had come when it was made after all; None: it is held; -1: never, the sweep
-    of a later attempt took its place.
+    """The ordinal that the table had reached when the sweep was made after all. None: it is still
+    held. -1: it was never made, because the sweep of a later attempt replaced it.
     """
     unmarked: int = 0
     total: int = 0
@@ -103,32 +104,32 @@ class TableProgress:
         return self.by_stream.get(key, StreamProgress())
 
     def moved(self, changes: dict[tuple[str, str], StreamProgress]) -> TableProgress:
-        """This progress with some streams moved."""
+        """Return this progress with some streams moved."""
         return TableProgress({**self.by_stream, **changes})
 
     def by_change(self, keys: Iterable[tuple[str, str]]) -> TableProgress:
-        """This progress, these streams known to state changes only."""
+        """Return this progress with these streams marked as CHANGE_ONLY."""
         news = {key: self[key] for key in keys if not self[key].by_change}
         return self.moved(
             {key: replace(stream_progress, by_change=True) for key, stream_progress in news.items()}
         )
 
     def changing(self) -> frozenset[tuple[str, str]]:
-        """The streams that are known to state changes only."""
+        """The streams that are marked as CHANGE_ONLY."""
         return frozenset(
             key for key, stream_progress in self.by_stream.items() if stream_progress.by_change
         )
 
 
 class CommitMetadata(NamedTuple):
-    """What a commit carries."""
+    """What the metadata of a commit holds."""
 
     progress: TableProgress
     number: int = 0
-    """Count of the pipeline's commits to the table."""
+    """Number of the pipeline's commits to the table, this one included."""
 
     def encode(self) -> str:
-        """As it stands in a commit."""
+        """Return the text that a commit carries."""
         entries = [
             _Entry(*key, stream_progress)
             for key, stream_progress in sorted(self.progress.by_stream.items())
@@ -137,7 +138,7 @@ class CommitMetadata(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> CommitMetadata | None:
-        """None for the metadata of somebody else's commit."""
+        """Read the text of a commit. None: the commit is not one of the pipeline."""
         try:
             found = msgspec.json.decode(text, type=_Text)
         except msgspec.MsgspecError:
@@ -149,7 +150,7 @@ class CommitMetadata(NamedTuple):
 
 
 def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata:
-    """What the last commit of the pipeline to `target` (SQL for the table) carries."""
+    """Read the metadata of the pipeline's last commit to `target` (SQL for the table)."""
     for limit in (f" LIMIT {RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
         commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select("version", "userMetadata")

@@ -1,4 +1,4 @@
-"""What the rows of a micro-batch are like."""
+"""Statistics of the rows of a micro-batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchStats", "StreamStats", "Sweep", "collect_stats", "readable_of", "refine_stats"]
 
 HASHED_RECORDS: Final = 250_000
-"""Of how many rows of each partition a survey compares the entities."""
+"""In each partition, this many rows are checked for two statements about one entity."""
 _IN_PARTITION: Final = (1 << 33) - 1
 """The lower bits of an id that Spark makes count the rows of its partition."""
 
@@ -32,7 +32,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class StreamStats(msgspec.Struct, frozen=True):
-    """What the rows of one stream are like."""
+    """Statistics of the rows of one stream."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ class StreamStats(msgspec.Struct, frozen=True):
     """Whether a statement is older than the one before it about the same entity."""
 
     def until(self, ordinal: int) -> StreamStats:
-        """The same, the rows behind an ordinal left out."""
+        """Return these statistics without the rows behind an ordinal."""
         sweeps = tuple(sweep for sweep in self.sweeps if sweep.ordinal <= ordinal)
         return replace(self, last=min(self.last, ordinal), sweeps=sweeps)
 
@@ -60,13 +60,13 @@ BatchStats = dict[StreamKey, StreamStats]
 
 
 def collect_stats(rows: DataFrame) -> BatchStats:
-    """By stream, from rows of `changes` with a column `id`, told by one look at their headers;
-    `refine_stats` has the rest.
+    """Collect statistics by stream from rows of `changes` with a column `id`. It reads their
+    headers once; `refine_stats` adds the rest.
     """
     spark = rows.sparkSession
     rows.createOrReplaceTempView("instep_survey")
-    # Entities are told apart by a hash each: no rows move. Two of one hash cost a look at all, and
-    # so do more rows than a task should hold the hashes of.
+    # Entities are compared by a hash each: no rows move. Two of one hash cost a look at all, and so
+    # do more rows than a task should hold the hashes of.
     counted = spark.sql(f"""
         SELECT consumer, stream, min(ordinal) AS first, max(ordinal) AS last, count(*) AS rows,
                size(array_distinct(collect_list(CASE WHEN {ENTITY} AND place < {HASHED_RECORDS}
@@ -97,7 +97,7 @@ def collect_stats(rows: DataFrame) -> BatchStats:
 
 
 def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
-    """The surveys of these rows, with what only some rows need: what sweeps state, and whether
+    """Add to the statistics what only some rows need: the bodies of sweeps, and whether the
     statements about one entity come in the order of the log.
     """
     readable: dict[tuple[StreamKey, int], tuple[str, ...] | None] = {}

@@ -15,8 +15,8 @@ _IDENTITY = (
 )
 
 _TEXT = r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
-"""What stands between the quotes. Possessive: else Java takes a piece of its stack for each
-character, and a long text ends the query.
+"""The text between the quotes. The quantifier is possessive: else Java needs stack for each
+character, and a long text ends the query with an error.
 """
 
 

@@ -1,4 +1,4 @@
-"""Literals of Spark SQL, what is told to data skipping with them, and small relations."""
+"""Literals of Spark SQL, conditions for data skipping, and small relations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_streams(keys: Iterable[StreamKey]) -> str:
 
 
 def ordinals(spark: SparkSession, **columns: Mapping[StreamKey, int]) -> DataFrame:
-    """A relation of consumer, stream and these ordinals, to be joined with; all of the same
+    """Return a relation of consumer, stream and these ordinals to join with; all have the same
     streams.
 
     By way of Arrow: a list of Python's rows would start Spark's Python workers.

@@ -1,9 +1,9 @@
 """Rule A3 in Spark SQL: which statements of a micro-batch count, compared with what is stored.
 
-A statement counts unless a newer one of the same lineage is stored (A3). Read row by
-row that is a fold; nearly always the statements of an entity come in the order of the log, and then
-the last of them is the answer. Only where a batch goes backwards (a redelivery, a new attempt) the
-fold itself is run, over the headers alone.
+A statement counts unless a newer one of the same lineage is stored (A3). In general the statements
+of an entity are compared one after the other. Nearly always they come in the order of the log, and
+then the last of them counts. Only where a batch goes backwards (a redelivery, a new attempt), all
+are compared, by their headers alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = [
 ]
 
 IDENTITY: Final = ("consumer", "stream", "id")
-"""What tells entities apart in a lake."""
+"""The columns that identify an entity in a lake."""
 HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
-"""What the comparison needs of a stored statement, and where it stands in `changes`."""
+"""The columns of a stored statement that the comparison needs, and its place in `changes`."""
 RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
 """Rows of `changes` that are records."""
 ENTITY: Final = f"({RECORD} AND whole)"
-"""Records that the tables are made of; for a CHANGE_ONLY one `composed` has its entity whole."""
+"""Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its
+entity whole."""
 
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
@@ -44,13 +45,13 @@ _STATE: Final = (
 def row_supersedes(stored: str, row: str) -> str:
     """SQL: the statement `stored` is newer than `row`, which therefore changes nothing (A3).
 
-    Both are aliases, or structs with the columns of `HEADER`; what is NULL is newer than nothing.
+    Both are aliases, or structs with the columns of `HEADER`; a NULL is never newer.
     """
     return supersedes_sql(Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE), nullable=True)
 
 
 def latest_per_entity(rows: DataFrame) -> DataFrame:
-    """The row of each entity with the largest ordinal."""
+    """Return the row with the largest ordinal of each entity."""
     last = rows.groupBy(*IDENTITY).agg({"ordinal": "max"})
     last = last.withColumnRenamed("max(ordinal)", "ordinal")
     return rows.join(
@@ -59,7 +60,8 @@ def latest_per_entity(rows: DataFrame) -> DataFrame:
 
 
 def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
-    """Those of `rows` that count, by the fold: `stored` has the headers of what exists.
+    """Return those of `rows` that count by A3, compared one by one; `stored` has the headers of the
+    entities that exist.
 
     Exact for any order; its cost grows with the square of the statements about one entity.
     """
@@ -101,7 +103,8 @@ def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def resolve_ids(rows: DataFrame, stored: DataFrame) -> DataFrame:
-    """`rows` of streams that are joined with a baseline: what names only a key gets the id of it.
+    """Give each row of `rows` that names only a key the id of its entity, in streams that are
+    joined with a baseline.
 
     A header-only end has no uuid; its entity is found by the key under which the stream stated it,
     in the batch or before (`stored`: consumer, stream, key, id).

@@ -47,7 +47,7 @@ _STATED: Final = {
     f"CASE WHEN {enum_field('measured-entity-class')} = 'NODE' "
     f"THEN {text_field('measured-entity-uuid')} END)",
 }
-"""What a statement says: column → SQL over `body` and `parent_address`."""
+"""The columns that a statement gives: column → SQL over `body` and `parent_address`."""
 
 
 class AlarmsTable(IntervalTable):
@@ -78,12 +78,12 @@ class AlarmsTable(IntervalTable):
 
     def moved(self) -> str:
         header = ", ".join(f"`{name}`" for name in _HEADER)
-        said = ", ".join(f"{sql} AS {name}" for name, sql in _STATED.items())
+        stated = ", ".join(f"{sql} AS {name}" for name, sql in _STATED.items())
         words = ", ".join(_STATED)
         last = ", ".join(f"last.`{name}`" for name in (*_HEADER, *_STATED) if name != "state")
         inner = ", ".join(f"'{name}', `{name}`" for name in (*_HEADER, *_STATED))
         statements = f"""
-            SELECT {_WHO}, {header}, {said}, kind, ends, false AS known,
+            SELECT {_WHO}, {header}, {stated}, kind, ends, false AS known,
                    CAST(NULL AS STRUCT<{_KEPT_DDL}>) AS kept
             FROM instep_rows WHERE class = '{DETECTOR}' OR ends
             UNION ALL

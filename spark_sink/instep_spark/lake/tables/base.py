@@ -43,7 +43,7 @@ def table_exists(spark: SparkSession, table: str) -> bool:
 
 
 def _columns(spark: SparkSession, table: str) -> list[str]:
-    """Told without a job: DESCRIBE DETAIL would count the files."""
+    """Return the names of the columns. No job is run: DESCRIBE DETAIL would count the files."""
     return spark.sql(f"SELECT * FROM {table} LIMIT 0").columns  # noqa: S608 — our own table
 
 
@@ -55,7 +55,7 @@ class OvertakenError(SinkError):
 
 
 class LakeTable:
-    """One table of the pipeline; subclasses say how rows of `changes` move it."""
+    """One table of the pipeline. Subclasses define how rows of `changes` move it."""
 
     def __init__(self, table: TableSchema, url: str) -> None:
         self.name = table.name
@@ -86,7 +86,7 @@ class LakeTable:
         self.durable = self.progress
 
     def _skipping(self) -> str:
-        # Statistics of bodies would cost more than they tell.
+        # Statistics of bodies would cost more than they save.
         names = {column.name for column in self.table.columns} - {"body", "envelope", "state"}
         wanted = ("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at")
         return ",".join(name for name in wanted if name in names)

@@ -63,7 +63,9 @@ def chunk_of(rows: DataFrame, key: StreamKey, begin: int, upto: int, kinds: str)
 
 
 class ComposedTable(LakeTable):
-    """Made when the first CHANGE_ONLY stream comes."""
+    """The table `composed`: the entities of CHANGE_ONLY streams as whole statements. It is created
+    when the first such stream comes.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(COMPOSED, url)
@@ -100,7 +102,7 @@ class ComposedTable(LakeTable):
         self._write(spark, stated, known, progress)
 
     def _known(self, spark: SparkSession, key: StreamKey, names: Collection[str]) -> list[Row]:
-        """The entities of these names, as their last rows."""
+        """Return the last rows of the entities with these names."""
         asked = pa.table({"name": pa.array(sorted(names), pa.string())})
         spark.createDataFrame(asked).createOrReplaceTempView("instep_names")
         lasting = f"SELECT * FROM {self.sql} t WHERE last AND {in_stream(key)}"  # noqa: S608

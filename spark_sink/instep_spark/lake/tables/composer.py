@@ -1,7 +1,7 @@
 """One CHANGE_ONLY stream (TR-548 3.8.2.2): rows of `changes` in, whole statements out. Pure.
 
-It decides as the SQL store does, by `instep.alignment.change_only`. What leaves here is decided:
-its place is its entity's newest in the lineage, so that no comparison of rule A3 lets it fall.
+It decides as the SQL store does, by `instep.alignment.change_only`. A composed row is final: its
+place is the newest of its entity in the lineage, so that no later comparison by rule A3 ignores it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Part(msgspec.Struct, array_like=True):
 
 
 class _State(msgspec.Struct):
-    """What must be kept of an entity to go on with it."""
+    """The state of an entity that is kept between two segments."""
 
     name: str
     aliases: list[str]
@@ -62,7 +62,7 @@ def names_in(rows: Iterable[Row]) -> set[str]:
 
 
 class _Names(msgspec.Struct):
-    """By what an entity is known, beside its name."""
+    """The keys and uuids by which an entity is known, beside its name."""
 
     aliases: set[str] = msgspec.field(default_factory=set)
     """Keys that mean all of it."""
@@ -73,7 +73,7 @@ class _Names(msgspec.Struct):
 
 
 class Composer:
-    """The entities of one stream, or those of them that some rows speak of.
+    """The entities of one stream, or those of them that some rows state.
 
     What comes out does not depend on how often it was kept and loaded between.
     """
@@ -90,7 +90,7 @@ class Composer:
         return self._last.values()
 
     def load(self, row: Row) -> None:
-        """Take in an entity: its last row in `composed`."""
+        """Load an entity from its last row in `composed`."""
         state = msgspec.json.decode(row["state"], type=_State)
         name, known = state.name, self._composing
         parts = [
@@ -122,7 +122,7 @@ class Composer:
         self._settle(name, row)
 
     def _settle(self, name: str, row: Row) -> None:
-        """The entity exists, with this for its last row."""
+        """Store this row as the last one of an entity that exists."""
         known, names = self._composing, self._names.setdefault(name, _Names())
         known.class_of[name] = row["class"]
         self._last[name] = row
@@ -132,7 +132,7 @@ class Composer:
         names.parts = parts
 
     def apply(self, row: Row) -> Row | None:
-        """The row of `composed` that a record's row amounts to; None where it changes nothing."""
+        """Apply the row of a record. Returns the row for `composed`; None: it changes nothing."""
         position = Position(lineage=row["lineage"], attempt=row["attempt"])
         record = self._named(_record(row))
         target = self._composing.target(record)
@@ -249,7 +249,9 @@ class Composer:
         return pruned
 
     def finish(self, rows: Iterable[Row]) -> None:
-        """Give the last row of each entity among these what is needed to go on with it."""
+        """Add the state of each entity to its last row among these, so that a later segment can
+        load it.
+        """
         for row in rows:
             name = row["name"]
             if self._last.get(name) is not row:
@@ -274,7 +276,7 @@ class Composer:
 
 
 def _oldest(entity: PartialEntity) -> int | None:
-    """The first attempt that stated one of the changes; None without changes."""
+    """Return the first attempt that stated one of the changes. None: there are no changes."""
     return min((p.attempt for key, p in entity.parts.items() if key != entity.key), default=None)
 
 

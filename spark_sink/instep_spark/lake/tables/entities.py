@@ -48,7 +48,7 @@ class EntitiesTable(LakeTable):
         return True
 
     def apply(self, pending: PendingRows, segment: Segment) -> None:
-        """Write, mark and end entities as the rows of the segment say."""
+        """Write, mark and end entities by the rows of the segment."""
         spark = segment.rows.sparkSession
         by_uuid = {key for key in segment.last if self._by_uuid(pending, key)}
         progress = self.after(segment, by_uuid)
@@ -139,7 +139,9 @@ class EntitiesTable(LakeTable):
 
 
 def _marked(rows: DataFrame, segment: Segment) -> DataFrame:
-    """`rows` with the mark of a baseline row of the same segment that itself changes nothing."""
+    """Return `rows` with the mark of each baseline row of the segment that itself changes
+    nothing.
+    """
     shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
     shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
     shown = shown.withColumnRenamed("max(attempt)", "shown")

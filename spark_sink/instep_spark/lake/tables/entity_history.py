@@ -1,4 +1,6 @@
-"""`entity_history`: what was when (type 2), by the provider's append times."""
+"""`entity_history`: the states of each entity with their intervals (type 2), by the provider's
+append times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `entity_history` and `alarms` share: rows that are open until a statement or a sweep closes
+"""Base of `entity_history` and `alarms`: rows that are open until a statement or a sweep closes
 them.
 """
 
@@ -55,7 +55,7 @@ class IntervalTable(LakeTable):
         raise NotImplementedError
 
     def apply(self, pending: PendingRows, segment: Segment) -> None:
-        """Open and close rows as the statements of the segment say."""
+        """Open and close rows by the statements of the segment."""
         spark = segment.rows.sparkSession
         by_uuid = {
             key
@@ -113,13 +113,14 @@ class IntervalTable(LakeTable):
         """  # noqa: S608 — names of our own tables, literals escaped
 
     def moved(self) -> str:
-        """The query that tells what becomes of `instep_rows`: new rows, and open ones (`known`)
-        that change; `instep_open` and `instep_closed` have what is stored of their entities.
+        """Return the query for the changes that `instep_rows` cause: new rows, and open ones
+        (`known`) that change. `instep_open` and `instep_closed` have the stored rows of their
+        entities.
         """
         raise NotImplementedError
 
     def closed_since(self) -> str:
-        """SQL: the column that tells until when a closed row held."""
+        """SQL: the column with the end of a closed row."""
         raise NotImplementedError
 
     def close(self, sweep: Sweep, at: str) -> str:
@@ -130,7 +131,9 @@ class IntervalTable(LakeTable):
         return spark.sql(f"SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)}")  # noqa: S608
 
     def _closed(self, spark: SparkSession, pending: PendingRows, segment: Segment) -> DataFrame:
-        """What ended not before the earliest statement of the part, or shortly before."""
+        """Return the rows that ended after the earliest statement of the part, or shortly before
+        it.
+        """
         times = [
             s.earliest_us for s in pending.stats_by_stream.values() if s.earliest_us is not None
         ]
@@ -141,7 +144,7 @@ class IntervalTable(LakeTable):
         )
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
-        """Close what is open and was not stated by the attempts (TR-548 ST-2.2 step 7).
+        """Close the open rows that the attempts did not state (TR-548 ST-2.2 step 7).
 
         What an attempt stated is read from `changes`: so the table needs no marks of its own, and
         a realignment that finds everything in place rewrites nothing.

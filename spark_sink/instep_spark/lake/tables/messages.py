@@ -1,7 +1,7 @@
 """`messages`: delivered messages of numbered sequences, copied from the store that delivered them.
 
 A message is delivered in the transaction of a SQL store, so it is there, and not in `changes`, that
-its order is durable. The table itself proves how far it has come: by its largest cursor.
+its order is durable. The largest cursor in the table is its progress.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _SCHEMA: Final = pa.schema(
 
 
 class MessagesTable(LakeTable):
-    """One table takes the messages of one store."""
+    """The table `messages`. It takes the messages of one store."""
 
     def __init__(self, url: str) -> None:
         super().__init__(MESSAGES, url)
 
     async def take(self, spark: SparkSession, store: str) -> int:
-        """Append what the store delivered since the last time; how many messages that were.
+        """Append what the store delivered since the last time. Returns the number of messages.
 
         Raises `ConfigurationError` for a store that keeps none, and `SinkError`.
         """
@@ -87,7 +87,7 @@ class MessagesTable(LakeTable):
 
 
 def _text(body: bytes) -> str:
-    """The body as text; what is no text as `{"base64": …}`."""
+    """Return the body as text. A body that is no text becomes `{"base64": …}`."""
     try:
         return body.decode()
     except UnicodeDecodeError:

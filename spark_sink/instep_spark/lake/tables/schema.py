@@ -1,7 +1,7 @@
 """What the tables of the pipeline hold: one list of columns for Spark's DDL and for the reference.
 
-All times are UTC; all durations are in seconds (`_s`). A row is never more than what its columns
-say: whoever reads Delta reads them without instep.
+All times are UTC; all durations are in seconds (`_s`). The columns hold all that a row means:
+whoever reads Delta reads the tables without instep.
 """
 
 from __future__ import annotations

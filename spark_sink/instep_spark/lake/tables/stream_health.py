@@ -27,7 +27,7 @@ _ZONE: Final = f"""CASE
 
 
 class StreamHealthTable(LakeTable):
-    """A minute's row is added to as long as rows of that minute come."""
+    """The table `stream_health`. The row of a minute grows as long as rows of that minute come."""
 
     def __init__(self, url: str, facts: str) -> None:
         """`facts`: SQL for the landing table `stream_facts`."""

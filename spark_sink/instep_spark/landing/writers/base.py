@@ -20,7 +20,7 @@ VERSION: Final = "instep.schema"
 
 
 class Conflict(Exception):
-    """Somebody else committed to the table meanwhile, and this commit may not stand beside that."""
+    """Another writer committed to the table meanwhile, and this commit conflicts with that one."""
 
 
 class Transaction(NamedTuple):
@@ -29,7 +29,7 @@ class Transaction(NamedTuple):
     application: str
     before: int | None
     """The version that has to be the last one in the table; None: there is none, or the writer
-    cannot tell."""
+    cannot read it."""
     version: int
 
 
@@ -44,15 +44,15 @@ class Writer(Protocol):
         ...
 
     def committed(self, application: str) -> int | None:
-        """The version of the last application transaction, looked up anew; None where the writer
-        cannot tell, or there was none.
+        """The version of the last application transaction, read anew; None: there was none, or the
+        writer cannot read it.
         """
         ...
 
     def append(self, table: str, rows: pa.Table, transactions: Sequence[Transaction] = ()) -> None:
         """Add rows in one commit with these transactions.
 
-        Raises `Conflict`, after which the caller looks what the table holds and tries again.
+        Raises `Conflict`; the caller then reads what the table holds and tries again.
         """
         ...
 
@@ -95,7 +95,7 @@ def table_properties(
         "delta.logRetentionDuration": f"interval {log_retention_hours} hours",
     }
     if table == "changes":
-        # Bodies say nothing by their smallest and largest; they would fill the log.
+        # Smallest and largest bodies help no query, and they would fill the log.
         stated["delta.dataSkippingStatsColumns"] = "stream,ordinal,key,kind,attempt,committed_at"
     return stated
 
@@ -129,15 +129,15 @@ def check_table(
         )
     wanted = arrow_schema(TABLES[table])
     types = {field.name: _plain(field.type) for field in found}
-    odd = [field.name for field in wanted if types.get(field.name) != field.type]
-    # A column that we do not know we could not fill.
-    odd += [f.name for f in found if f.name not in wanted.names and not f.nullable]
-    if odd:
+    wrong = [field.name for field in wanted if types.get(field.name) != field.type]
+    # A required column that is unknown here could not be filled.
+    wrong += [f.name for f in found if f.name not in wanted.names and not f.nullable]
+    if wrong:
         raise SinkError(
-            f"the table has another shape: look at the columns {', '.join(odd)}",
+            f"the table has another shape: look at the columns {', '.join(wrong)}",
             where=where,
             hint="somebody altered it: bring the columns back, or use another lake",
-            columns=odd,
+            columns=wrong,
         )
     owner = str(facts.get(OWNER, ""))
     if consumer is not None and owner != ("" if shared else consumer):
@@ -152,7 +152,7 @@ def check_table(
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """What a type means: engines keep texts, bytes and moments in several layouts."""
+    """Return the logical type: engines store texts, bytes and times in several layouts."""
     name = str(type_)
     if name in ("string", "large_string", "string_view"):
         return pa.string()

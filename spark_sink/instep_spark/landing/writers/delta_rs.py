@@ -212,7 +212,9 @@ class DeltaRsWriter:
 
 
 def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkError:
-    """What went wrong, in our terms, without any secret; `error` itself where it is one of ours."""
+    """Return the error as one of instep, without any secret; an error of instep is returned as it
+    is.
+    """
     if isinstance(error, SinkError):
         return error
     message = options.redact(str(error).strip() or type(error).__name__)

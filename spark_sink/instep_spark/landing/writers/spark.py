@@ -1,7 +1,7 @@
 """The writer for catalogues and clusters: a SparkSession, local, on a cluster or by Connect.
 
-Delta on Spark passes over a write whose application transaction is there already, without a word.
-So each commit is looked at after it was made: what stands at its last ordinal must be its own.
+Delta on Spark silently skips a write whose application transaction exists already. So each commit
+is checked after it was made: the row at its last ordinal must be its own.
 """
 
 from __future__ import annotations

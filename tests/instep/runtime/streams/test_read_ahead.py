@@ -38,8 +38,8 @@ class AnsweringFeed(ScriptedFeed):
 
     unheard_s = 0.0
 
-    def __init__(self, *deliveries: RecordChunk) -> None:
-        super().__init__(list(deliveries))
+    def __init__(self, *chunks: RecordChunk) -> None:
+        super().__init__(list(chunks))
         self.pings = 0
 
     async def ping(self) -> None:
@@ -63,7 +63,7 @@ def source() -> ScriptedSource:
 
 
 @pytest_asyncio.fixture
-async def hear(
+async def start_reading(
     clock: Clock, source: ScriptedSource
 ) -> AsyncIterator[Callable[[ScriptedFeed], ReadAhead]]:
     tasks: list[asyncio.Task[None]] = []
@@ -84,40 +84,44 @@ async def hear(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-Hear = Callable[[ScriptedFeed], ReadAhead]
+StartReading = Callable[[ScriptedFeed], ReadAhead]
 
 
-async def test_a_silence_counts_up_to_the_last_sign_of_life(hear: Hear, clock: Clock) -> None:
+async def test_a_silence_counts_up_to_the_last_sign_of_life(
+    start_reading: StartReading, clock: Clock
+) -> None:
     feed = AnsweringFeed()
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     assert await read_ahead.take(0.001) is None
     clock.now_s, feed.unheard_s = 160.0, 20.0
     assert read_ahead.silence_s() == (100.0, 140.0)
 
 
-async def test_a_feed_that_cannot_tell_is_taken_at_its_word(hear: Hear, clock: Clock) -> None:
-    read_ahead = hear(ScriptedFeed([]))
+async def test_a_feed_without_pings_counts_only_what_it_delivers(
+    start_reading: StartReading, clock: Clock
+) -> None:
+    read_ahead = start_reading(ScriptedFeed([]))
     assert await read_ahead.take(0.001) is None
     clock.now_s = 160.0
     assert read_ahead.silence_s() == (100.0, 160.0)
 
 
 async def test_before_a_record_that_waited_for_us_no_silence_is_longer_than_till_it_came(
-    hear: Hear, clock: Clock
+    start_reading: StartReading, clock: Clock
 ) -> None:
     feed = AnsweringFeed(records(1))
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     await until(lambda: bool(read_ahead._queue))
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
     assert read_ahead.silence_s() == (100.0, 100.0)
 
 
-async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
-    hear: Hear, clock: Clock
+async def test_while_we_hold_the_stream_back_its_silence_proves_nothing(
+    start_reading: StartReading, clock: Clock
 ) -> None:
     feed = AnsweringFeed(records(1, 2), records(3))
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     await until(read_ahead._queue._put_lock.locked)
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
@@ -127,27 +131,29 @@ async def test_while_we_hold_the_stream_back_its_silence_says_nothing(
 
 
 async def test_a_silent_stream_is_asked_for_a_sign_of_life_and_for_its_state(
-    hear: Hear, clock: Clock, source: ScriptedSource
+    start_reading: StartReading, clock: Clock, source: ScriptedSource
 ) -> None:
     feed = AnsweringFeed()
     source.stream_state = StreamState.PAUSED
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     clock.now_s = 160.0
     await until(lambda: feed.pings > 1)
     await until(lambda: read_ahead.state is StreamState.PAUSED)
 
 
 async def test_a_stream_that_is_terminated_ends_the_connection(
-    hear: Hear, clock: Clock, source: ScriptedSource
+    start_reading: StartReading, clock: Clock, source: ScriptedSource
 ) -> None:
     source.stream_state = StreamState.TERMINATED
-    read_ahead = hear(AnsweringFeed())
+    read_ahead = start_reading(AnsweringFeed())
     clock.now_s = 160.0
     with pytest.raises(StreamGoneError):
         await read_ahead.take(DEADLINE_S)
 
 
-async def test_what_was_read_is_taken_as_one_chunk_in_order_and_then_the_end(hear: Hear) -> None:
+async def test_what_was_read_is_taken_as_one_chunk_in_order_and_then_the_end(
+    start_reading: StartReading,
+) -> None:
     bad = Unreadable("s", b"x", "no JSON")
     feed = ScriptedFeed(
         [
@@ -157,7 +163,7 @@ async def test_what_was_read_is_taken_as_one_chunk_in_order_and_then_the_end(hea
             UnreachableError("gone"),
         ]
     )
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     await until(lambda: read_ahead._queue.error is not None)
     taken = await read_ahead.take(0.0)
     assert taken is not None
@@ -169,9 +175,9 @@ async def test_what_was_read_is_taken_as_one_chunk_in_order_and_then_the_end(hea
         await read_ahead.take(DEADLINE_S)
 
 
-async def test_cancelling_take_loses_nothing(hear: Hear) -> None:
+async def test_cancelling_take_loses_nothing(start_reading: StartReading) -> None:
     feed = ScriptedFeed([records(1), records(2)])
-    read_ahead = hear(feed)
+    read_ahead = start_reading(feed)
     offsets: list[int] = []
     for turns in range(6):
         take = asyncio.create_task(read_ahead.take(0.01))

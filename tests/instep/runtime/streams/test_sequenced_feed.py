@@ -36,7 +36,7 @@ def state(version: int, key: str = "a", value: str = "x") -> Content:
 
 
 class Driver:
-    """Stands where the adapter and the runtime stand."""
+    """Plays the parts of the adapter and the runtime."""
 
     def __init__(self, settings: SequencedFeedSettings) -> None:
         self.feed = SequencedFeed("s", settings)
@@ -49,7 +49,7 @@ class Driver:
         self.feed.committed(Position(phase=Phase.ALIGNING))
 
     async def give(self, number: int, content: Content | None = None) -> asyncio.Task[Receipt]:
-        """A message arrives; whoever sent it waits."""
+        """Let a message arrive; its sender waits for the answer."""
         made = message(self.feed, Notification(number, content or state(number)))
         return await self.give_message(made)
 

@@ -31,7 +31,7 @@ FEED = SequencedFeedSettings(reorder_window_s=0.05)
 
 
 class Site:
-    """A provider, the consumer of it, and what is known of both."""
+    """A provider, its consumer, and what a test observed of both."""
 
     def __init__(self, store: SqlStore, *scripts: dict[int, Fault]) -> None:
         self.provider = Provider()
@@ -74,7 +74,7 @@ class Site:
                 await asyncio.sleep(0.002)
 
     async def agrees(self) -> None:
-        """Aligned, with the same entities on both sides."""
+        """Wait until the stream is aligned, with the same entities on both sides."""
         truth = {key: value for key, (value, _) in self.provider.entities.items()}
         async with asyncio.timeout(5):
             while not self.consumer.health().aligned or await self.stored() != truth:

@@ -45,7 +45,7 @@ def columns(records: Sequence[RecordHeader]) -> HeaderArrays:
 
 
 def decode(records: Sequence[RecordHeader]) -> DecodedRecords:
-    """A record whose key begins with `bad` cannot be read."""
+    """Decode all but the records with the key `bad`, which cannot be read."""
     good = [one for one in records if not one.key.startswith("bad")]
     unreadable = [
         Unreadable(STREAM, one.token.encode(), "bad", one.token)
@@ -72,12 +72,12 @@ PAIR = st.tuples(st.sampled_from(["a", "b", "c", "bad"]), st.sampled_from(Record
 CHUNKS = st.lists(st.lists(PAIR, min_size=1, max_size=12), min_size=1, max_size=6)
 
 
-Said = list[list[tuple[str, RecordType]]]
+Statements = list[list[tuple[str, RecordType]]]
 
 
-def chunks(said: Said) -> list[RecordChunk]:
+def chunks(statements: Statements) -> list[RecordChunk]:
     found, offset = [], 0
-    for pairs in said:
+    for pairs in statements:
         some = []
         for key, kind in pairs:
             offset += 1
@@ -87,7 +87,7 @@ def chunks(said: Said) -> list[RecordChunk]:
 
 
 def batches(prepared: Sequence[RecordChunk]) -> Iterator[Batch]:
-    """What the alignment makes of them for a sink that keeps the latest record of each key."""
+    """Yield the batches of the alignment for a sink that keeps the latest record of each key."""
     core = Alignment(info(), Position(), latest_only=True)
     core.start(T0_US)
     core.opened(T0_US)
@@ -99,16 +99,18 @@ def batches(prepared: Sequence[RecordChunk]) -> Iterator[Batch]:
         core.effects()
 
 
-def plain(said: Said) -> list[RecordChunk]:
-    return [chunk.decoded() for chunk in chunks(said)]
+def plain(statements: Statements) -> list[RecordChunk]:
+    return [chunk.decoded() for chunk in chunks(statements)]
 
 
-def compact(said: Said) -> list[RecordChunk]:
-    return [decoded_storm(chunk) for chunk in chunks(said)]
+def compact(statements: Statements) -> list[RecordChunk]:
+    return [decoded_storm(chunk) for chunk in chunks(statements)]
 
 
-def folded(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
-    """The state that one write a key leaves, and the positions on the way."""
+def final_state(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
+    """Return the entities after all batches are written, one write a key, and the position of each
+    batch.
+    """
     state: dict[str, Record] = {}
     positions = []
     for batch in made:
@@ -118,12 +120,12 @@ def folded(made: Iterable[Batch]) -> tuple[dict[str, Record], list[Position]]:
     return {key: record for key, record in state.items() if not record.ends}, positions
 
 
-@given(said=CHUNKS)
-def test_compacted_and_plain_make_the_same_batches(said: Said) -> None:
-    state, positions = folded(batches(compact(said)))
-    plain_state, plain_positions = folded(batches(plain(said)))
+@given(statements=CHUNKS)
+def test_compacted_and_plain_make_the_same_batches(statements: Statements) -> None:
+    state, positions = final_state(batches(compact(statements)))
+    plain_state, plain_positions = final_state(batches(plain(statements)))
     assert state == plain_state
-    if not any(key == "bad" for pairs in said for key, _ in pairs):
+    if not any(key == "bad" for pairs in statements for key, _ in pairs):
         # What cannot be read counts as a place in the log only where it was not looked into.
         assert positions == plain_positions
 
@@ -139,23 +141,23 @@ async def stored(made: Iterable[Batch]) -> tuple[list[StoredEntity], Position]:
 @pytest.mark.asyncio
 async def test_compacted_and_plain_leave_the_same_store() -> None:
     create, tombstone = RecordType.CREATE_UPDATE, RecordType.TOMBSTONE
-    said = [
+    statements = [
         [("a", create)] * 3 + [("b", create)],
         [("c", create), ("a", tombstone), ("c", create), *[("b", create)] * 3],
         [("c", tombstone), ("c", create), ("a", create), ("a", create)],
     ]
-    assert all(isinstance(chunk.records, CompactedColumns) for chunk in compact(said))
-    entities, position = await stored(batches(compact(said)))
-    assert (entities, position) == await stored(batches(plain(said)))
+    assert all(isinstance(chunk.records, CompactedColumns) for chunk in compact(statements))
+    entities, position = await stored(batches(compact(statements)))
+    assert (entities, position) == await stored(batches(plain(statements)))
     assert [one.key for one in entities] == ["b", "c", "a"]
 
 
 def test_only_a_storm_is_compacted() -> None:
-    def said(keys: str) -> RecordChunk:
+    def chunk_of(keys: str) -> RecordChunk:
         return chunks([[(key, RecordType.CREATE_UPDATE) for key in keys]])[0]
 
-    assert isinstance(decoded_storm(said("abca")).records, RecordColumns)
-    stormy = decoded_storm(said("aaab")).records
+    assert isinstance(decoded_storm(chunk_of("abca")).records, RecordColumns)
+    stormy = decoded_storm(chunk_of("aaab")).records
     assert isinstance(stormy, CompactedColumns)
     assert [one.offset for one in stormy.latest_records()] == [3, 4]
 

@@ -21,7 +21,7 @@ from tests.instep.scripted_source_kit import info, record
 
 
 class LogSource(Source):
-    """A log that grows, and who reads it."""
+    """A log that grows, with its readers."""
 
     def __init__(self, *records: Record) -> None:
         self.log = list(records)
@@ -70,7 +70,7 @@ class LogFeed(Feed):
 
 
 class SlowStore(SqlStore):
-    """Commits when it is let."""
+    """A store that commits only when the test allows it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -224,7 +224,7 @@ class AnsweringFeed(LogFeed):
 
 
 @pytest.mark.asyncio
-async def test_what_all_have_committed_is_told_to_the_connection(
+async def test_what_all_have_committed_is_reported_to_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = LogSource()
@@ -239,8 +239,8 @@ async def test_what_all_have_committed_is_told_to_the_connection(
             other.committed(baselining)
             other.committed(Position(token="a", phase=Phase.ALIGNED, offsets={"0": 5}))
         # Whoever is gone is waited for no longer.
-    told = [(one.token, one.phase, one.offsets) for one in answering.positions]
-    assert told == [
+    positions = [(one.token, one.phase, one.offsets) for one in answering.positions]
+    assert positions == [
         (None, Phase.BASELINING, {}),
         (None, Phase.ALIGNED, {"0": 5}),
         ("b", Phase.ALIGNED, {"0": 7, "1": 1}),
@@ -301,6 +301,6 @@ def test_options_are_checked_place_by_place() -> None:
         ({"sinks": [good, {"kind": "sql", "ur": ""}]}, r"x.sinks\[1\]: unknown key 'ur'"),
         ({"sink": [good, good]}, "unknown key 'sink'"),
     ]
-    for options, told in wrong:
-        with pytest.raises(ConfigurationError, match=told):
+    for options, message in wrong:
+        with pytest.raises(ConfigurationError, match=message):
             tee.check(options, "x")

@@ -1,4 +1,4 @@
-"""What a feed and the driver of its stream tell each other: commits, and realignments asked for."""
+"""A feed learns of commits from the worker of its stream, and asks it for realignments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def realigning(reason: str, *offsets: int) -> RecordChunk:
 
 
 class Events:
-    """All that a consumer tells."""
+    """All notices and events that a consumer emits."""
 
     def __init__(self, of: Consumer) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -82,7 +82,7 @@ async def test_what_was_read_before_the_request_is_committed_first(store: SqlSto
         assert started.health().streams[0].records == 3
 
 
-async def test_realignments_that_come_to_nothing_are_spaced_and_told(store: SqlStore) -> None:
+async def test_realignments_that_come_to_nothing_are_spaced_and_reported(store: SqlStore) -> None:
     source = ScriptedSource([realigning("it never fits"), SILENT])
     settings = msgspec.structs.replace(QUICK, reconnect_initial_s=30.0, reconnect_max_s=30.0)
     started = Consumer("test", source, store, settings, environment=LATER)
@@ -122,7 +122,7 @@ async def test_a_request_outlives_a_commit_that_fails(store: SqlStore) -> None:
 
 
 class AnsweringFeed(ScriptedFeed):
-    """Keeps what it learns of commits."""
+    """Keeps the commits that are reported to it."""
 
     def __init__(self, steps: Sequence[Step], positions: list[Position]) -> None:
         super().__init__(steps)

@@ -1,4 +1,4 @@
-"""What is told of a micro-batch before its rows are looked at."""
+"""The statistics of a micro-batch, collected before its rows are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def survey(spark: SparkSession, lake: Path, rows: list[Row]) -> StreamStats:
 
 
 @pytest.mark.parametrize("hashed_records", [2, 1_000])
-def test_statements_about_one_entity_are_told_however_many_are_compared(
+def test_statements_about_one_entity_are_detected_however_many_are_compared(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashed_records: int
 ) -> None:
     monkeypatch.setattr("instep_spark.lake.batches.stats.HASHED_RECORDS", hashed_records)

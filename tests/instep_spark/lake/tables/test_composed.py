@@ -1,4 +1,6 @@
-"""CHANGE_ONLY streams in the tables of the pipeline, against a SQL store that was told the same."""
+"""CHANGE_ONLY streams in the tables of the pipeline, against a SQL store that was given the same
+records.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def store(rows: list[Row]) -> dict[str, Any]:
 
 
 def check_history(lake: Path) -> None:
-    """What is open is what exists, and the intervals of an entity follow on one another."""
+    """Check that the open rows are the entities that exist, and that the intervals of an entity are
+    adjacent.
+    """
     entities = {(e["stream"], e["id"]): e["body"] for e in read(lake, "entities")}
     history = defaultdict(list)
     for one in read(lake, "entity_history"):
@@ -122,9 +126,9 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
     check_history(tmp_path)
     (health,) = read(tmp_path, "stream_health")
     assert (health["records"], health["left_out"]) == (5, 2)
-    told = {one["ordinal"]: one["body"] for one in read(tmp_path, "composed") if not one["last"]}
-    assert "names nothing in entity 'u1'" in told[4]
-    assert "no JSON object" in told[5]
+    found = {one["ordinal"]: one["body"] for one in read(tmp_path, "composed") if not one["last"]}
+    assert "names nothing in entity 'u1'" in found[4]
+    assert "no JSON object" in found[5]
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
@@ -167,7 +171,8 @@ def test_changes_join_the_baseline_that_they_come_after(
         change(3, "-17", {"state": "UP"}, uuid="u2"),
         change(4, "-17/port", {"port": 1}),
         control(5, "ATTEMPT", 2),
-        # The baseline began before what the stream said of it: it marks, and keeps the content.
+        # The baseline began before the stream's statement about it: it marks, and keeps the
+        # content.
         replace(change(6, "u2", {"uuid": "u2"}, **{**shown, "attempt": 2}), whole=True),
         control(7, "SWEEP", 2),
     ]

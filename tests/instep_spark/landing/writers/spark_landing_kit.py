@@ -1,4 +1,4 @@
-"""A process that lands with the Spark writer where it is told, and kills its JVM on the way."""
+"""A process that lands with the Spark writer at the given URL, and kills its JVM on the way."""
 
 from __future__ import annotations
 

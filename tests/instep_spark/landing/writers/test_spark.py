@@ -1,4 +1,4 @@
-"""The Spark writer where others run it: Spark Connect, and a cluster whose driver is killed."""
+"""The Spark writer on other deployments: Spark Connect, and a cluster that loses its driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def land(url: str, spark: dict[str, Any], *options: str) -> str:
-    """What a process says that lands there."""
+    """Return the output of a process that lands there."""
     command = [
         sys.executable,
         "-m",
@@ -40,13 +40,13 @@ def land(url: str, spark: dict[str, Any], *options: str) -> str:
 
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server() as (remote, _):
-        said = land(url_of(tmp_path), {"remote": remote})
-        assert "0 more in a micro-batch\n100 right\n100 live" in said
+        output = land(url_of(tmp_path), {"remote": remote})
+        assert "0 more in a micro-batch\n100 right\n100 live" in output
 
 
 def test_a_cluster_of_two_workers_whose_driver_is_killed_loses_nothing(tmp_path: Path) -> None:
     with cluster(tmp_path) as (master, _):
         config = {**QUICK, "spark.executor.memory": "600m", "spark.cores.max": "2"}
-        said = land(url_of(tmp_path), {"master": master, "config": config}, "--kill")
-        assert "Spark has gone away — it is started again" in said
-        assert "100 live" in said
+        output = land(url_of(tmp_path), {"master": master, "config": config}, "--kill")
+        assert "Spark has gone away — it is started again" in output
+        assert "100 live" in output

@@ -35,7 +35,7 @@ async def test_stores_in_schemas_of_one_database_do_not_meet(postgres_database: 
     await reader.close()
 
 
-async def test_a_user_without_the_right_to_create_is_told(
+async def test_a_user_without_the_right_to_create_gets_an_error(
     postgres: Server, postgres_database: str
 ) -> None:
     with contextlib.suppress(psycopg.errors.DuplicateObject):

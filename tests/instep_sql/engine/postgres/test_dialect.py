@@ -60,7 +60,7 @@ async def test_a_transaction_that_others_made_fail_is_run_again(
     async with stage(postgres_database, journal="changes") as at:
         postgres.execute(_FAIL_SOMETIMES.format(times=3, state=state), postgres_database)
         assert (await at.commit(create_update("a", 1))).written == 1
-        assert await at.told() == [("a", "created")]
+        assert await at.journal() == [("a", "created")]
 
 
 async def test_one_that_fails_for_ever_is_given_up_and_can_be_tried_again(
@@ -110,7 +110,9 @@ async def test_a_statement_that_takes_too_long_is_ended(postgres_database: str) 
         await at.commit(create_update("a", 2))
 
 
-async def test_readers_and_the_census_do_not_hold_up_commits(postgres_database: str) -> None:
+async def test_readers_and_the_sweep_estimate_do_not_hold_up_commits(
+    postgres_database: str,
+) -> None:
     async with stage(postgres_database, statement_timeout_s=5) as at:
         await at.commit(create_update("a", 1))
         entered, go_on = threading.Event(), threading.Event()
@@ -163,7 +165,7 @@ async def test_a11_a_change_with_a_nul_is_quarantined(postgres_database: str) ->
         assert len([one async for one in at.store.reader.quarantine()]) == 1
 
 
-async def test_cursors_are_in_the_order_of_commits_without_holes(postgres_database: str) -> None:
+async def test_cursors_are_in_the_order_of_commits_without_gaps(postgres_database: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stages: list[Stage] = []
         for consumer in ("east", "west", "north"):
@@ -195,7 +197,7 @@ async def test_cursors_are_in_the_order_of_commits_without_holes(postgres_databa
         assert seen == list(range(1, 601))
 
 
-async def test_a_commit_rolled_back_after_its_changes_leaves_no_hole(
+async def test_a_commit_rolled_back_after_its_changes_leaves_no_gap(
     postgres_database: str,
 ) -> None:
     async with stage(postgres_database, journal="changes") as at:

@@ -36,7 +36,7 @@ async def test_a_connection_that_was_ended_is_made_again(
 
 
 class Cutter:
-    """Forwards one port to another, and cuts the connection at a COMMIT when told to."""
+    """Forwards one port to another, and cuts the connection at a COMMIT on request."""
 
     def __init__(self, port: int) -> None:
         self._to = ("127.0.0.1", port)
@@ -109,9 +109,9 @@ async def test_a_commit_whose_answer_was_lost_is_done_once(
             )
             assert (result.written, result.deleted) == (2, 1)
             await at.commit(create_update("a", 3))
-            told = [("a", "created"), ("old", "created")]
-            told += [("a", "updated"), ("b", "created"), ("old", "deleted"), ("a", "updated")]
-            assert await at.told() == told
+            expected = [("a", "created"), ("old", "created")]
+            expected += [("a", "updated"), ("b", "created"), ("old", "deleted"), ("a", "updated")]
+            assert await at.journal() == expected
             assert (await at.store.position(stream_info())).ordinal == 3
 
 

@@ -40,7 +40,7 @@ async def test_it_is_off_unless_asked_for() -> None:
 
 
 @pytest.mark.asyncio
-async def test_entities_are_the_truth_with_the_token_that_says_it() -> None:
+async def test_entities_are_the_truth_with_the_token_that_states_it() -> None:
     async with Provider(network(), SETTINGS) as provider:
         provider.delete("n0")
         provider.raise_alarm("n1", "FANFAIL")
