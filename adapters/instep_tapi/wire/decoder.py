@@ -176,7 +176,7 @@ class FrameDecoder:
     def _decode_fast(self, frame: bytes, deviations: list[str]) -> list[Record]:
         record = self._build_record
         records: list[Record] = []
-        for item in split_fast(check_utf8(frame)):
+        for item in split_fast(check_utf8(frame), deviations):
             header = item.log_record_header
             stamp = header.log_append_time_stamp
             if stamp != self._stamp:

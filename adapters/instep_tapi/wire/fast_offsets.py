@@ -1,5 +1,12 @@
-"""Reads full-log-record-offset-id where it is spelled to the letter (TR-548 3.10), of many records
-at once.
+"""A short cut to the offsets of many records; the plain reference is
+`record_header.partition_and_offset`.
+
+It reads full-log-record-offset-id where it is spelled to the letter (TR-548 3.10) and the texts of
+all records differ in the digits of the offset only. It declines another order, other members, an
+escape after the offset's digits, numbers in place of texts, and more than one partition.
+
+Processor time for each record, as the benchmark sends them, 50 at once: 0.2 µs here, 0.9 µs by the
+reference. tests/instep_tapi/wire/test_fast_offsets.py holds both equal.
 """
 
 from __future__ import annotations
@@ -12,12 +19,12 @@ import msgspec
 __all__ = ["read_offset_columns"]
 
 
-class _Partition(msgspec.Struct, rename="kebab", gc=False):
+class _Partition(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
     value_name: Literal["partition"]
     value: str
 
 
-class _Offset(msgspec.Struct, rename="kebab", gc=False):
+class _Offset(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
     value_name: Literal["offset"]
     value: str
 
@@ -38,6 +45,8 @@ def read_offset_columns(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] 
     first = bytes(places[0])
     partition, offset = _offset_id.decode(first)
     before, digits, after = first.rpartition(offset.value.encode())
+    if not (before.endswith(b'"') and after.startswith(b'"')) or b"\\" in after:
+        return None  # these digits may be a part of an escape
     numbers = _cut(places, len(first), len(before), len(digits)) or _replaced(places, before, after)
     offsets = _integers.decode(b"".join((b"[", numbers, b"]")))
     return (partition.value, offsets) if len(offsets) == len(places) else None
@@ -59,11 +68,13 @@ def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) ->
 
 
 def _replaced(places: Sequence[msgspec.Raw], before: bytes, after: bytes) -> bytes:
-    """The numbers of texts of any length."""
+    """The numbers of texts of any length. Raises `ValueError` where another text is around one."""
     found: list[bytes] = []
     for start in range(0, len(places), _AT_ONCE):
         # No JSON value can hold the end of one list and the beginning of the next, but for in a
         # text, where the quotation marks would be escaped.
         text = b"".join(places[start : start + _AT_ONCE]).replace(after + before, b",")
+        if not (text.startswith(before) and text.endswith(after)):
+            raise ValueError("another text around an offset")
         found.append(text[len(before) : len(text) - len(after)])
     return b",".join(found)

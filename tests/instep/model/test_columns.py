@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from instep.model.columns import (
     CompactedAway,
+    CompactedColumns,
     ConcatenatedColumns,
     HeaderArrays,
     HeaderColumns,
@@ -258,3 +259,68 @@ def test_of_compacted_neighbours_the_latest_records_of_all_count(
         (one.key, one.offset) for one in expected
     ]
     assert [one.offset for one in whole] == [one.offset for one in statements]
+
+
+_SLICES = st.slices(30) | st.integers(-31, 30)
+
+
+@given(keys=_KEYS, more=_KEYS, index=_SLICES)
+def test_every_kind_of_columns_is_indexed_as_a_list_is(
+    keys: list[str], more: list[str], index: slice | int
+) -> None:
+    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    records = _records(keys)
+    compacted_columns = compacted(RecordChunk(records, decoder=_whole)).records
+    assert isinstance(compacted_columns, CompactedColumns)
+    joined = concatenated([_Kept(statements), _records(more, len(keys))])
+    assert isinstance(joined, ConcatenatedColumns)
+    kinds: list[tuple[Sequence[RecordHeader], list[RecordHeader]]] = [
+        (_Kept(statements), list(statements)),
+        (records, _plain(keys)),
+        (compacted_columns, _plain_compacted(keys)),
+        (joined, [*statements, *_plain(more, len(keys))]),
+    ]
+    for columns, plain in kinds:
+        assert len(columns) == len(plain)
+        assert list(columns) == plain
+        assert list(reversed(columns)) == plain[::-1]
+        assert _at(columns, index) == _at(plain, index)
+        assert list(latest_records(columns)) == list({one.key: one for one in plain}.values())
+
+
+def _at(statements: Sequence[RecordHeader], index: slice | int) -> object:
+    try:
+        return statements[index]
+    except IndexError:
+        return IndexError
+
+
+def _whole(records: Sequence[RecordHeader]) -> DecodedRecords:
+    """Columns of records are decoded already."""
+    assert isinstance(records, RecordColumns)
+    return DecodedRecords(records)
+
+
+def _plain(keys: Sequence[str], first: int = 0) -> list[RecordHeader]:
+    """As `_records`, each record built by itself."""
+    return [
+        Record(
+            *("s", key, RecordType.CREATE_UPDATE, f"t{offset}", 0, "0", offset),
+            f"C{offset}",
+            b"{%d}" % offset,
+            b"[%d]" % offset,
+            ends=offset % 3 == 0,
+            uuid=f"u{offset}",
+        )
+        for offset, key in enumerate(keys, first)
+    ]
+
+
+def _plain_compacted(keys: Sequence[str]) -> list[RecordHeader]:
+    """Only the last record of each key has its body."""
+    return [
+        record
+        if record.key not in keys[record.offset + 1 :]
+        else CompactedAway(*(getattr(record, name) for name in RecordHeader.__struct_fields__))
+        for record in _plain(keys)
+    ]
