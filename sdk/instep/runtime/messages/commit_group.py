@@ -67,7 +67,7 @@ class Entry(MessageHeader, gc=False):
 
 
 EntryEvent = Entry | NumberRequest | EndRequest
-"""A part of an envelope."""
+"""A part of an envelope: a message, or a request to its sequence."""
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ class CommitGroup:
         self._note_known(scope_changes)
 
     def tick(self, scope: Scope) -> None:
-        """Time has passed."""
+        """Time has passed: see `Sequencer.tick`."""
         self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
 
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:

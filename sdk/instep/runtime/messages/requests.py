@@ -47,7 +47,7 @@ class Envelope(msgspec.Struct):
 
     @property
     def entries(self) -> list[Entry]:
-        """Its messages."""
+        """The messages among its events, in their order."""
         return [event for event in self.events if isinstance(event, Entry)]
 
 
