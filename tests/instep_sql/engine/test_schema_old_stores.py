@@ -139,7 +139,7 @@ async def test_a_store_of_0_1_opens_with_everything_in_it(tmp_path: Path) -> Non
         assert (one.stream, one.position.token, one.entities, one.quarantined) == ("s1", "t3", 2, 1)
         assert one.deviations == {"offset-backwards": 2}
         assert (two.stream, two.position.token, two.entities, two.quarantined) == ("s2", "t2", 1, 0)
-        assert two.info["record_strategy"] == "CHANGE_ONLY"
+        assert two.info["partial_updates"] is True
         assert [one.id for one in await at.store.known_streams()] == ["s1", "s2"]
         port = b'{"uuid":"u1","state":{"admin":"UNLOCKED"},"port":[{"local-id":"1","speed":10}]}'
         assert await at.bodies() == {"a": b'{"at":3}', "b": b'{"at":2}', "u1": port}
@@ -174,7 +174,7 @@ async def test_a_store_of_0_1_opens_with_everything_in_it(tmp_path: Path) -> Non
             port.replace(b"UNLOCKED", b"LOCKED"),
         )
         # the audit, of which one was killed,
-        async with at.store.audit(stream_info("s2", record_strategy="CHANGE_ONLY")):
+        async with at.store.audit(stream_info("s2", partial_updates=True)):
             assert await rows(at.store, "SELECT count(*) FROM instep_stream") == [(3,)]
         assert await rows(at.store, "SELECT count(*) FROM instep_part WHERE stream_no = 3") == [
             (0,)
