@@ -257,7 +257,7 @@ class SqlLease:
         """
         if self._epoch is None or not self._ours(connection, _CHECK):
             raise LeaseLostError(
-                "another process holds the lease, or none does",
+                "another process holds the lease, or nobody",
                 where=self._dialect.where,
                 hint="this process stands by until it gets the lease",
                 consumer=self._consumer(),

@@ -38,7 +38,7 @@ _US: Final = 1_000_000
 _MAX_REPLIES: Final = 64
 _MAX_REPLIES_PER_PEER: Final = 2
 _MAX_THREADS: Final = 1_000
-"""Kept in memory; the others are read from the store when they are needed."""
+"""Threads kept in memory; others are read from the store when needed."""
 
 _log = logging.getLogger("instep.didcomm")
 

@@ -15,9 +15,9 @@ from instep.sequencing.claims import Claims
 __all__ = ["GAPS_LIMIT", "GapDetector", "ReceivedOrdersError", "detect", "reported"]
 
 GAPS_LIMIT = 1_000
-"""Most missing numbers that one detector lists: the list has no ranges, and a sender could jump far
-ahead. The lowest are listed, as if nothing behind them had come; the others follow when these are
-plugged.
+"""The most missing numbers that one detector lists: the list has no ranges, and a sender could jump
+far ahead. The lowest are listed, as if no number after them was received; the others follow when
+these are filled.
 """
 
 
@@ -39,11 +39,11 @@ class GapDetector(msgspec.Struct, frozen=True):
 
 
 def detect(party: str, claims: Claims) -> GapDetector:
-    """What we say of a party's messages. Cancelled numbers are no gaps.
+    """The gap detector for a party's messages. Cancelled numbers are not gaps.
 
-    `last` is the highest number that ever came, whatever became of its message: it does not go
-    back. Only where more than `GAPS_LIMIT` are missing it is cut together with the list, for a peer
-    takes everything up to `last` that is not listed for received.
+    `last` is the highest number ever received, whatever became of its message: it does not go back.
+    Only if more than `GAPS_LIMIT` numbers are missing, it is truncated together with the list,
+    because a peer counts every number up to `last` that is not listed as received.
     """
     first_number, last = claims.settings.first_number, claims.highest
     if last is None:
@@ -64,9 +64,8 @@ def reported(detector: GapDetector, sent_last: int, first_number: int = 1) -> tu
     """Compare a peer's detector with the numbers `first_number`…`sent_last` that we sent. Returns
     the numbers that it has received, and those that it is missing.
 
-    A list that is as long as `GAPS_LIMIT` may have been cut short by a peer that did not cut `last`
-    with it, so nothing after its end is concluded.
-    Raises `ReceivedOrdersError`.
+    A list of `GAPS_LIMIT` numbers may have been truncated by a peer that did not truncate `last`
+    with it, so nothing is concluded about numbers after its end. Raises `ReceivedOrdersError`.
     """
     gaps, last = detector.gaps, detector.last
     if not first_number - 1 <= last <= sent_last:

@@ -38,13 +38,13 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     scopes_in_memory: Count = 10_000
     """Sequences kept in memory; others are read from the store when needed."""
     ticks_at_once: Count = 256
-    """Most sequences whose gaps and deadlines are looked after in one commit."""
+    """Most sequences whose gaps and deadlines are handled in one commit."""
     limit_sequences: Count = 1_000_000
-    """Most sequences that are remembered; the first message of a further one is refused …"""
+    """Most sequences that are kept; the first message of a further one is refused …"""
     limit_sequences_per_sender: Count = 100_000
     """… and most of one sender."""
     limit_buffered_messages: Count = 100_000
-    """Most messages held behind gaps, in all sequences together; further ones are refused …"""
+    """Most messages buffered behind gaps, in all sequences; further ones are refused …"""
     limit_buffered_messages_per_sender: Count = 20_000
     """… and most of one sender."""
     limit_buffered_bytes: Count = 1024 * 1024 * 1024
@@ -52,13 +52,13 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limit_buffered_bytes_per_sender: Count = 128 * 1024 * 1024
     """… and most of one sender."""
     effects_waiting: Count = 10_000
-    """Requests and reports to the peers that wait to be sent; the oldest are told and left out."""
+    """Most queued requests and reports to the peers; the oldest are reported and dropped."""
     effects_at_once: Count = 64
-    """Requests and reports to the peers under way at the same time …"""
+    """Most requests and reports to the peers under way at the same time …"""
     effects_per_peer: Count = 2
-    """… and to one peer, so that one that does not answer holds up no other."""
+    """… and to one peer, so that a peer that does not respond delays no other."""
     effects_attempts: Count = 5
-    """How often a report that is owed to a peer is sent before it is given up."""
+    """The number of attempts to send a report that a peer must get."""
     effects_retry_initial_s: Seconds = 1.0
     """Longest wait before the second attempt; it doubles with each failure …"""
     effects_retry_max_s: Seconds = 60.0
