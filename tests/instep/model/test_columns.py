@@ -268,7 +268,7 @@ _SLICES = st.slices(30) | st.integers(-31, 30)
 def test_every_kind_of_columns_is_indexed_as_a_list_is(
     keys: list[str], more: list[str], index: slice | int
 ) -> None:
-    statements = [_said(key, offset) for offset, key in enumerate(keys)]
+    statements = [_header(key, offset) for offset, key in enumerate(keys)]
     records = _records(keys)
     compacted_columns = compacted(RecordChunk(records, decoder=_whole)).records
     assert isinstance(compacted_columns, CompactedColumns)
