@@ -1,4 +1,4 @@
-"""What may be claimed towards the peer of a state that is durable (S3)."""
+"""The claims that a durable state allows towards the peer (S3)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Claims"]
 
 
 class Claims:
-    """Reads one `SequencerState`; what it returns is the caller's own.
+    """The claims towards the peer of one `SequencerState`. Results are copies for the caller.
 
-    True once that state is committed: a driver answers an envelope with the claims of the very
-    checkpoint that it stored for it (S11).
+    They are true once that state is committed: a driver answers an envelope with the claims of the
+    checkpoint that it stored for it (S3, S11).
     """
 
     __slots__ = ("settings", "state")
@@ -31,20 +31,20 @@ class Claims:
 
     @property
     def final(self) -> bool:
-        """Whether what is acknowledged will never change (SequenceAcknowledgement/Final)."""
+        """Whether the acknowledged numbers will never change (SequenceAcknowledgement/Final)."""
         return self.state.phase in FINAL
 
     @property
     def highest(self) -> int | None:
-        """The highest number that ever came or was filled; None before the first. It never goes
-        back, whatever becomes of the message.
+        """The highest number that ever arrived or was filled; None before the first. It never goes
+        back, even where the message is dropped later.
         """
         received = self.state.received.last
         highest = max(-1 if received is None else received, self.state.highest_seen)
         return None if highest < 0 else highest
 
     def acknowledged(self) -> Ranges:
-        """The ranges to acknowledge (AcknowledgementRange); none that is cancelled (S5)."""
+        """The ranges to acknowledge (AcknowledgementRange), without cancelled numbers (S5)."""
         received = self.state.received.copy()
         if not self.settings.acknowledge_buffered:
             for buffered in self.state.buffered:
@@ -60,8 +60,9 @@ class Claims:
         return self.state.faulted.copy()
 
     def missing(self, limit_ranges: int = REPORTED_RANGES) -> Pairs:
-        """The lowest ranges that are known to be missing and still wanted (Nack): up to the highest
-        number that came or was announced. Empty once the sequence accepts nothing.
+        """The lowest ranges known to be missing and still wanted (Nack), up to the highest number
+        that arrived or was announced; at most `limit_ranges`. Empty once the sequence accepts
+        nothing.
         """
         state = self.state
         if state.phase in REFUSALS:

@@ -1,4 +1,4 @@
-"""What a sequencer decided: what to keep, to hand over, to answer and to do. Plain data."""
+"""The decisions of a sequencer: what to store, deliver, answer and carry out. Plain data."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class AskResend(msgspec.Struct, frozen=True, tag="ask-resend"):
 
 class RealignSequence(msgspec.Struct, frozen=True, tag="realign"):
     """Obtain by other means the state that these numbers stood for, then apply `Realigned` (or
-    `Reset`). For missing numbers it is asked again until then; a number that is not missing came
-    with other content than before (`ChangedContentPolicy.REALIGN`), and is asked for once.
+    `Reset`). The effect is repeated for missing numbers until then. A number that is not missing
+    arrived with other content than before (`ChangedContentPolicy.REALIGN`): it is reported once.
     """
 
     missing: Pairs
 
 
 class ReportLoss(msgspec.Struct, frozen=True, tag="loss"):
-    """Tell the operator: delivery goes on without these numbers."""
+    """Report to the operator that delivery goes on without these numbers."""
 
     lost: Pairs
     reason: str
 
 
 class ReportFault(msgspec.Struct, frozen=True, tag="fault"):
-    """Tell the sender that these numbers will not be delivered, acknowledged or not (S6).
+    """Report to the sender that these numbers will not be delivered, acknowledged or not (S6).
 
-    `Sequencer.faulted` goes on saying so, for who asks later.
+    `Sequencer.faulted` keeps the same numbers for later queries.
     """
 
     faulted: Pairs
@@ -60,13 +60,15 @@ class ReportFault(msgspec.Struct, frozen=True, tag="fault"):
 
 
 class SequenceFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """Tell sender and operator that the sequence has failed."""
+    """Report to the sender and the operator that the sequence has failed."""
 
     reason: str
 
 
 class SequenceEnded(msgspec.Struct, frozen=True, tag="ended"):
-    """Tell the sender that the sequence has ended by itself (SequenceTerminated, group expiry)."""
+    """Report to the sender that the sequence has ended by itself (SequenceTerminated, group
+    expiry; S10).
+    """
 
     reason: SequenceEvent
     """EXPIRED or IDLE."""
@@ -78,35 +80,35 @@ SequenceEffect = (
 
 
 OwedEffect = ReportFault | SequenceFailed | SequenceEnded
-"""What is owed to the peer once it is decided: the sequence does not ask for it again, so it is
-stored with the decision until it was sent (S12).
+"""An effect that the peer must receive. The sequence emits it once, so it is stored with the
+decision until it was sent (S12).
 """
 
 
 class Decision(msgspec.Struct):
     """The result of one call, however many events it was given (S11).
 
-    Forget `dropped`, keep `accepted` and release `deliver`, in this order (new content may replace
-    what has expired), in the transaction that stores `Sequencer.checkpoint`; answer and carry out
-    `effects` after it (S3). Numbers are of the sequencer's epoch after the call; only where it
-    began with a `Reset`, `dropped` are of the epoch before.
+    In the transaction that stores `Sequencer.checkpoint`, forget `dropped`, keep `accepted` and
+    release `deliver`, in this order: new content may replace an expired message. After the
+    transaction, answer and carry out `effects` (S3). Numbers belong to the sequencer's epoch after
+    the call; where the call began with a `Reset`, `dropped` belong to the epoch before.
     """
 
     accepted: list[MessageHeader] = []
-    """New, to be made durable; those that are also in `deliver` need no place in the inbox."""
+    """New messages, to be made durable; those also in `deliver` need no place in the inbox."""
     deliver: list[int] = []
-    """Numbers whose turn has come, in order."""
+    """Numbers to deliver now, in order of delivery."""
     dropped: list[int] = []
     """Numbers that earlier decisions kept and that will never be delivered: expired, faulted,
-    discarded. A message that came with this very decision is `refused` instead.
+    discarded. A message that arrived with this same decision is in `refused` instead.
     """
     duplicates: list[MessageHeader] = []
     """Received before: acknowledge again, do not deliver again (S1)."""
     deviations: list[MessageHeader] = []
-    """Those of `duplicates` that have other content than before, without a fault (S7)."""
+    """Those of `duplicates` whose content differs from before, without a fault between (S7)."""
     uncompared: list[MessageHeader] = []
-    """Those of `duplicates` whose first content is not remembered any more, so that nobody knows
-    whether theirs is the same. Who kept it compares, and applies `Changed` where it differs (S7).
+    """Those of `duplicates` whose first content the sequencer no longer remembers. The driver
+    compares them with the content that it kept, and applies `Changed` where it differs (S7).
     """
     refused: list[tuple[MessageHeader, Refusal]] = []
     effects: list[SequenceEffect] = []

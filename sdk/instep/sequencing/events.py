@@ -1,7 +1,7 @@
-"""What may happen to a sequence, as data: the input of `Sequencer.apply`.
+"""The events of a sequence, as data: the input of `Sequencer.apply`.
 
-One envelope may say several of these; they are decided as one (S11). Ranges are `(low, high)`, both
-ends included, as they came over the wire: `Sequencer.apply` checks them.
+One envelope may carry several of these; they are decided as one (S11). Ranges are `(low, high)`,
+both ends included, as the peer sent them: `Sequencer.apply` checks them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Receive(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """SequenceCancel: what was not received of these ranges never will be (S5). What was received
-    is acknowledged as usual. Refused once the sequence has failed or was terminated.
+    """SequenceCancel: numbers of these ranges that were not received never will be (S5). Received
+    ones are acknowledged as usual. Refused once the sequence has failed or was terminated.
     """
 
     ranges: Pairs
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """SequenceFill: these ranges join the acknowledged ones and leave the cancelled ones; no
-    message will come for those not received (S5). Refused once the sequence is closed: its
+    """SequenceFill: these ranges become acknowledged and are no longer cancelled; no message will
+    arrive for the numbers not received (S5). Refused once the sequence is closed: its
     acknowledgement is final.
     """
 
@@ -61,7 +61,7 @@ class Fill(msgspec.Struct, frozen=True):
 
 class Fault(msgspec.Struct, frozen=True):
     """We answer this number with a fault: it does not count as received, and other content may
-    come under it (S7). Refused where it was delivered or filled: that cannot be undone.
+    arrive for it (S7). Refused where it was delivered or filled: that cannot be undone.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 class Changed(msgspec.Struct, frozen=True):
     """The driver compared one of `Decision.uncompared` with what it kept: the content differs.
-    `SequencerSettings.on_changed` says what is done (S7).
+    `SequencerSettings.on_changed` sets the policy (S7).
     """
 
     number: int
@@ -78,15 +78,15 @@ class Changed(msgspec.Struct, frozen=True):
 
 class Announce(msgspec.Struct, frozen=True):
     """The sender has used the numbers up to `highest` (WS-RM 1.0 MaxMessageNumberUsed): those that
-    did not come are missing from now on.
+    did not arrive are missing from now on (S4).
     """
 
     highest: int
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Go on without the numbers up to `through` that did not come (S2); what is buffered up to
-    there is delivered. They are refused from now on, and reported as lost.
+    """Skip the numbers up to `through` that did not arrive (S2). They are refused from now on, and
+    reported as lost. Messages buffered up to there are delivered.
     """
 
     through: int
@@ -96,9 +96,9 @@ class GiveUp(msgspec.Struct, frozen=True):
 class Realigned(msgspec.Struct, frozen=True):
     """The state that the numbers up to `through` stand for was obtained in another way (S4).
 
-    Those that did not come count as received, so a late copy is acknowledged and not delivered;
-    nothing is reported as lost. What is buffered up to `through` is in that state already and is
-    dropped, or delivered in its turn with `deliver_buffered`. What is buffered above stays.
+    Numbers that did not arrive count as received: a late copy is acknowledged and not delivered,
+    and nothing is reported as lost. Messages buffered up to `through` are in that state already and
+    are dropped; with `deliver_buffered` they are delivered in order. Those buffered above stay.
     """
 
     through: int
@@ -114,8 +114,8 @@ class Last(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Accept nothing new: the acknowledgement is final once this is committed. What is buffered
-    behind gaps is delivered or discarded as `SequencerSettings.incomplete` says.
+    """Accept nothing new: the acknowledgement is final once this is committed. Messages buffered
+    behind gaps are delivered or discarded, as `SequencerSettings.incomplete` sets.
     """
 
     last_number: int | None = None
@@ -132,17 +132,18 @@ class Renew(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The sender counts anew: nothing said of the old numbers holds. What is buffered is dropped,
-    and reported as lost. Settings and attributes stay, the deadline goes.
+    """The sender numbers from the start again: the old numbers no longer count. Buffered messages
+    are dropped and reported as lost. Settings and attributes stay, the deadline is removed.
 
-    It is the first event of its envelope, or it is a mistake of the driver (`AssertionError`).
+    It must be the first event of its envelope; anything else is a mistake of the driver
+    (`AssertionError`).
     """
 
 
 NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned
-"""What concerns some numbers."""
+"""An event about some numbers of the sequence."""
 
 EndRequest = Last | Close | Terminate | Renew | Reset
-"""What concerns the sequence as a whole."""
+"""An event about the sequence as a whole."""
 
 SequencerInput = Receive | NumberRequest | EndRequest

@@ -1,8 +1,8 @@
-"""Shortcuts for messages that come as most do: next in order, or new in any order.
+"""Fast paths for the usual messages: next in order, or new in any order.
 
-They decide nothing of their own. Each one does, for a whole list at once, exactly what the plain
-reference (`Sequencer._one_by_one`) does with one message after the other, or it does nothing and
-returns an empty list: then the reference is used. A property test holds the two together.
+Each one does, for a whole list at once, exactly what the reference (`Sequencer._one_by_one`) does
+with one message after the other. Where it does not apply it does nothing and returns an empty list;
+then the reference is used. A property test compares the two.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ __all__ = ["take_new", "take_next"]
 def take_next(
     window: ReceiveWindow, messages: Sequence[MessageHeader], max_number: int
 ) -> list[int]:
-    """Release messages that are the next ones, in order, without a deadline: their numbers.
+    """Release messages that are the next ones, in order, without a deadline; returns their
+    numbers.
 
-    For as long as nothing is buffered and nothing is passed over.
+    Applies while nothing is buffered and nothing is skippable.
     """
     first = window.next_number
     after = first + len(messages)
@@ -43,10 +44,10 @@ def take_new(
     deliver: list[int],
     now_us: int,
 ) -> list[MessageHeader]:
-    """Release or buffer messages that came in any order, with these `numbers`, and add them to what
-    was received: the messages, by number. Only where all are new and there is room for all.
+    """Release or buffer messages that arrived in any order, with these `numbers`, and add them to
+    the received ones; returns the messages, by number.
 
-    For as long as nothing is passed over, and nothing has expired.
+    Applies where all are new, there is room for all, nothing is skippable and nothing has expired.
     """
     buffered, first = window.buffered, window.next_number
     rising, new = sorted(numbers), dict(zip(numbers, messages, strict=True))
@@ -60,7 +61,7 @@ def take_new(
     accepted = list(map(new.__getitem__, rising))
     next_number, size_bytes = first, window.buffered_bytes
     take = buffered.pop
-    # Our turn is not buffered, so it is among the new ones, or nothing is released.
+    # The next number is not buffered: it is among the new ones, or nothing is released.
     while next_number in new:
         while next_number in new:
             next_number += 1

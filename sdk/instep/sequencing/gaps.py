@@ -1,7 +1,7 @@
 """What is done about a gap, and when: no gap waits for ever (S4).
 
-Only the first gap holds delivery back, so only it is timed; but asking covers all gaps that are
-known, and counts for each of them. A gap is known since a message behind it came, or was announced.
+Only the first gap blocks delivery, so only it is timed; but a request covers all known gaps, and
+counts for each of them. A gap is known since a message behind it arrived or was announced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LastResort(StrEnum):
 
 
 class GapSettings(Protocol):
-    """What a timer needs of the settings of its sequence (`SequencerSettings`)."""
+    """The settings of a sequence that its timer reads (`SequencerSettings`)."""
 
     @property
     def gap_policy(self) -> GapPolicy: ...
@@ -63,7 +63,7 @@ class GapTimer:
         self.acted_at_us = acted_at_us
 
     def due_us(self, since_us: int) -> int:
-        """When the policy acts on a gap that is known since then."""
+        """When the policy acts on a gap known since `since_us`; both in microseconds since 1970."""
         settings = self._settings
         return max(
             since_us + int(settings.gap_deadline_s * _US),
@@ -71,7 +71,7 @@ class GapTimer:
         )
 
     def act(self, missing: int, highest: int, since_us: int, now_us: int) -> GapPolicy | None:
-        """What to do about the first missing number now; None while its deadline is ahead."""
+        """The policy to apply to the first missing number now; None before its deadline."""
         if now_us < self.due_us(since_us):
             return None
         settings = self._settings

@@ -33,36 +33,36 @@ class Lifetime:
         return bool(self.expires_at_us or self._idle_us)
 
     def due_us(self) -> int | None:
-        """When the sequence ends by itself, if nothing comes; None: never."""
+        """When the sequence ends by itself if nothing arrives; None: never."""
         idle_at_us = self.active_at_us + self._idle_us if self._idle_us and self.active_at_us else 0
         if self.expires_at_us and idle_at_us:
             return min(self.expires_at_us, idle_at_us)
         return self.expires_at_us or idle_at_us or None
 
     def timeout(self, now_us: int) -> SequenceEvent | None:
-        """Why the sequence ends now; None: it lives."""
+        """Why the sequence ends now, EXPIRED or IDLE; None: it does not end."""
         due_us = self.due_us()
         if due_us is None or now_us < due_us:
             return None
         return SequenceEvent.EXPIRED if due_us == self.expires_at_us else SequenceEvent.IDLE
 
     def active(self, now_us: int) -> None:
-        """The peer sent something, or could not because we were away."""
+        """Restart the idle time: the peer sent something, or could not because we were away."""
         if self._idle_us:
             self.active_at_us = now_us
 
     def note_deadlines(self, messages: Iterable[MessageHeader]) -> None:
-        """Copies of these may come until their deadlines."""
+        """Record the deadlines of messages: copies of them may arrive until then."""
         latest_us = max((message.expires_at_us for message in messages), default=0)
         self.copies_until_us = max(self.copies_until_us, latest_us)
 
     def note_phase(self, phase: SequencePhase, now_us: int) -> None:
-        """The time begins when a phase is reached that accepts nothing, and again with the next."""
+        """Start the time to remember the sequence, with each phase that accepts nothing."""
         if phase in REFUSALS and phase is not self._ended_in:
             self.ended_at_us, self._ended_in = now_us, phase
 
     def forget_at_us(self) -> int | None:
-        """When nothing needs to be remembered any more; None while the sequence accepts."""
+        """From when on the sequence may be forgotten; None while it accepts messages."""
         if not self.ended_at_us:
             return None
         copies_until_us = min(self.copies_until_us, self.ended_at_us + self._keep_copies_us)

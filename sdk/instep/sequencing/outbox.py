@@ -1,9 +1,9 @@
 """Our own messages of one thread: numbered, kept until every recipient has them, sent again when
 one reports a gap (DIDComm sender_order, sent_count; S12). Decisions only, without I/O.
 
-As with the sequencer, nothing is done before it is durable: store what a call returns together with
-`checkpoint()` in one transaction, call `committed`, then send. So a number is never used twice for
-different content, and a `sent_count` never goes back, whatever crashes when.
+As with the sequencer, nothing is sent before it is durable (S3). Store the result of a call
+together with `checkpoint()` in one transaction, call `committed`, then send. A crash at any point
+then neither reuses a number for different content nor lowers a `sent_count`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OutboxMessage(msgspec.Struct, frozen=True):
 
 
 class OutboxState(msgspec.Struct, frozen=True):
-    """What must survive of an outbox."""
+    """The durable state of an outbox."""
 
     next_number: int
     sent: list[OutboxMessage] = []
@@ -75,7 +75,7 @@ class OutboxState(msgspec.Struct, frozen=True):
 
 
 class OutboxDecision(msgspec.Struct):
-    """What follows for the messages of an outbox."""
+    """What to forget, send again and report as lost after a call of an `Outbox`."""
 
     acknowledged: list[int] = []
     """Every recipient has them: their bodies may be forgotten."""
@@ -86,7 +86,11 @@ class OutboxDecision(msgspec.Struct):
 
 
 class Outbox:
-    """The messages we send in one thread. The module says how it is driven."""
+    """The messages we send in one thread: numbers them, keeps them until every recipient has
+    acknowledged them, and decides what is sent again (S12).
+
+    The module's docstring describes the calls that a driver makes.
+    """
 
     def __init__(
         self, settings: OutboxSettings | None = None, state: OutboxState | None = None
@@ -109,11 +113,11 @@ class Outbox:
         return OutboxState(self._next_number, list(self._sent.values()))
 
     def committed(self, state: OutboxState) -> None:
-        """Take note that this checkpoint is durable: what it decided may be sent."""
+        """Record that this checkpoint is durable: its decisions may be carried out now (S3)."""
         self.durable = state
 
     def rolled_back(self) -> None:
-        """The transaction failed: all since the last commit is forgotten."""
+        """Undo all decisions since the last commit, because their transaction failed."""
         self._next_number = self.durable.next_number
         self._sent = {sent.number: sent for sent in self.durable.sent}
         self._bytes = sum(sent.size_bytes for sent in self.durable.sent)
@@ -146,8 +150,8 @@ class Outbox:
         return sent
 
     def acknowledge(self, peer: str, seen: Ranges, missing: Ranges, now_us: int) -> OutboxDecision:
-        """A recipient has reported which of our numbers it has, and which it misses. Of a number in
-        neither range nothing is concluded.
+        """Take a recipient's report of the numbers that it has and those that it misses. A number
+        in neither range stays as it is.
         """
         outcome = OutboxDecision()
         for sent in list(self._sent.values()):
@@ -164,8 +168,8 @@ class Outbox:
         return outcome
 
     def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
-        """Time has passed: send again what nobody has acknowledged or reported, but not to those
-        who are `away`: for them it is kept, and nothing is counted.
+        """Act on the time: send again what was neither acknowledged nor reported. For recipients
+        that are `away` the messages are kept, and no sending is counted.
         """
         outcome = OutboxDecision()
         for sent in list(self._sent.values()):
@@ -181,7 +185,9 @@ class Outbox:
         return oldest
 
     def due_us(self) -> int | None:
-        """When `tick` has something to do; None while all is acknowledged."""
+        """When `tick` is to be called next, in microseconds since 1970; None while all is
+        acknowledged.
+        """
         oldest_us = min((sent.sent_at_us for sent in self._sent.values()), default=None)
         return None if oldest_us is None else oldest_us + self._resend_after_us
 

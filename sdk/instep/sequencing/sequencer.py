@@ -2,29 +2,28 @@
 
 One machine serves DIDComm's sender_order, the MessageNumber of WS-ReliableMessaging and SDPi, and
 the SequenceNum of WS-Reliability. A `Sequencer` is one scope: a thread and sender, a sequence, a
-subscription, a group. It knows numbers, sizes, deadlines and digests; bodies are the store's.
+subscription, a group. It knows numbers, sizes, deadlines and digests; the store keeps the bodies.
 
 Theory of operation. `next_number` is the lowest number that is not accounted for. A message with
 that number is released at once; one ahead of it is buffered, or, where `ordered` is off, released
-as well. Delivery passes over a number without a message only when it is cancelled, filled, faulted
-(expired, say), realigned or given up (S2). Ranges tell what was received, cancelled and faulted, so
-the state grows with gaps and not with messages. `instep.sequencing.transitions` says which phases
-there are and what moves them; what a peer asks for where it is not possible is refused, and changes
-nothing.
+as well. Delivery skips a number without a message only when it is cancelled, filled, faulted (for
+example expired), realigned or given up (S2). Ranges record the numbers that were received,
+cancelled and faulted, so the state grows with gaps and not with messages.
+`instep.sequencing.transitions` lists the phases and their transitions. A request that the phase
+does not allow is refused and changes nothing.
 
-`apply` is the one way in: it takes what one envelope says (`instep.sequencing.events`) and decides
-it as a whole or, with `SequenceRefusedError`, not at all (S11). `receive` is `apply` for nothing
-but messages, as nearly all envelopes are; the other methods are `apply` of one event.
+`apply` takes the events of one envelope (`instep.sequencing.events`) and decides them as a whole
+or, with `SequenceRefusedError`, not at all (S11). `receive` is `apply` for an envelope of messages
+only, as nearly all are; the other methods are `apply` of one event.
 
-Nothing is true before it is durable (S3). Each call returns a `Decision`; the driver stores
-what it says together with `checkpoint()` in one transaction (one for many decisions, if it likes),
-then calls `committed`, then answers and carries out the effects. What is claimed towards the peer
-(`acknowledged`, `cancelled`, `faulted`) is read from the committed state alone. A transaction that
-failed is undone by `rolled_back`; a process that died goes on from the state it committed, and
-calls `resumed`.
+Nothing is claimed before it is durable (S3). Each call returns a `Decision`. The driver stores it
+together with `checkpoint()` in one transaction, which may hold many decisions; then it calls
+`committed`; then it answers and carries out the effects. Claims towards the peer (`acknowledged`,
+`cancelled`, `faulted`) are read from the committed state alone. `rolled_back` undoes a transaction
+that failed. A new process starts from the committed state and calls `resumed`.
 
-The driver's part beside that: `tick` at `due_us`, and forgetting the sequence from
-`reclaimable_at_us` on (S10). `now_us` never goes back within a sequencer.
+The driver also calls `tick` at `due_us`, and forgets the sequence from `reclaimable_at_us` on
+(S10). `now_us`, in microseconds since 1970, never goes back within a sequencer.
 """
 
 from __future__ import annotations
@@ -92,18 +91,24 @@ __all__ = ["Sequencer"]
 
 _NONE: Final = Ranges()
 _NO_FAULTS: Final = RangeMap[Refusal]()
-"""For a state, which nobody edits."""
+"""Shared by states, which are never edited."""
 
 
 class Sequencer:
-    """One numbered sequence. The module says what it promises and how it is driven."""
+    """One numbered sequence at its receiver: decides what is delivered, buffered, refused and
+    acknowledged (S1 to S12).
+
+    Promised: until a `Reset`, each number is delivered at most once and, where `ordered`, in rising
+    order (S1, S2). A refused request changes nothing. Claims towards the peer cover durable state
+    only (S3). The module's docstring describes the calls that a driver makes.
+    """
 
     phase: SequencePhase
 
     def __init__(
         self, settings: SequencerSettings | None = None, state: SequencerState | None = None
     ) -> None:
-        """Go on from a state; the settings it was opened with go before the ones given here."""
+        """Start from a committed state. The settings stored in it override `settings` (S9)."""
         opened_with = state.settings if state else None
         self.settings = opened_with or settings or SequencerSettings()
         self.durable = state or SequencerState(next_number=self.settings.first_number)
@@ -120,12 +125,12 @@ class Sequencer:
         attributes: bytes = b"",
         expires_at_us: int = 0,
     ) -> Sequencer:
-        """A sequence that is opened explicitly (CreateSequence, Subscribe), with what came over the
-        wire (S9). Its `checkpoint` is to be committed before message 1 is answered.
+        """Open a sequence explicitly (CreateSequence, Subscribe), with the settings of the peer's
+        request (S9). The driver commits its `checkpoint` before it answers message 1.
 
         `attributes` are the adapter's own; `expires_at_us` is in microseconds since 1970, 0 for
-        never. Raises `SequenceRefusedError` where that time has passed. That nobody opened a name
-        before, and that a name which nobody opened is refused as UNKNOWN, is the driver's part.
+        never. Raises `SequenceRefusedError` where that time has passed. The driver refuses a name
+        that exists already (EXISTS), and messages to a name that was not opened (UNKNOWN).
         """
         if 0 < expires_at_us <= now_us:
             raise SequenceRefusedError(Refusal.EXPIRED, "the sequence would have expired already")
@@ -146,32 +151,34 @@ class Sequencer:
 
     @property
     def next_number(self) -> int:
-        """The number whose turn it is."""
+        """The next expected number: the lowest one that is not accounted for."""
         return self._window.next_number
 
     @property
     def buffered_messages(self) -> int:
-        """How many messages wait for their turn."""
+        """How many messages are buffered until their numbers are next."""
         return len(self._window.buffered)
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait for their turn."""
+        """How many bytes of messages are buffered until their numbers are next."""
         return self._window.buffered_bytes
 
     @property
     def reclaimable_at_us(self) -> int | None:
-        """From when on the driver may forget the sequence and its name (S10); None: it lives."""
+        """From when on the driver may forget the sequence and its name, in microseconds since 1970
+        (S10); None while the sequence has not ended.
+        """
         return self._lifetime.forget_at_us()
 
     # -- events ----------------------------------------------------------------------------------
 
     def apply(self, events: Sequence[SequencerInput], now_us: int) -> Decision:
-        """Decide what one envelope says, in its order: all of it, as one (S11).
+        """Decide the events of one envelope, in their order, as a whole (S11).
 
-        Raises `SequenceRefusedError` where one of the events is not possible; then nothing has
-        changed. A message that is not accepted is no such case: it is in `Decision.refused`. Once
-        the sequence has failed by one of the events, the requests after it are moot.
+        Raises `SequenceRefusedError` where one of the requests is not possible; then nothing has
+        changed. A message that is not accepted raises nothing: it is in `Decision.refused`. When
+        one of the events fails the sequence, the requests after it are ignored.
         """
         before = self.checkpoint()
         try:
@@ -181,10 +188,12 @@ class Sequencer:
             raise
 
     def receive(self, messages: Sequence[MessageHeader], now_us: int) -> Decision:
-        """`Receive`, for an envelope or a group of them that says nothing else."""
+        """Decide messages alone: `apply` of one `Receive`, for an envelope or a group of them
+        without requests.
+        """
         numbers = self.take_next(messages, now_us)
         if numbers:
-            # Nothing was buffered, passed over or announced: nothing else can be due.
+            # Nothing was buffered, skipped or announced: nothing else can be due.
             return Decision(accepted=list(messages), deliver=numbers)
         outcome = self._begin(now_us)
         self._lifetime.active(now_us)
@@ -192,10 +201,10 @@ class Sequencer:
         return self._end(outcome, now_us)
 
     def take_next(self, messages: Sequence[MessageHeader], now_us: int) -> list[int]:
-        """Accept and release messages that are the next ones, as nearly all are: their numbers.
+        """Accept and release messages that are exactly the next ones; returns their numbers.
 
-        It is what `receive` begins with, and all that most messages need. None, and nothing is
-        done, where it is not as simple: then `receive` them.
+        This is the fast path of `receive`, and enough for most messages. An empty list means that
+        nothing was done: call `receive` with the messages.
         """
         if self._announced is not None or self.phase is not SequencePhase.OPEN:
             return []
@@ -208,13 +217,15 @@ class Sequencer:
         return numbers
 
     def tick(self, now_us: int) -> Decision:
-        """Time has passed: messages may have expired (S6), a gap's policy may act (S4), the
-        sequence may end (S10).
+        """Act on the time: expire messages (S6), apply a gap's policy (S4), end the sequence
+        (S10).
         """
         return self._end(self._begin(now_us), now_us)
 
     def due_us(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
+        """When `tick` is to be called next, in microseconds since 1970; None while nothing is
+        due.
+        """
         due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
         if since_us is not None:
             due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
@@ -289,36 +300,36 @@ class Sequencer:
         )
 
     def committed(self, state: SequencerState) -> None:
-        """This checkpoint is durable: from here on it is what we claim (S3)."""
+        """Record that this checkpoint is durable: claims are read from it from now on (S3)."""
         self.durable = state
 
     def rolled_back(self) -> None:
-        """The transaction failed: all since the last commit is forgotten. The sender, which was
-        told nothing of it, sends again.
+        """Undo all decisions since the last commit, because their transaction failed. The sender
+        received no answer, so it sends again.
         """
         self._load(self.durable)
 
     def resumed(self, now_us: int) -> None:
-        """We were away: neither a gap nor a silence is held against the sender for that time."""
+        """Restart the times of gap and idleness: the sender is not charged for our downtime."""
         self._gap_timer.acted_at_us = now_us
         if self.phase not in REFUSALS:
             self._lifetime.active(now_us)
 
     def request_queued(self) -> None:
-        """`AskResend` could not be sent at once. Until `request_sent`, no time passes for the gap:
-        it is not held against the sender that we did not ask (S12).
+        """Record that `AskResend` waits to be sent. The gap's time stops until `request_sent`: the
+        sender cannot answer a request that it has not received (S12).
         """
         self._request_queued = True
 
     def request_sent(self, now_us: int) -> None:
-        """The request is on its way, or it failed for good: from now on the gap's time counts."""
+        """Record that the request was sent, or failed for good: the gap's time runs again."""
         if self._request_queued:
             self._request_queued = False
             self._gap_timer.acted_at_us = max(self._gap_timer.acted_at_us, now_us)
 
     def claims(self, state: SequencerState | None = None) -> Claims:
-        """What may be claimed of a checkpoint once it is committed; of the last one committed, if
-        none is given.
+        """The claims of this checkpoint, true once it is committed (S3); without `state`, those of
+        the last one committed.
         """
         return Claims(state or self.durable, self.settings)
 
@@ -408,9 +419,7 @@ class Sequencer:
                 raise AssertionError("a Reset is the first event of its envelope")
 
     def _begin(self, now_us: int) -> Decision:
-        """Nothing that has expired is delivered by what comes next (S6), and nothing is accepted
-        once the sequence itself has (S10).
-        """
+        """Expire messages (S6) and the sequence (S10) before the next event is decided."""
         outcome = Decision()
         window = self._window
         expired = window.expired(now_us)
@@ -424,7 +433,7 @@ class Sequencer:
         return outcome
 
     def _settle(self, outcome: Decision) -> None:
-        """Deliver what can be; see whether the sequence is complete."""
+        """Deliver all buffered messages that are next; detect that the sequence is complete."""
         window = self._window
         if window.skippable.lows or window.next_number in window.buffered:
             window.advance(window.next_number, outcome.deliver)
@@ -432,7 +441,7 @@ class Sequencer:
             self.phase = phase_after(self.phase, SequenceEvent.COMPLETED)
 
     def _end(self, outcome: Decision, now_us: int) -> Decision:
-        """Deliver what can be, act on gaps that are due, note what phase this ended in."""
+        """Deliver all messages that are next, act on gaps that are due, note the final phase."""
         window = self._window
         self._settle(outcome)
         if window.buffered or self._announced is not None:
@@ -464,7 +473,7 @@ class Sequencer:
         outcome.effects.append(SequenceEnded(event))
 
     def _finish(self, phase: SequencePhase, outcome: Decision, reason: str) -> None:
-        """Nothing more will be accepted: settle what is held (IncompleteSequenceBehavior)."""
+        """Accept nothing more; deliver or discard the buffered (IncompleteSequenceBehavior)."""
         if self.phase not in REFUSALS:
             discarded = []
             if self.settings.incomplete is IncompleteBehavior.DISCARD:
@@ -478,7 +487,7 @@ class Sequencer:
         self.phase = phase
 
     def _stop(self) -> int:
-        """The number from which on none is accepted."""
+        """The first number that is not accepted any more."""
         if self.phase in REFUSALS:
             return self.next_number
         return (self.settings.max_number if self.last_number is None else self.last_number) + 1
@@ -495,7 +504,7 @@ class Sequencer:
             raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
 
     def _check_used(self, number: int) -> None:
-        """The sender says that it has used this number."""
+        """Check a number that the sender reports as used. Raises `SequenceRefusedError`."""
         self._check_range(number, number)
         if self.last_number is not None and number > self.last_number:
             raise SequenceRefusedError(
@@ -508,14 +517,14 @@ class Sequencer:
             )
 
     def _jump(self) -> int:
-        """So far ahead of the next number, and further, none is accepted."""
+        """The distance ahead of the next number from which on a number is refused."""
         settings = self.settings
         return settings.limit_jump or settings.max_number + 1 - settings.first_number
 
     # -- messages --------------------------------------------------------------------------------
 
     def _receive(self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int) -> None:
-        """The quickest of the ways that lead to the same decision."""
+        """Decide messages by the fastest path that applies; all paths decide the same."""
         numbers = self.take_next(messages, now_us)
         if numbers:
             outcome.accepted = [*outcome.accepted, *messages]
@@ -544,10 +553,10 @@ class Sequencer:
     def _one_by_one(
         self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int
     ) -> list[MessageHeader]:
-        """Messages whatever they are, one after the other: those accepted. The reference for
+        """Decide any messages one after the other; returns those accepted. The reference for
         `instep.sequencing.fast_path`.
 
-        What arrived together need not wait for each other, so the lowest number goes first.
+        Messages that arrived together are taken by rising number, so none waits for another.
         """
         window, deliver = self._window, outcome.deliver
         buffered, skippable, next_number = window.buffered, window.skippable, window.next_number
@@ -586,14 +595,14 @@ class Sequencer:
         if not ordered and accepted:
             highest = self._highest()
             if highest >= window.next_number:
-                # Nothing waits behind the gap, and yet it is known from now on (S4).
+                # Nothing is buffered behind the gap, but the gap is known from now on (S4).
                 self._note_announced(highest, now_us)
             self._enforce_gap_limit(outcome)
         return accepted
 
     def _take_ahead(self, message: MessageHeader, ahead: int, now_us: int) -> Refusal | None:
-        """Buffer a new message that is so far ahead of the next number, or, where there is no
-        order, note it as released. Why it is refused; None: it is accepted.
+        """Buffer a new message that is `ahead` of the next number, or, where there is no order,
+        note it as released. Returns why it is refused; None: it is accepted.
         """
         number = message.number
         if number >= self._stop():
@@ -609,8 +618,8 @@ class Sequencer:
         return None
 
     def _not_new(self, message: MessageHeader, outcome: Decision) -> bool:
-        """A message that is no news: its number is settled or held, or its deadline has passed.
-        Whether it is a copy with other content.
+        """Decide a message that is not new: its number is accounted for or buffered, or its
+        deadline has passed. Returns whether it is a copy with other content.
         """
         number, window = message.number, self._window
         if number in window.received and self.phase is not SequencePhase.TERMINATED:
@@ -642,7 +651,7 @@ class Sequencer:
         return False
 
     def _content_changed(self, numbers: list[int], outcome: Decision) -> None:
-        """Copies have other content, and no fault of ours lies between (S7)."""
+        """Apply the policy for copies with other content, without a fault between (S7)."""
         changed = Ranges.of_numbers(numbers)
         policy = self.settings.on_changed
         if policy is ChangedContentPolicy.REALIGN and self.phase not in FINAL:
@@ -698,7 +707,7 @@ class Sequencer:
         dropped = self._window.settle(through, deliver_buffered=event.deliver_buffered)
         self._drop(dropped, None, outcome)
 
-    # -- settled numbers and faults --------------------------------------------------------------
+    # -- refusals, faults and dropped messages ---------------------------------------------------
 
     def _refusal_beyond(self) -> Refusal:
         """Why a number from `_stop` on, or any after the end, is refused."""
@@ -718,7 +727,7 @@ class Sequencer:
             self._enforce_gap_limit(outcome)
 
     def _fail(self, reason: str, outcome: Decision) -> None:
-        """Nothing more is delivered; what was held is faulted, acknowledged or not."""
+        """Fail the sequence: deliver nothing more, fault what is buffered, acknowledged or not."""
         self.phase = phase_after(self.phase, SequenceEvent.FAIL)
         faulted = self._window.fault_buffered(Refusal.FAILED)
         if faulted:
@@ -728,9 +737,9 @@ class Sequencer:
         outcome.effects.append(SequenceFailed(reason))
 
     def _drop(self, numbers: list[int], reason: Refusal | None, outcome: Decision) -> list[int]:
-        """Messages that were held are of no more use. Those kept before are forgotten. Those that
-        came with this very decision are refused, or count as duplicates without a reason: their
-        numbers.
+        """Drop buffered messages. Those kept by earlier decisions go to `dropped`. Those that
+        arrived with this decision are refused or, without a reason, count as duplicates; returns
+        the numbers of these.
         """
         gone = set(numbers)
         fresh = [message for message in outcome.accepted if message.number in gone]
@@ -745,7 +754,7 @@ class Sequencer:
         return [message.number for message in fresh]
 
     def _check_gap_limit(self, more_ranges: int) -> None:
-        """Refuse a request that would have us remember too many ranges."""
+        """Raise `SequenceRefusedError` for a request that would add too many ranges."""
         limit = self.settings.limit_gaps
         if more_ranges > 0 and self._window.lasting_ranges() + more_ranges > limit:
             raise SequenceRefusedError(
@@ -760,7 +769,7 @@ class Sequencer:
     # -- gaps ------------------------------------------------------------------------------------
 
     def _highest(self) -> int:
-        """The highest number known to be used; what was cancelled need not have been."""
+        """The highest number known to be used; a cancelled number may never have been used."""
         last = self._window.received.last
         return max(-1 if last is None else last, -1 if self._announced is None else self._announced)
 
@@ -784,7 +793,9 @@ class Sequencer:
         self._note_announced(number, now_us)
 
     def _forget_announced(self) -> None:
-        """What is settled and was received says nothing more; the quick ways are open again."""
+        """Forget an announced number that was received and is accounted for, so that the fast
+        paths apply again.
+        """
         announced, last = self._announced, self._window.received.last
         if announced is None or last is None or self.phase is not SequencePhase.OPEN:
             return
@@ -792,7 +803,7 @@ class Sequencer:
             self._announced, self._announced_at_us = None, 0
 
     def _gap_since_us(self) -> int | None:
-        """Since when the number whose turn it is is known to be missing; None when it is not."""
+        """Since when the next number is known to be missing; None when it is not."""
         if self.phase in REFUSALS:
             return None
         since_us = self._window.buffered_since_us()
@@ -802,7 +813,9 @@ class Sequencer:
         return since_us
 
     def _act_on_gap(self, now_us: int, outcome: Decision) -> bool:
-        """Let the policy act on the first gap; whether delivery went on, to another gap maybe."""
+        """Let the policy act on the first gap. Returns whether delivery advanced, perhaps to
+        another gap.
+        """
         since_us = self._gap_since_us()
         if since_us is None:
             return False

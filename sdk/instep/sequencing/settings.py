@@ -1,5 +1,5 @@
-"""The knobs of a numbered sequence, with the reasons for their defaults. Everything that could grow
-is bounded here.
+"""The settings of a numbered sequence, with the reasons for their defaults. They bound everything
+that could grow.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MAX_MESSAGE_NUMBER = 2**63 - 1
 
 
 class FaultPolicy(StrEnum):
-    """What a number that was answered with a fault means to those that follow it."""
+    """What a number that was answered with a fault means for the numbers after it (S7)."""
 
     SKIP = "skip"
-    """They are delivered without it, unless other content came under it before its turn."""
+    """They are delivered without it, unless other content arrives for it before it is next."""
     WAIT = "wait"
-    """It is missing as if it had never come: the gap's policy holds."""
+    """It counts as missing: the gap's policy applies."""
     FAIL = "fail"
     """The sequence fails (WS-Reliability: GroupAborted)."""
 
@@ -51,9 +51,9 @@ class IncompleteBehavior(StrEnum):
 
 
 class ChangedContentPolicy(StrEnum):
-    """What is done when a received number comes again with other content, and no fault of ours lay
-    between (S7). A layer before us may have answered with a fault that we never saw. Whatever is
-    chosen, the message is among the decision's `deviations`.
+    """What is done when a received number arrives again with other content, without a fault of ours
+    between (S7). A layer before us may have answered with a fault that we never saw. With every
+    policy, the message is among the decision's `deviations`.
     """
 
     IGNORE = "ignore"
@@ -76,8 +76,8 @@ class TimeoutBehavior(StrEnum):
 class SequencerSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How one scope is sequenced. Adapters set what their protocol fixes, or what came over the
-    wire when the sequence was opened (S9).
+    """How one scope is sequenced. Adapters set the values that their protocol fixes, or those that
+    the peer sent when it opened the sequence (S9).
     """
 
     first_number: int = 1
@@ -105,23 +105,23 @@ class SequencerSettings(
     incomplete: IncompleteBehavior = IncompleteBehavior.DELIVER
     acknowledge_buffered: bool = True
     """Whether a message is acknowledged when it is kept (WS-RM, WS-Reliability Rel16) or only when
-    its turn to be delivered has come (WS-Reliability 1.1).
+    its number is next and it is released (WS-Reliability 1.1).
     """
     limit_messages: int = 10_000
-    """Most messages that are held behind a gap; the next one is refused (S8) …"""
+    """Most messages that are buffered behind a gap; the next one is refused (S8) …"""
     limit_bytes: int = 64 * 1024 * 1024
     """… and most bytes of them."""
     limit_gaps: int = 10_000
     """Most ranges of numbers remembered for good; a sequence with more holes has failed."""
     limit_jump: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
-    """How far ahead of the turn a number may be; a higher one is refused. 0: any distance."""
+    """How far ahead of the next number one may be; a higher one is refused. 0: any distance."""
     idle_timeout_s: _Duration = 0.0
-    """The sequence ends when nothing came for so long (S10); 0: never."""
+    """The sequence ends when nothing arrived for this long (S10); 0: never."""
     on_timeout: TimeoutBehavior = TimeoutBehavior.CLOSE
     keep_ended_s: _Duration = 7 * 86_400.0
-    """How long a sequence that has ended is remembered at least, since copies may come: after it
-    the name is unknown again (S10) …"""
+    """How long at least an ended sequence is remembered, because copies may arrive; after it the
+    name is unknown again (S10) …"""
     keep_copies_s: _Duration = 30 * 86_400.0
-    """… and how long at most where a message's own deadline is later than that: until it, copies
-    may come (WS-Reliability).
+    """… and how long at most where a message's own deadline is later: until then, copies may
+    arrive (WS-Reliability).
     """

@@ -1,4 +1,4 @@
-"""What must survive of a sequence: one value, stored in the transaction of its messages."""
+"""The durable state of a sequence: one value, stored in the transaction of its messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BufferedMessage", "SequencerState"]
 
 
 class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
-    """A message that waits for its turn; its body is in the store's inbox."""
+    """A message buffered until its number is next; its body is in the store's inbox."""
 
     number: int
     digest: bytes
@@ -22,14 +22,15 @@ class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
 
 
 class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A sequence as committed. Constant in size without gaps, O(g) with g gaps, plus what is held.
+    """A sequence as committed. Its size is constant without gaps and O(g) with g gaps, plus the
+    buffered messages.
 
-    It is replaced whole, never edited. What an older version stored decodes: each field that is
-    new has a default.
+    It is replaced whole, never edited. The state of an older version still decodes: each newer
+    field has a default.
     """
 
     next_number: int
-    """The number whose turn it is: all below it are settled."""
+    """The next expected number: all below it are accounted for."""
     phase: SequencePhase = SequencePhase.OPEN
     received: Ranges = msgspec.field(default_factory=Ranges)
     """Received or filled."""
@@ -41,30 +42,30 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """In the order of arrival."""
     last_number: int | None = None
     announced: int | None = None
-    """The highest number that the sender is known to have used without our having it."""
+    """The highest number that the sender has used and that was not received."""
     announced_at_us: int = 0
     asked_to: list[int] = []
-    """For each time that a gap's policy acted on our turn: the highest number known."""
+    """For each time that a gap's policy acted on `next_number`: the highest number known."""
     acted_at_us: int = 0
     """When a gap's policy last acted."""
     recent: list[tuple[int, bytes]] = []
-    """Digests of what was last accepted, oldest first."""
+    """Numbers and digests of the messages last accepted, oldest first."""
     epoch: int = 0
     """Counts the resets: numbers compare only within one epoch."""
     settings: SequencerSettings | None = None
-    """As the sequence was opened with (S9); None: those of its listener hold."""
+    """The settings that the sequence was opened with (S9); None: those of its listener apply."""
     attributes: bytes = b""
     """What the adapter keeps of the opening (where to acknowledge, …); opaque (S9)."""
     highest_seen: int = -1
-    """The highest number that came and is not among `received` any more; see `Claims.highest`."""
+    """The highest number that arrived and is no longer in `received`; see `Claims.highest`."""
     expires_at_us: int = 0
     """When the sequence ends by itself (S10); 0: never."""
     active_at_us: int = 0
     """When the peer last sent something; kept only where the sequence may be idle too long."""
     ended_at_us: int = 0
-    """When the phase became one that accepts nothing; 0: it accepts."""
+    """When the sequence entered a phase that accepts nothing; 0: it accepts."""
     copies_until_us: int = 0
-    """The latest deadline of a message: until it, copies may come."""
+    """The latest deadline of a message: until then, copies may arrive."""
 
     def __post_init__(self) -> None:
         faulted = self.faulted

@@ -1,4 +1,4 @@
-"""The phases of a numbered sequence and what moves them, as data. What is not listed is illegal.
+"""The phases of a numbered sequence and their transitions, as data. All others are illegal.
 
 The diagrams of the documentation are drawn from these tables.
 """
@@ -24,22 +24,22 @@ __all__ = [
 
 
 class SequencePhase(StrEnum):
-    """How far a sequence has come."""
+    """The phase of a sequence, from open to terminated."""
 
     OPEN = "open"
     ENDING = "ending"
     """The last number is known, lower ones are still accepted."""
     COMPLETE = "complete"
-    """Every number up to the last one is settled."""
+    """Every number up to the last one is accounted for."""
     CLOSED = "closed"
     """Nothing new is accepted; the acknowledgement is final."""
     FAILED = "failed"
-    """Given up by a policy; what was held is faulted."""
+    """Given up by a policy; the buffered messages are faulted."""
     TERMINATED = "terminated"
 
 
 class SequenceEvent(StrEnum):
-    """What moves a sequence from one phase to another."""
+    """An event that moves a sequence from one phase to another."""
 
     LAST_KNOWN = "last known"
     """LastMessage (WS-RM 1.0), `last="true"` (WS-Reliability)."""
@@ -47,36 +47,36 @@ class SequenceEvent(StrEnum):
     CLOSE = "close"
     """CloseSequence (WS-RM 1.1)."""
     EXPIRED = "expired"
-    """The sequence's own deadline came (WS-RM Expires, WS-Reliability groupExpiryTime; S10)."""
+    """The sequence's own deadline passed (WS-RM Expires, WS-Reliability groupExpiryTime; S10)."""
     IDLE = "idle"
-    """Nothing came for too long (InactivityTimeout, groupMaxIdleDuration; S10)."""
+    """Nothing arrived for too long (InactivityTimeout, groupMaxIdleDuration; S10)."""
     FAIL = "fail"
     TERMINATE = "terminate"
     RESET = "reset"
-    """The sender counts anew: a new subscription, a new sequence under the same name."""
+    """The sender numbers from the start again: a new subscription or sequence of this name."""
 
 
 class Refusal(StrEnum):
-    """Why a message or a request was refused; the adapter says it in its protocol's words."""
+    """Why a message or a request was refused; the adapter maps it to its protocol's fault."""
 
     FULL = "full"
     """No room behind the gap (503, 413, MessageProcessingFailure): may be sent again."""
     UNPROCESSABLE = "unprocessable"
-    """We could not read or process it: other content may come (MessageProcessingFailure)."""
+    """We could not read or process it: other content may follow (MessageProcessingFailure)."""
     EXPIRED = "expired"
-    """It came after its own deadline."""
+    """It arrived after its own deadline."""
     CANCELLED = "cancelled"
     """We promised never to accept this number."""
     GIVEN_UP = "given-up"
     """Delivery went on without this number."""
     TOO_FAR_AHEAD = "too-far-ahead"
-    """Further ahead of the turn than `limit_jump` allows: a mistake, or an attack."""
+    """Further ahead of the next number than `limit_jump` allows: a mistake, or an attack."""
     OUT_OF_RANGE = "out-of-range"
     """Before the first number, or after the highest (InvalidMessageId, MessageNumberRollover)."""
     BEYOND_LAST = "beyond-last"
     """After the last number (LastMessageNumberExceeded)."""
     TOO_MANY_GAPS = "too-many-gaps"
-    """It would have us remember more ranges than we may."""
+    """It would make the state exceed its limit of ranges (`limit_gaps`)."""
     CLOSED = "closed"
     """SequenceClosed."""
     FAILED = "failed"
@@ -84,13 +84,13 @@ class Refusal(StrEnum):
     TERMINATED = "terminated"
     """SequenceTerminated, UnknownSequence."""
     EXISTS = "exists"
-    """Somebody opened a sequence of this name already (S9)."""
+    """A sequence of this name is open already (S9)."""
     UNKNOWN = "unknown"
-    """Nobody opened this sequence, or it was reclaimed (UnknownSequence; S9, S10)."""
+    """This sequence was never opened, or it was reclaimed (UnknownSequence; S9, S10)."""
 
 
 class SequenceRefusedError(InstepError):
-    """A request of the peer is not possible; nothing has changed. `refusal` says why."""
+    """A request of the peer is not possible; nothing has changed. `refusal` is the reason."""
 
     code = "sequence-refused"
 
@@ -125,22 +125,22 @@ REFUSALS: dict[SequencePhase, Refusal] = {
     _P.FAILED: Refusal.FAILED,
     _P.TERMINATED: Refusal.TERMINATED,
 }
-"""Phases that accept no new message, and what they answer."""
+"""Phases that accept no new message, and the refusal that each returns."""
 
 FINAL = frozenset({_P.CLOSED, _P.FAILED, _P.TERMINATED})
-"""Phases in which what is acknowledged no longer changes."""
+"""Phases in which the acknowledged numbers no longer change."""
 
 
 def phase_after(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
-    """The phase that follows what the machine itself found. Raises `IllegalTransition`."""
+    """The phase after an event of the sequence's own. Raises `IllegalTransition`."""
     return next_state(SEQUENCE_TRANSITIONS, phase, event)
 
 
 def requested(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
-    """The phase that follows what a peer asks for: here its mistakes become refusals.
+    """The phase after a request of the peer, whose mistakes become refusals.
 
-    Raises `SequenceRefusedError` where the phase refuses the event, which leaves everything as it
-    was, and `IllegalTransition` for what no peer can ask for.
+    Raises `SequenceRefusedError` where the phase refuses the event; nothing has changed then.
+    Raises `IllegalTransition` for an event that no peer can request.
     """
     try:
         return phase_after(phase, event)

@@ -1,6 +1,6 @@
-"""The book of a sequence's numbers: what was received, what waits, what delivery passes over.
+"""The numbers of one sequence: which were received, which are buffered, which delivery skips.
 
-It keeps count and decides nothing; `instep.sequencing.sequencer` does.
+It keeps the counts; `instep.sequencing.sequencer` decides.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ __all__ = ["ReceiveWindow"]
 
 
 class ReceiveWindow:
-    """The live, changing side of the numbers in a `SequencerState`.
+    """The receive window: the mutable form of the numbers in a `SequencerState`.
 
-    Between two events: `received` includes what is held; `skippable` are the numbers from our turn
-    on that need no message (cancelled, filled, by policy faulted, or released ahead of their turn
-    where there is no order); our turn is neither held nor passed over.
+    Between two events: `received` includes the buffered numbers. `skippable` holds the numbers from
+    `next_number` on that need no message: cancelled, filled, faulted where the policy skips them,
+    or released before they were next where there is no order. `next_number` is neither buffered
+    nor skippable.
     """
 
     def __init__(self, settings: SequencerSettings, state: SequencerState) -> None:
@@ -42,12 +43,12 @@ class ReceiveWindow:
         self._expiries: list[tuple[int, int]] = []
         self._index_expiries()
 
-    # -- what is held ----------------------------------------------------------------------------
+    # -- buffered messages -----------------------------------------------------------------------
 
     def buffer(self, message: MessageHeader, now_us: int) -> bool:
-        """A new message waits for its turn; False where there is no room for it (S8).
+        """Buffer a new message until its number is next; False where there is no room (S8).
 
-        `add_received` adds it to what was received.
+        The caller passes it to `add_received` as well.
         """
         number, digest = message.number, message.digest
         size_bytes, expires_at_us = message.size_bytes, message.expires_at_us
@@ -63,7 +64,7 @@ class ReceiveWindow:
         return True
 
     def has_room(self, messages: int, size_bytes: int) -> bool:
-        """Whether so many messages more, of so many bytes together, may be held (S8)."""
+        """Whether this many more messages, of `size_bytes` together, may be buffered (S8)."""
         settings = self._settings
         return (
             len(self.buffered) + messages <= settings.limit_messages
@@ -71,19 +72,21 @@ class ReceiveWindow:
         )
 
     def add_deadlines(self, deadlines: list[tuple[int, int]]) -> None:
-        """Note `(expires_at_us, number)` of messages that are held now."""
+        """Add the deadlines of newly buffered messages, as `(expires_at_us, number)`."""
         for deadline in deadlines:
             heappush(self._expiries, deadline)
         if len(self._expiries) > 2 * len(self.buffered) + 64:
             self._index_expiries()
 
     def release_ahead(self, number: int) -> None:
-        """A new message is released before its turn: nothing more is wanted under its number."""
+        """Record a new message released before its number was next: the number is skippable."""
         self.skippable.add(number)
         self.received.add(number)
 
     def drop(self, number: int) -> bool:
-        """Forget what is held under a number, as if it had never come; whether there was any."""
+        """Remove a buffered message and its number from `received`; returns whether there was
+        one.
+        """
         buffered = self.buffered.pop(number, None)
         if buffered is None:
             return False
@@ -92,7 +95,7 @@ class ReceiveWindow:
         return True
 
     def discard_buffered(self) -> list[int]:
-        """Forget all that is held; the numbers, rising. They stay received."""
+        """Remove all buffered messages; returns their numbers, rising. They stay received."""
         numbers = sorted(self.buffered)
         self.buffered.clear()
         self._expiries.clear()
@@ -101,7 +104,9 @@ class ReceiveWindow:
         return numbers
 
     def fault_buffered(self, reason: Refusal) -> list[int]:
-        """The same, and the numbers are faulted instead of received."""
+        """Remove all buffered messages and mark their numbers as faulted instead of received;
+        returns the numbers, rising.
+        """
         numbers = self.discard_buffered()
         self.forget_received(numbers)
         for low, high in Ranges.of_numbers(numbers).pairs():
@@ -109,20 +114,22 @@ class ReceiveWindow:
         return numbers
 
     def forget_received(self, numbers: list[int]) -> None:
-        """These were seen and do not count as received."""
+        """Remove numbers from `received`; the highest of them is kept in `highest_seen`."""
         self.received.subtract(Ranges.of_numbers(numbers))
         self.highest_seen = max([self.highest_seen, *numbers])
 
     def buffered_since_us(self) -> int | None:
-        """When the oldest of what is held came: since then our turn is known to be missing."""
+        """When the oldest buffered message arrived, in microseconds since 1970: since then the
+        next number is known to be missing. None: nothing is buffered.
+        """
         return next(iter(self.buffered.values())).buffered_at_us if self.buffered else None
 
     def next_expiry_us(self) -> int | None:
-        """When something held may expire next."""
+        """When a buffered message may expire next, in microseconds since 1970; None: never."""
         return self._expiries[0][0] if self._expiries else None
 
     def expired(self, now_us: int) -> list[int]:
-        """The held numbers whose deadline has come, each once."""
+        """The buffered numbers whose deadline has passed; each is returned once."""
         numbers = []
         while self._expiries and self._expiries[0][0] <= now_us:
             expires_at_us, number = heappop(self._expiries)
@@ -137,15 +144,15 @@ class ReceiveWindow:
         ]
         heapify(self._expiries)
 
-    # -- what was received -----------------------------------------------------------------------
+    # -- received numbers ------------------------------------------------------------------------
 
     def add_received(self, accepted: Sequence[MessageHeader], numbers: list[int]) -> None:
-        """Add what was accepted, with rising numbers, and remember the last contents."""
+        """Add accepted messages, by rising number, and remember the digests of the last ones."""
         self.received.add_sorted(numbers)
         self.remember_contents(accepted, numbers)
 
     def remember_contents(self, accepted: Sequence[MessageHeader], numbers: list[int]) -> None:
-        """Remember the last contents, to compare copies with them (S7)."""
+        """Remember the digests of the last accepted messages, to compare copies with (S7)."""
         if self.faulted.lows:
             # New content after a fault is the content that counts (S7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
@@ -156,18 +163,18 @@ class ReceiveWindow:
         self.recent = contents
 
     def accounted_ahead(self, number: int) -> bool:
-        """Whether no message is wanted under a number that is not held: filled or cancelled."""
+        """Whether a number that is not buffered needs no message: it is filled or cancelled."""
         return number in self.skippable and (number in self.received or number in self.cancelled)
 
     def digest(self, number: int) -> bytes:
-        """The content received under a number; empty where it is not remembered."""
+        """The digest of the content received under a number; empty where not remembered."""
         buffered = self.buffered.get(number)
         if buffered is not None:
             return buffered.digest
         return next((digest for recent, digest in self.recent if recent == number), b"")
 
     def add_fault(self, number: int, reason: Refusal) -> None:
-        """The number was answered with a fault; other content may come under it."""
+        """Record that the number was answered with a fault; other content may arrive for it."""
         self.recent = [content for content in self.recent if content[0] != number]
         self.highest_seen = max(self.highest_seen, number)
         self.faulted.set_range(number, number, reason)
@@ -175,21 +182,23 @@ class ReceiveWindow:
             self.skippable.add(number)
 
     def add_cancelled(self, numbers: Ranges) -> None:
-        """Numbers that were not received never will be."""
+        """Record numbers as cancelled: they were not received and never will be (S5)."""
         self.cancelled.update(numbers)
         self.faulted.subtract(numbers)
         self.skippable = self._skippable_ahead()
 
     def add_filled(self, numbers: Ranges) -> None:
-        """The numbers count as received; no message will come for those that did not."""
+        """Record numbers as filled: they count as received, with or without a message (S5)."""
         self.received.update(numbers)
         self.cancelled.subtract(numbers)
         self.faulted.subtract(numbers)
         self.skippable = self._skippable_ahead()
 
     def settle(self, through: int, *, deliver_buffered: bool) -> list[int]:
-        """All up to `through` that is not cancelled counts as received; what is held up to there is
-        released in its turn, or forgotten: its numbers, rising.
+        """Count every number up to `through` as received, except the cancelled ones (S4).
+
+        With `deliver_buffered`, buffered messages up to there stay, to be delivered in order; else
+        they are removed. Returns the numbers removed, rising.
         """
         for low, high in (self.received | self.cancelled).gaps(self.next_number, through):
             self.received.add_range(low, high)
@@ -203,8 +212,8 @@ class ReceiveWindow:
         return forgotten
 
     def lasting_ranges(self) -> int:
-        """How many ranges are remembered for good, at least; held messages make others, bounded
-        with them.
+        """The least number of ranges that stay for good. Buffered messages add ranges too; these
+        are bounded with the buffer.
         """
         ranges = len(self.received.lows) + len(self.cancelled.lows) + len(self.faulted.lows)
         return ranges - len(self.buffered)
@@ -221,7 +230,9 @@ class ReceiveWindow:
     # -- delivery --------------------------------------------------------------------------------
 
     def advance(self, number: int, deliver: list[int]) -> int:
-        """Release what is held from `number` on, passing over what needs no message: our turn."""
+        """Release the buffered messages from `number` on, skip the numbers that need none, and
+        append the released to `deliver`; returns the new `next_number`.
+        """
         skippable, take = self.skippable, self.buffered.pop
         while True:
             first, size_bytes = number, 0
@@ -238,7 +249,9 @@ class ReceiveWindow:
             skippable.remove(0, number - 1)
 
     def skip(self, through: int, deliver: list[int]) -> list[tuple[int, int]]:
-        """Pass over every missing number up to `through`, releasing what is held: the missing."""
+        """Skip every missing number up to `through` and release what is buffered; returns the
+        ranges skipped.
+        """
         lost = []
         while self.next_number <= through:
             first = self.next_number
@@ -248,8 +261,8 @@ class ReceiveWindow:
         return lost
 
     def gap_end(self) -> int:
-        """The last number of the gap that begins at our turn; the highest there is, where nothing
-        lies behind it.
+        """The last number of the gap that begins at `next_number`; `max_number` where nothing lies
+        behind it.
         """
         behind = (
             self.received.next_member(self.next_number),
@@ -259,6 +272,6 @@ class ReceiveWindow:
         return min(ends, default=self._settings.max_number)
 
     def missing(self, highest: int) -> list[tuple[int, int]]:
-        """What has not come of the numbers from our turn to `highest`, the first ranges of it."""
+        """The lowest missing ranges from `next_number` to `highest`, at most `REPORTED_RANGES`."""
         there = self.received | self.skippable
         return list(islice(there.gaps(self.next_number, highest), REPORTED_RANGES))
