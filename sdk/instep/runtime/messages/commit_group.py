@@ -1,8 +1,8 @@
-"""One group of the intake: what came together, decided together and committed together. No I/O.
+"""One group of the intake: messages and requests decided and committed together. No I/O.
 
-The order of what one scope is given is kept: messages before a request are received before it. Then
-all outcomes of a scope are folded into one `SequenceChange`, so that the store has a few statements
-for the whole group and not some for each message.
+The order within a scope is kept: messages that arrived before a request are received before it.
+All outcomes of a scope are merged into one `SequenceChange`, so that the store runs a few
+statements for the whole group and not some for each message.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ EntryEvent = Entry | NumberRequest | EndRequest
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What a sequence is opened with (S9)."""
+    """The settings, attributes and deadline of an explicitly opened sequence (S9)."""
 
     settings: SequencerSettings
     attributes: bytes
@@ -79,7 +79,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Scope:
-    """A sequence as the intake holds it in memory."""
+    """A sequence in the intake's memory."""
 
     __slots__ = ("held_bytes", "held_messages", "name", "peer", "sequencer", "stored", "waiting")
 
@@ -92,15 +92,17 @@ class Scope:
         self.waiting = waiting
         """Messages that were released and wait for the handler."""
         self.stored = stored
-        """Whether the store has it; else the name is unknown (S9)."""
+        """Whether the store has the sequence; else its name is unknown (S9)."""
         self.held_messages = sequencer.buffered_messages
-        """As counted in the usage …"""
+        """Buffered messages as counted in the usage …"""
         self.held_bytes = sequencer.buffered_bytes
-        """… with these bytes."""
+        """… and their bytes."""
 
 
 class CommitGroup:
-    """Collects what a group does; `finish` says it to the store, `committed` to the sequencers."""
+    """Collects the changes of a group. `finish` returns them for the store; `committed` marks them
+    as durable in the sequencers (S3).
+    """
 
     def __init__(
         self,
@@ -121,10 +123,10 @@ class CommitGroup:
         self.changed: list[Entry] = []
         """Duplicates with other content than before."""
         self.uncompared: list[Entry] = []
-        """Duplicates whose first content only the store knows, if anybody (S7)."""
+        """Duplicates whose first content only the store may still know (S7)."""
 
     def receive(self, scope: Scope, entries: list[Entry]) -> None:
-        """Messages of one scope that came without a request between them."""
+        """Receive messages of one scope that arrived without a request between them."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         known = scope_changes.known
         room = scope.waiting < sequencer.settings.limit_messages
@@ -146,7 +148,7 @@ class CommitGroup:
                 self._decide(scope_changes, partial(sequencer.receive, [entry], self._now_us))
 
     def apply(self, scope: Scope, events: list[EntryEvent]) -> None:
-        """What one envelope says of a sequence, as one. Raises `SequenceRefusedError`."""
+        """Apply the events of one envelope as a whole (S11). Raises `SequenceRefusedError`."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         entries = [event for event in events if isinstance(event, Entry)]
         if not scope_changes.known:
@@ -189,11 +191,11 @@ class CommitGroup:
         self._note_known(scope_changes)
 
     def tick(self, scope: Scope) -> None:
-        """Time has passed: see `Sequencer.tick`."""
+        """Act on the time in one scope: see `Sequencer.tick`."""
         self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
 
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
-        """These of `uncompared` have other content than the store has kept (S7)."""
+        """Apply `Changed` to messages of `uncompared` whose content differs (S7)."""
         changed = [Changed(entry.number) for entry in entries]
         self._decide(
             self._changes_for(scope), partial(scope.sequencer.apply, changed, self._now_us)
@@ -203,8 +205,8 @@ class CommitGroup:
         self.changed += entries
 
     def finish(self, deviations: dict[str, int], numbers: Iterator[int]) -> MessageGroup:
-        """The group as the store takes it; `deviations` besides those of the group itself, and
-        `numbers` for what is owed.
+        """The group to commit. `deviations` are added to those of the group itself; `numbers` are
+        given to new obligations.
         """
         if self.changed:
             count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
@@ -218,7 +220,7 @@ class CommitGroup:
         return MessageGroup(self._now_us, changes, self._handled, deviations, owed=owed)
 
     def committed(self) -> None:
-        """The group is durable: the sequences claim it."""
+        """Record that the group is durable: the sequences claim it from now on (S3)."""
         for scope_changes in self._scope_changes.values():
             scope = scope_changes.scope
             if scope_changes.known:
@@ -228,7 +230,7 @@ class CommitGroup:
                     scope.waiting += scope_changes.released
 
     def claims(self, name: str) -> Claims:
-        """What may be claimed of a scope once the group is durable."""
+        """The claims of a scope, true once the group is durable (S3)."""
         scope_changes = self._scope_changes[name]
         return scope_changes.scope.sequencer.claims(scope_changes.change.state)
 
@@ -239,7 +241,7 @@ class CommitGroup:
 
     @property
     def unknown(self) -> list[str]:
-        """Scopes that were asked for, and that nobody opened."""
+        """Scopes of the group's requests that were never opened."""
         return [name for name, changes in self._scope_changes.items() if not changes.known]
 
     def _changes_for(self, scope: Scope) -> _ScopeChanges:
@@ -249,7 +251,7 @@ class CommitGroup:
         return scope_changes
 
     def _decide(self, scope_changes: _ScopeChanges, decide: Callable[[], Decision]) -> None:
-        """Let the sequencer decide, and follow it. Raises `SequenceRefusedError`."""
+        """Let the sequencer decide, and record the outcome. Raises `SequenceRefusedError`."""
         scope = scope_changes.scope
         epoch = scope.sequencer.epoch
         outcome = decide()
@@ -276,13 +278,15 @@ class CommitGroup:
     # -- unknown scopes, and room -----------------------------------------------------------------
 
     def _why_unknown(self, scope: Scope, *, opens: bool) -> Refusal | None:
-        """Why something for an unknown scope is refused; None: it opens the scope."""
+        """Why a request to an unknown scope is refused; None: it opens the scope."""
         if not opens or not self._opens_implicitly:
             return Refusal.UNKNOWN
         return None if self._usage.has_room_for_sequence(scope.peer) else Refusal.FULL
 
     def _refuse_unknown(self, scope: Scope, entries: list[Entry]) -> list[Entry]:
-        """Those that may open their scope. One without a number always may: it belongs to none."""
+        """Refuse messages that may not open their scope; returns the others. A message without a
+        number needs no sequence, only room for the scope.
+        """
         sequenced = self._why_unknown(scope, opens=True)
         unsequenced = None if self._usage.has_room_for_sequence(scope.peer) else Refusal.FULL
         for entry in entries:
@@ -297,15 +301,15 @@ class CommitGroup:
             self._usage.add(scope_changes.scope.peer, 1, 0, 0)
 
     def _fits(self, scope: Scope, entries: list[Entry]) -> bool:
-        """Whether all of these could be held (S8); without order, nothing is."""
+        """Whether all of these could be buffered (S8); without order, nothing is buffered."""
         if not scope.sequencer.settings.ordered:
             return True
         size_bytes = sum([entry.size_bytes for entry in entries])
         return self._usage.has_room(scope.peer, len(entries), size_bytes)
 
     def _may_hold(self, scope: Scope, entry: Entry, messages: int = 0, size_bytes: int = 0) -> bool:
-        """Whether there is room for one message beside so many others of its envelope, or it needs
-        none: refused as FULL otherwise.
+        """Whether one message needs no room, or there is room for it beside `messages` others of
+        its envelope, of `size_bytes` together; refuses it as FULL otherwise.
         """
         sequencer = scope.sequencer
         number, received = entry.number, sequencer.durable.received
@@ -318,7 +322,7 @@ class CommitGroup:
         return entry.receipt is None
 
     def _sequenced(self, scope_changes: _ScopeChanges, entries: list[Entry]) -> list[Entry]:
-        """Take those without a number; the others."""
+        """Receive the messages without a number; returns the others."""
         if not any(entry.number == UNSEQUENCED for entry in entries):
             return entries
         for entry in entries:
@@ -344,19 +348,19 @@ class CommitGroup:
 
 
 class _ScopeChanges:
-    """What the group does to one scope."""
+    """The changes of the group to one scope."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.known = scope.stored
-        """Whether there is such a sequence, as far as this group goes."""
+        """Whether the sequence exists, with the requests of this group applied."""
         self.change = SequenceChange(scope.name, scope.sequencer.durable, None, scope.peer)
         self.released = 0
         self._kept: dict[tuple[int, int], Message] = {}
         """Accepted by this group and not released: (epoch, number) → message."""
 
     def release(self, entries: list[Entry]) -> None:
-        """Accepted, and their turn has come."""
+        """Record messages that are accepted and released for delivery."""
         epoch, release = self.scope.sequencer.epoch, self.change.release
         for entry in entries:
             assert entry.message is not None
@@ -365,7 +369,7 @@ class _ScopeChanges:
         self.released += len(entries)
 
     def add(self, outcome: Decision, epoch_before: int, epoch: int) -> None:
-        """Follow an outcome: forget, keep, release. The epoch is another one after a reset."""
+        """Record an outcome: forget, keep, release. A reset has changed the epoch."""
         change, kept = self.change, self._kept
         if outcome.dropped:
             stored = [n for n in outcome.dropped if kept.pop((epoch_before, n), None) is None]
@@ -400,7 +404,7 @@ class _ScopeChanges:
 
 
 def _only_known(scope: Scope, entries: list[Entry]) -> list[Entry]:
-    """Too many wait for the handler already: only what was received before is looked at."""
+    """Refuse new messages, because too many wait for the handler; duplicates are still decided."""
     received = scope.sequencer.durable.received
     for entry in entries:
         if entry.number not in received:

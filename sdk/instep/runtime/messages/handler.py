@@ -1,8 +1,8 @@
-"""Hands released messages to the user's handler: what a failure means, and when to try again.
+"""Delivers released messages to the user's handler, and decides about its failures.
 
-The store runs each handler in the transaction that marks its message delivered, so its effects and
-the delivery are one commit. Here is decided what the store is to do with a message that its handler
-failed on: a later attempt, then quarantine.
+The store runs each handler in the transaction that marks its message delivered, so the handler's
+effects and the delivery are one commit. This module decides what the store does with a message
+whose handler failed: another attempt later, then quarantine.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def after_failure(
     now_us: int,
     rng: random.Random,
 ) -> HandlerFailure:
-    """What becomes of a message after its handler failed `attempts` times.
+    """The decision about a message whose handler failed `attempts` times: retry or quarantine.
 
-    A message of no sequence blocks nothing.
+    A message without a sequence blocks nothing.
     """
     if attempts >= settings.handler_attempts:
         blocks = sequenced and settings.on_handler_failure is OnHandlerFailure.BLOCK
@@ -52,7 +52,9 @@ def after_failure(
 
 
 class HandlerDispatcher:
-    """Delivers until cancelled; what was under way then is undone and delivered again later."""
+    """Delivers released messages to the handler until cancelled. Cancelling rolls back the current
+    transaction; its messages are delivered again later.
+    """
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class HandlerDispatcher:
         return f"<Deliverer {self.messages} delivered, {len(self.blocked)} blocked>"
 
     async def run(self) -> None:
-        """Raises the error that is fatal."""
+        """Deliver until cancelled. Raises the first fatal error."""
         while True:
             self._intake.released.clear()
             done = DeliveryResult()

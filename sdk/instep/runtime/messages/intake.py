@@ -1,13 +1,13 @@
 """Receives numbered messages durably, many senders in one commit: the driver of the sequencers.
 
-One task commits. While a commit runs, what comes gathers; the next commit takes all of it, so a
+One task commits. Calls that arrive during a commit gather; the next commit takes all of them, so a
 hundred senders do not cost a hundred fsyncs. `instep.runtime.messages.commit_group` decides what a
 group does, the store does it in one transaction, and only then the senders are answered (S3).
 
-The store is the only truth: after a commit that failed, and that may be durable all the same, the
-sequences it touched are read again and the group is done anew; what was durable turns out to be
-duplicates. The store is the timer too: it tells which sequences have a gap or a deadline that is
-due, so memory holds a bounded number of them.
+The store is the only truth. A commit that failed may be durable all the same, so its sequences are
+read again and the group is repeated; messages that were durable are found to be duplicates. The
+store is the timer too: it returns the sequences with a gap or a deadline that is due, so memory
+holds a bounded number of them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from instep.sequencing.transitions import Refusal, SequenceRefusedError
 __all__ = ["MessageIntake"]
 
 Emit = Callable[[str, str, str], None]
-"""Called with scope, kind and text of what happened."""
+"""Called with scope, kind and text of an event."""
 
 
 class MessageIntake:
     """Implements `instep.ports.listener.Intake` over a `MessageStore`.
 
-    `run` does the work; calls made before it wait for it. Cancelling `run` at any await leaves the
-    store as the last commit left it.
+    Promised: a call is answered only after its commit is durable (S3). `run` does the work; calls
+    made before it wait for it. Cancelling `run` at any await leaves the store as the last commit
+    left it.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class MessageIntake:
         """The highest number of an obligation."""
         self._usage = InboxUsage(self._limits, {})
         self._recovered = False
-        """Whether we know what is in the store beside the sequences."""
+        """Whether usage and obligations were read from the store."""
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
         self._recount_wanted = False
         self._queue = GatheringQueue[PendingRequest](
@@ -99,15 +100,17 @@ class MessageIntake:
             expire=self._refuse_late,
         )
         self._refused = 0
-        """Messages that found no room, or waited too long."""
+        """Messages refused because there was no room or the commit took too long."""
         self.released = asyncio.Event()
         """Set when messages begin to wait for the handler."""
         self._started_us = self._clock_us = 0
         self._due_us: int | None = 0
-        """When the store has to be asked which sequences are due; None: when told."""
+        """When to ask the store for due sequences, in microseconds since 1970; None: not before a
+        commit sets a time.
+        """
         self._deviations: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        """Messages by what became of them in a commit, and commits, since the start."""
+        """Messages by their outcome in a commit, and commits, since the start."""
         self.deviations: Counter[str] = Counter()
         """Departures of the peers since the start: kind → count."""
         self.last_error = ""
@@ -182,23 +185,23 @@ class MessageIntake:
         self._queue.wake()
 
     def delivered(self, counts: dict[str, int]) -> None:
-        """Messages of these scopes no longer wait for the handler."""
+        """Subtract delivered messages from those that wait for the handler, by scope."""
         for name, delivered in counts.items():
             scope = self._scopes.get(name)
             if scope is not None:
-                # One that comes back from quarantine has left before.
+                # A message that returns from quarantine was subtracted before.
                 scope.waiting = max(0, scope.waiting - delivered)
 
     def recount(self) -> None:
-        """Nobody knows how many messages wait for the handler: whether some were delivered was lost
-        with the store's answer.
+        """Reload the sequences, and with them the counts of waiting messages, before the next
+        group: a delivery failed without an answer, so it may be durable.
         """
         self._recount_wanted = True
 
     # -- the committing task ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Commit until cancelled. Raises the error that is fatal; those who wait get it as well."""
+        """Commit until cancelled. Raises the first fatal error; waiting callers get it too."""
         self._started_us = self._now_us()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -219,13 +222,13 @@ class MessageIntake:
             await self._queue.arrival(wait_s)
 
     async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
-        """Commit the calls as one group, and again as a whole while the store is away."""
+        """Commit the calls as one group; repeat the whole group while the store is unavailable."""
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
                     group = await self._commit(requests)
                 except SinkError as error:
-                    # It may be durable all the same: only the store knows where we stand.
+                    # The group may be durable all the same: read the state from the store.
                     self._scopes.clear()
                     self._recovered = False
                     self._due_us = 0
@@ -236,12 +239,12 @@ class MessageIntake:
                 self.last_error = ""
                 if group is not None:
                     self._after_commit(group)
-        # Counted while the store works on the next group, just before the senders are answered.
+        # The count runs while the store commits the next group, before the senders are answered.
         asyncio.get_running_loop().call_soon(self._count_receipts, requests)
         return [None] * len(requests)
 
     def _count_receipts(self, requests: list[PendingRequest]) -> None:
-        """What became of the messages of a durable group whose senders still wait."""
+        """Count the outcomes of a durable group's messages whose senders still wait."""
         waiting = [request for request in requests if not request.done]
         receipts = [entry.receipt for request in waiting for entry in request.entries]
         self.counts.update([receipt.outcome for receipt in receipts if receipt is not None])
@@ -304,16 +307,16 @@ class MessageIntake:
         return group
 
     async def _recover(self) -> None:
-        """Read what the store has beside the sequences: at the start, and after an error."""
+        """Read usage and obligations from the store: at the start, and after an error."""
         self._usage = InboxUsage(self._limits, await self._store.usage())
         owed = await self._store.obligations()
-        # A number is not used again as long as we may want the one that had it forgotten.
+        # Numbers only rise, so forgetting an old obligation never removes a new one.
         self._obligations = max([self._obligations, *(one.number for one in owed)])
         self._effects.restore(owed)
         self._recovered = True
 
     async def _due(self) -> list[str]:
-        """The sequences whose time has come; those that may be forgotten are (S10)."""
+        """The sequences that are due for a tick; reclaims those that may be forgotten (S10)."""
         now_us = self._now_us()
         if self._due_us is None or self._due_us > now_us:
             return []
@@ -333,12 +336,12 @@ class MessageIntake:
                 if scope.stored:
                     self._usage.add(scope.peer, -1, -scope.held_messages, -scope.held_bytes)
             for name in ended:
-                # One that stays is read again when something comes for it.
+                # A sequence that stays is loaded again with its next message.
                 self._scopes.pop(name, None)
         return due
 
     async def _compare(self, group: CommitGroup) -> None:
-        """Compare copies with what the store has kept of the messages that came first (S7)."""
+        """Compare copies with the digests that the store kept of the first content (S7)."""
         asked: dict[str, list[Entry]] = {}
         for entry in group.uncompared:
             assert entry.message is not None
@@ -379,7 +382,7 @@ class MessageIntake:
             scope.sequencer.request_sent(self._now_us())
 
     def _after_commit(self, group: CommitGroup) -> None:
-        """What is due once a group is durable."""
+        """Emit deviations, wake the handler and bound the memory, after a group is durable."""
         for entry in group.changed:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
@@ -402,7 +405,7 @@ class MessageIntake:
             found = stored.get(name)
             sequencer = self._sequencer_from(name, found)
             if sequencer.durable.acted_at_us < self._started_us:
-                # No gap is held against its sender for the time that we were away.
+                # The sender is not charged for our downtime.
                 sequencer.resumed(self._started_us)
             if self._effects.is_asking(name):
                 sequencer.request_queued()
@@ -415,7 +418,7 @@ class MessageIntake:
             )
 
     async def _committed_sequencer(self, name: str) -> Sequencer | None:
-        """The sequencer of a scope for reading what is committed; None: it is unknown."""
+        """The sequencer of a scope, to read its committed state; None: the scope is unknown."""
         scope = self._scopes.get(name)
         if scope is not None:
             return scope.sequencer if scope.stored else None
@@ -448,6 +451,6 @@ class MessageIntake:
         request.answer(Refusal.FULL)
 
     def _now_us(self) -> int:
-        """Our clock; a sequencer's time never goes back."""
+        """The time in microseconds since 1970; it never goes back."""
         self._clock_us = max(self._clock_us, int(self._environment.now() * 1_000_000))
         return self._clock_us

@@ -1,7 +1,7 @@
-"""Carries what sequences ask for to the listener, beside the commits: bounded, and peer by peer.
+"""Passes the effects of sequences to the listener, beside the commits: bounded, peer by peer.
 
-What is owed to a peer comes from the store's obligations and is tried again; anything else is tried
-once, for a gap that is still there asks again (S12).
+An effect with an obligation in the store is tried again. Any other is tried once, because an open
+gap emits its request again (S12).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class _Work:
         self.peer = peer
         self.effect = effect
         self.number = number
-        """Of its obligation; None: it is not owed."""
+        """The number of its obligation; None: it has none."""
         self.failures = 0
 
 
 class EffectDispatcher:
-    """Effects that wait, peer by peer, and the tasks that carry them out.
+    """Queues effects by peer, and runs the tasks that carry them out.
 
-    Each peer has `effects_per_peer` slots, all together have `effects_at_once`; the peers take
-    turns. Where more than `effects_waiting` wait, the oldest is left out, which is an event.
+    At most `effects_per_peer` run for one peer and `effects_at_once` for all; peers are served
+    round-robin. When more than `effects_waiting` wait, the oldest is dropped, with an event.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class EffectDispatcher:
         asked: Callable[[str], None],
     ) -> None:
         """Args:
-        listener: Carries out.
-        limits: How many wait, how many are under way, how often one is tried.
-        environment: The chance in the waits between two attempts.
-        emit: Called with scope, kind and text of what happened.
+        listener: Carries the effects out.
+        limits: How many wait, how many run at once, how often one is tried.
+        environment: The randomness of the waits between two attempts.
+        emit: Called with scope, kind and text of an event.
         settled: Called with the number of an obligation that was carried out or given up.
         asked: Called with a scope whose request to resend was sent or has failed.
         """
@@ -74,13 +74,13 @@ class EffectDispatcher:
         self._settled = settled
         self._asked = asked
         self._pending: OrderedDict[_Work, None] = OrderedDict()
-        """All that wait, for their turn or for another attempt; the oldest first."""
+        """All that wait for a slot or for another attempt; the oldest first."""
         self._under_way: set[_Work] = set()
         self._owed: set[int] = set()
-        """Numbers of the obligations that are not settled."""
+        """Numbers of the obligations that were neither carried out nor given up."""
         self._asks: dict[str, _Work] = {}
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
-        """Peers with work whose turn may come, the next one first."""
+        """Peers with work, in round-robin order: the next one first."""
         self._busy: Counter[str] = Counter()
         self._has_work = asyncio.Event()
 
@@ -88,7 +88,7 @@ class EffectDispatcher:
         return f"<EffectDispatcher {len(self._pending)} wait, {len(self._under_way)} under way>"
 
     def put(self, scope: str, peer: str, effect: SequenceEffect, number: int | None = None) -> None:
-        """Tell what happened, and carry it out soon."""
+        """Emit the event of this effect, and queue it to be carried out."""
         kind, text = describe(effect)
         self._emit(scope, kind, text)
         if isinstance(effect, AskResend):
@@ -99,21 +99,21 @@ class EffectDispatcher:
         self._add(_Work(scope, peer, effect, number))
 
     def restore(self, obligations: Iterable[Obligation]) -> None:
-        """What the store says is owed; what is known of it goes on."""
+        """Queue the obligations read from the store, except those queued already."""
         for one in obligations:
             if one.number not in self._owed:
                 self._add(_Work(one.scope, one.peer, one.effect, one.number))
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """The store has forgotten these obligations."""
+        """Remove obligations that the store has forgotten."""
         self._owed.difference_update(numbers)
 
     def is_asking(self, scope: str) -> bool:
-        """Whether a request to resend is not sent yet."""
+        """Whether a request to resend of this scope still waits to be sent."""
         return scope in self._asks
 
     async def run(self) -> None:
-        """Carry out until cancelled. Raises what is no `InstepError`."""
+        """Carry effects out until cancelled. Raises any exception that is no `InstepError`."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._has_work.wait()
@@ -142,7 +142,7 @@ class EffectDispatcher:
             self._has_work.set()
 
     def _next(self) -> _Work | None:
-        """The next one that has a slot; it does not wait any more."""
+        """Take the next effect that has a slot out of its queue; None: there is none."""
         if len(self._under_way) >= self._limits.effects_at_once:
             return None
         for _ in range(len(self._queues)):
@@ -158,7 +158,7 @@ class EffectDispatcher:
         return None
 
     def _drop_gone(self, queue: deque[_Work]) -> deque[_Work]:
-        """The queue, beginning with one that still waits."""
+        """Remove work that no longer waits from the head of a queue; returns the queue."""
         while queue and queue[0] not in self._pending:
             queue.popleft()
         return queue

@@ -1,4 +1,4 @@
-"""What waits for the next commit of the intake: messages, envelopes, and openings of sequences."""
+"""Requests queued for the next commit of the intake: messages, envelopes, openings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Envelope", "PendingMessage", "PendingRequest", "apply", "intake_ende
 
 
 class Envelope(msgspec.Struct):
-    """A request to one sequence: to open it, or what one envelope says of it."""
+    """A request to one sequence: to open it, or to apply the events of one envelope (S11)."""
 
     scope: str
     opening: Opening | None = None
@@ -37,7 +37,7 @@ class Envelope(msgspec.Struct):
 
     @classmethod
     def of(cls, scope: str, events: Sequence[IntakeEvent]) -> Envelope:
-        """Raises `ValueError` for a message of another scope."""
+        """An envelope of these events. Raises `ValueError` for a message of another scope."""
         taken: list[EntryEvent] = []
         for event in events:
             if isinstance(event, Message) and event.scope != scope:
@@ -52,8 +52,8 @@ class Envelope(msgspec.Struct):
 
 
 class PendingRequest(PendingCommit[Refusal | None]):
-    """What one caller waits for: messages, or an envelope. Answered with None once it is durable,
-    with FULL when there was no room or it took too long.
+    """Messages or an envelope that one caller waits for. The answer is None once they are durable,
+    and FULL where there was no room or the commit took too long (S3, S8).
     """
 
     __slots__ = ("entries", "envelope", "size_bytes")
@@ -65,14 +65,14 @@ class PendingRequest(PendingCommit[Refusal | None]):
         self.size_bytes = sum([entry.size_bytes for entry in entries])
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
-        # What is no error of ours ends the intake; its callers need not know more than that.
+        # Any other exception ends the intake; its callers learn no more than that.
         if isinstance(result, Exception) and not isinstance(result, InstepError):
             result = intake_ended()
         super()._resolve(result)
 
 
 class PendingMessage(PendingRequest):
-    """One message whose sender does not wait for it in a task of its own: it is called."""
+    """One message whose sender is answered by a callback, without a task that waits."""
 
     __slots__ = ("_answer_sender",)
 
@@ -89,14 +89,16 @@ class PendingMessage(PendingRequest):
 
 
 def intake_ended() -> SinkError:
-    """The error for those whom no commit will answer any more."""
+    """The error for callers that no commit will answer any more."""
     return SinkError("the intake has ended", hint="see what the consumer says")
 
 
 def apply(
     requests: Iterable[PendingRequest], group: CommitGroup, scopes: Mapping[str, Scope]
 ) -> None:
-    """Give each scope what came for it: messages that no envelope parts, together."""
+    """Apply requests to the group, in order. Messages of one scope that have no envelope between
+    them are received together.
+    """
     waiting: dict[str, list[Entry]] = {}
     for request in requests:
         envelope = request.envelope

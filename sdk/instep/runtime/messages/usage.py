@@ -1,4 +1,4 @@
-"""What the sequences of all peers hold together, and whether there is room for more (S8)."""
+"""Counts what the sequences of all peers buffer, and whether there is room for more (S8)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["InboxUsage"]
 
 
 class InboxUsage:
-    """Counts of sequences and of what is held, in all and by peer.
+    """Counts of sequences and of buffered messages and bytes, in all and by peer (S8).
 
-    They include what the group in work has decided. Where its commit fails they are read from the
-    store again.
+    They include the decisions of the group that is not committed yet. When its commit fails, the
+    counts are read from the store again.
     """
 
     def __init__(self, limits: IntakeSettings, peers: Mapping[str, SenderUsage]) -> None:
@@ -35,7 +35,7 @@ class InboxUsage:
         )
 
     def has_room(self, peer: str, messages: int, size_bytes: int) -> bool:
-        """Whether so many messages more, of so many bytes, may be held for this peer."""
+        """Whether this many more messages, of `size_bytes` together, may be buffered for a peer."""
         limits, total = self._limits, self.total
         usage = self._peers.get(peer) or SenderUsage()
         return (
@@ -46,7 +46,7 @@ class InboxUsage:
         )
 
     def add(self, peer: str, sequences: int, messages: int, size_bytes: int) -> None:
-        """So many more; negative: fewer."""
+        """Add to the counts of a peer; negative numbers subtract."""
         usage = self._peers.get(peer)
         if usage is None:
             usage = self._peers[peer] = SenderUsage()
