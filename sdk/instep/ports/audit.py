@@ -1,4 +1,4 @@
-"""What an audit asks of a sink (TR-548 ST-2.3; A12): marks that are kept and compared in the
+"""The part of a sink that an audit needs (TR-548 ST-2.3; A12): marks, kept and compared in the
 store.
 """
 
@@ -22,7 +22,7 @@ class AuditMarks(Protocol):
     """
 
     async def position(self) -> Position:
-        """Where the main stream stands, as durable now."""
+        """The durable position of the main stream."""
         ...
 
     async def mark(self, records: Sequence[Record]) -> None:
@@ -32,28 +32,28 @@ class AuditMarks(Protocol):
         ...
 
     async def suspect(self) -> Position:
-        """Suspect what differs, except where the main stream has not come to the mark; returns
-        where that stood, as of the same transaction.
+        """Mark entities that differ as suspect, except where the main stream has not reached the
+        mark; returns the position of the main stream in the same transaction.
         """
         ...
 
     async def judge(self, *, bogus: bool) -> int:
-        """Call those suspects proven that are as they were; returns how many are not.
+        """Mark suspects that have not changed since as proven; returns how many were not proven.
 
-        `bogus`: whether an entity that was never marked may be called so.
+        `bogus`: whether an entity that was never marked may be found bogus.
         """
         ...
 
     async def repair(self, position: Position) -> int:
-        """Commit what is proven, by rule A3, and write it to the journal, as long as the stream is
+        """Commit the proven findings (A3) and write them to the journal, as long as the stream is
         in the attempt of this position; returns how many entities were repaired.
         """
         ...
 
     async def counts(self) -> Counts:
-        """How many entities were found right, and how many wrong in which way."""
+        """How many entities were found right, and how many wrong, by kind of finding."""
         ...
 
     def findings(self) -> AsyncIterator[Finding]:
-        """What is proven, in pages: memory does not grow with it."""
+        """The proven findings, read in pages: memory does not grow with their number."""
         ...

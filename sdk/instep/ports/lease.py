@@ -20,9 +20,9 @@ class Lease(Protocol):
     """
 
     holder: str
-    """What others call this process."""
+    """The name of this process, as other processes see it."""
     lease_s: float
-    """Within how long of its last sign of life a holder is succeeded."""
+    """How long after its last sign of life a holder may be replaced, in seconds."""
 
     async def read(self) -> LeaseState:
         """The lease as it is; waits for no writer."""
@@ -36,11 +36,13 @@ class Lease(Protocol):
         ...
 
     async def renew(self) -> LeaseState:
-        """Say that the holder lives; returns the lease as it is then. Raises
+        """Record a sign of life of the holder; returns the renewed lease. Raises
         `LeaseLostError`.
         """
         ...
 
     async def release(self) -> None:
-        """Let others take it, after what is being committed. Raises `LeaseLostError`."""
+        """Give the lease up after the commit under way, so that others can acquire it. Raises
+        `LeaseLostError`.
+        """
         ...

@@ -1,8 +1,8 @@
 """The border between an adapter of numbered messages and the core: listener, intake, receipts.
 
-An adapter (DIDComm, WS-RM, …) is a `Listener`: it listens, reads its protocol, and gives what it
-read to an `Intake`, which answers once the message is durable. What the core wants of the peer
-(a resend, a fault) comes back through `Listener.carry_out`.
+An adapter (DIDComm, WS-RM, …) is a `Listener`: it listens, reads its protocol, and passes the
+messages to an `Intake`, which answers once they are durable. Effects for the peer (a request to
+resend, a fault) come back through `Listener.carry_out`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
 
 
 class ReceiptOutcome(StrEnum):
-    """What became of a message."""
+    """The outcome of a message: accepted, duplicate or refused (S1)."""
 
     ACCEPTED = "accepted"
-    """It is durable, and will be delivered once, in its turn."""
+    """It is durable, and will be delivered once, when its number is next."""
     DUPLICATE = "duplicate"
     """It was received before: acknowledge again, it is not delivered again (S1)."""
     REFUSED = "refused"
-    """It is not kept; `Receipt.refusal` says why, the adapter says it in its protocol's words."""
+    """It is not kept; `Receipt.refusal` is the reason, which the adapter maps to its protocol."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to a message. Given only after what it says is durable (S3)."""
+    """The answer to a message, given only after its outcome is durable (S3)."""
 
     outcome: ReceiptOutcome
     deviation: bool = False
@@ -59,7 +59,7 @@ IntakeEvent = Message | NumberRequest | EndRequest
 
 
 class EnvelopeReceipt(msgspec.Struct, frozen=True):
-    """The answer to an envelope: the state of the very commit that made it durable (S11)."""
+    """The answer to an envelope: the state of the commit that made it durable (S11)."""
 
     receipts: list[Receipt]
     """One for each message, in their order."""
@@ -69,31 +69,31 @@ class EnvelopeReceipt(msgspec.Struct, frozen=True):
 
 
 class Intake(Protocol):
-    """What a listener gives its messages to. One task or a thousand may call it at once: what comes
-    together is committed together.
+    """Takes the messages of a listener and makes them durable. One task or a thousand may call it
+    at once: calls that arrive together are committed together.
 
-    A call returns only when what it says is durable. Cancelling one loses nothing: the message may
-    be committed or not, and sending it again is safe. Requests raise `SequenceRefusedError` and
-    change nothing where the sequence does not allow them; a queue that is full or a store that is
-    away for too long refuses with `Refusal.FULL` instead of waiting.
+    Promised: a call returns only when its answer is durable (S3). Cancelling one loses nothing: the
+    message may be committed or not, and sending it again is safe. Requests raise
+    `SequenceRefusedError` and change nothing where the sequence does not allow them. A full queue,
+    or a store that is unavailable for too long, refuses with `Refusal.FULL` (S8).
     """
 
     @property
     def outbox(self) -> OutboxStore:
-        """Where our own messages are kept until they are acknowledged."""
+        """The store of our own messages until they are acknowledged (S12)."""
         ...
 
     async def receive(self, message: Message) -> Receipt:
-        """Make a message durable, and say what became of it (S1, S3)."""
+        """Make a message durable, and return its outcome (S1, S3)."""
         ...
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        """The same for messages that came together; one receipt each, in their order."""
+        """Make messages that arrived together durable; returns one receipt each, in their order."""
         ...
 
     def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
-        """The same for one message, without a task that waits: `answer` is called once, maybe at
-        once, with the receipt, or with the error that ended the intake. It must not raise.
+        """Queue one message without waiting for its commit. `answer` is called once, perhaps before
+        this returns, with the receipt or with the error that ended the intake. It must not raise.
         """
         ...
 
@@ -104,28 +104,31 @@ class Intake(Protocol):
         attributes: bytes = b"",
         expires_at_us: int = 0,
     ) -> None:
-        """Open a sequence explicitly (CreateSequence, Subscribe), with what came over the wire: it
-        is durable when this returns, and holds instead of `Listener.settings_of` (S9).
+        """Open a sequence explicitly (CreateSequence, Subscribe). It is durable when this returns.
+        Its `settings` apply instead of `Listener.settings_of` (S9).
 
         `attributes` are the adapter's own; `expires_at_us` is in microseconds since 1970, 0 for
-        never. Refused with `EXISTS` where the name is in use, with `EXPIRED`, and with `FULL`.
+        never. Raises `SequenceRefusedError`: `EXISTS` where the name is in use, `EXPIRED` where the
+        time has passed, `FULL` where there is no room.
         """
         ...
 
     async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
-        """What one envelope says of one sequence, in its order: decided and committed as one (S11).
+        """Apply the events of one envelope to one sequence, in their order, decided and committed
+        as one (S11).
 
-        A message that is not accepted refuses nothing else; its receipt says why. `UNKNOWN` where
-        nobody opened the sequence, unless a message among the events opens it implicitly.
+        A message that is not accepted refuses nothing else; its receipt has the reason. Raises
+        `SequenceRefusedError` with `UNKNOWN` where the sequence was never opened, unless a message
+        among the events opens it implicitly (S9).
         """
         ...
 
     async def state(self, scope: str) -> SequencerState | None:
-        """The committed state of a sequence; None: it is unknown. Asking makes none (S9)."""
+        """The committed state of a sequence; None: it is unknown. Reading opens nothing (S9)."""
         ...
 
     async def claims(self, scope: str) -> Claims | None:
-        """What may be claimed towards the peer: durable (S3); None: the sequence is unknown."""
+        """The claims towards the peer of the durable state (S3); None: the sequence is unknown."""
         ...
 
     async def missing(self, scope: str) -> list[tuple[int, int]]:
@@ -133,7 +136,7 @@ class Intake(Protocol):
         ...
 
     async def attributes(self, scope: str) -> bytes | None:
-        """What the sequence was opened with (S9); None: it is unknown."""
+        """The attributes that the sequence was opened with (S9); None: it is unknown."""
         ...
 
     def report_deviation(self, kind: str) -> None:
@@ -154,7 +157,7 @@ class Listener(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it listens, as a URL with the real port; empty until it does."""
+        """The URL that it listens on, with the real port; empty until it listens."""
         ...
 
     @property
@@ -165,14 +168,15 @@ class Listener(Protocol):
         ...
 
     def settings_of(self, scope: str) -> SequencerSettings:
-        """How a scope is sequenced that was opened implicitly: first number, policies, bounds.
-        Always the same answer.
+        """The settings of a scope that was opened implicitly: first number, policies, bounds. The
+        same scope must always give the same settings.
         """
         ...
 
     def peer_of(self, scope: str) -> str:
-        """Who sends in this scope. What is held and what is owed is bounded by peer, and a peer
-        that does not answer holds up no other (S8, S12). Always the same answer.
+        """The peer that sends in this scope. Buffered messages and obligations are bounded by peer,
+        and a peer that does not answer delays no other (S8, S12). The same scope must always give
+        the same peer.
         """
         ...
 
@@ -184,15 +188,16 @@ class Listener(Protocol):
         ...
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
-        """Do what a sequence asks for: a resend, a fault, a report. Called for several peers, and
-        for one peer, at the same time. Raises `SourceError` where it could not be sent.
+        """Carry an effect out: send a request to resend, a fault, a report. Calls for several
+        peers, and for one peer, run at the same time. Raises `SourceError` where it could not be
+        sent.
 
-        A fault, a failure and an end are owed to the peer: they are stored until this returns, and
-        carried out again after an error or a restart, so a peer may get one twice. A resend is
-        asked for again by the gap (S12).
+        A fault, a failure and an end are stored until this returns, and are carried out again after
+        an error or a restart, so a peer may receive one twice. An open gap emits its request to
+        resend again (S12).
         """
         ...
 
     async def close(self) -> None:
-        """Let go of what is left. `serve` has ended before."""
+        """Release the resources that are left. `serve` has ended before."""
         ...

@@ -1,7 +1,7 @@
-"""What a sink must be able to do to keep numbered messages: the durable inbox and outbox.
+"""The durable inbox and outbox of numbered messages, which a sink may offer.
 
-A sink that can returns it from `Sink.messages`; only `instep.runtime.messages` uses it. A handler
-gets the transaction of its message as a `HandlerConnection`.
+Such a sink returns it from `Sink.messages`; only `instep.runtime.messages` uses it. A handler gets
+the transaction of its message as a `HandlerConnection`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,15 @@ class HandlerConnection(Protocol):
         statement: Any,
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> Any:
-        """Run a SQLAlchemy statement, or SQL text with `:named` parameters; its buffered result."""
+        """Run a SQLAlchemy statement, or SQL text with `:named` parameters; returns its result,
+        already fetched.
+        """
         ...
 
     async def run_sync(self, work: Callable[[Any], T]) -> T:
-        """`work(connection)` in the store's thread, with SQLAlchemy's own `Connection`."""
+        """Call `work` in the store's thread with SQLAlchemy's own `Connection`; returns its
+        result.
+        """
         ...
 
 
@@ -76,7 +80,7 @@ class OutboxStore(Protocol):
         ...
 
     async def load_outbox(self, scope: str) -> OutboxState | None:
-        """What `Outbox` goes on from; None for a scope never seen."""
+        """The stored state of an `Outbox`; None for a scope never seen."""
         ...
 
     async def save_outbox(
@@ -95,7 +99,7 @@ class OutboxStore(Protocol):
         ...
 
     async def outbox_bodies(self, scope: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
-        """The bodies kept under these numbers; one that was acknowledged meanwhile is not there."""
+        """Number → body of the messages still kept; those acknowledged meanwhile are missing."""
         ...
 
 
@@ -104,21 +108,21 @@ class StoredSequence(msgspec.Struct, frozen=True):
 
     state: SequencerState
     waiting: int = 0
-    """Messages released and not yet delivered, because the handler has to be called, or failed."""
+    """Messages released for the handler and not yet delivered."""
 
 
 class SenderUsage(msgspec.Struct):
-    """What one peer has in the store (S8)."""
+    """The sequences and buffered messages of one peer in the store (S8)."""
 
     sequences: int = 0
     messages: int = 0
-    """Messages held behind gaps …"""
+    """Messages buffered behind gaps …"""
     size_bytes: int = 0
     """… and bytes of them."""
 
 
 class Obligation(msgspec.Struct, frozen=True):
-    """Something that is owed to a peer, durable with the decision that made it (S12)."""
+    """An effect that a peer must receive, stored with the decision that emitted it (S12)."""
 
     number: int
     """Unique within the consumer, and growing."""
@@ -128,30 +132,35 @@ class Obligation(msgspec.Struct, frozen=True):
 
 
 class SequenceChange(msgspec.Struct, gc=False):
-    """What one group does to one scope. Done in the order of the fields, in one transaction (S3).
+    """The change of one group to one scope: applied in the order of the fields, in one transaction
+    (S3).
 
-    Numbers are given with their epoch, for one group may hold a reset.
+    Numbers are given with their epoch, because one group may contain a reset.
     """
 
     scope: str
     state: SequencerState
     due_us: int | None
-    """When the sequence wants a tick, or may be forgotten; None: neither."""
+    """When the sequence needs a tick or may be forgotten, in microseconds since 1970; None:
+    neither.
+    """
     peer: str = ""
     held_messages: int = 0
-    """Messages behind a gap after this …"""
+    """Messages buffered behind a gap after this change …"""
     held_bytes: int = 0
     """… and bytes of them."""
     forget: list[tuple[int, int, int]] = []
-    """Of what is held: (epoch, low, high)."""
+    """Buffered messages to forget: (epoch, low, high), both ends included."""
     keep: list[tuple[int, Message]] = []
-    """New, to be held: (epoch, message)."""
+    """New messages to buffer: (epoch, message)."""
     release_buffered: list[tuple[int, int]] = []
-    """Everything held up to this number has its turn: (epoch, number)."""
+    """All buffered messages up to this number are released: (epoch, number)."""
     release: list[tuple[int, Message]] = []
-    """New, and its turn has come: (epoch, message), in order. With what was held: by number."""
+    """New messages to release: (epoch, message), in order. Together with `release_buffered` they
+    are delivered by number.
+    """
     unsequenced: list[Message] = []
-    """Unsequenced, never seen before: their turn is always now."""
+    """New messages without a number: released at once."""
 
 
 class MessageGroup(msgspec.Struct):
@@ -170,26 +179,26 @@ class MessageGroup(msgspec.Struct):
 
 
 class DueSequences(msgspec.Struct, frozen=True):
-    """Which scopes want a tick."""
+    """The scopes that need a tick."""
 
     scopes: list[str]
-    """Due by now, the longest due first, no more than asked for."""
+    """Scopes due by now, the longest due first, at most `limit`."""
     next_us: int | None
-    """When the next ones are due; None: none is."""
+    """When the next scopes are due, in microseconds since 1970; None: none is."""
 
 
 class HandlerFailure(msgspec.Struct, frozen=True):
-    """What is to become of a message that its handler failed on."""
+    """The decision about a message whose handler failed: retry or quarantine."""
 
     reason: str
     retry_at_us: int | None
-    """When it is tried again; None: it goes to quarantine."""
+    """When it is tried again, in microseconds since 1970; None: it goes to quarantine."""
     blocks: bool
     """With quarantine: whether its sequence waits until it is replayed or dropped."""
 
 
 class FailedDelivery(msgspec.Struct, frozen=True):
-    """One message that a handler failed on, as it was stored."""
+    """One message whose handler failed, with the decision that was stored."""
 
     scope: str
     number: int
@@ -198,7 +207,7 @@ class FailedDelivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryResult(msgspec.Struct):
-    """What one transaction of deliveries has done."""
+    """The result of one transaction of deliveries."""
 
     delivered: dict[str, int] = {}
     """Scope → messages that no longer wait."""
@@ -206,28 +215,30 @@ class DeliveryResult(msgspec.Struct):
     blocked: list[str] = []
     """Scopes that wait for a decision about a message in quarantine; the first hundred."""
     next_us: int | None = None
-    """When there is more to deliver; None: when more is released."""
+    """When there is more to deliver, in microseconds since 1970; None: after the next release."""
 
 
 Deliver = Callable[[Message, int, HandlerConnection], Awaitable[HandlerFailure | None]]
-"""Called with a message, how often it was tried before, and its transaction. None: delivered."""
+"""Called with a message, how often it was tried before, and its transaction. Returns None where
+the message was delivered.
+"""
 
 
 class MessageStore(OutboxStore, Protocol):
     """The durable inbox of one consumer. Raises `SinkError`.
 
-    What is read here is as committed. Of two processes that use it for one consumer, the later one
-    to `open` it goes on, and the other gets `FencedError`.
+    Promised: reads return committed state only. Of two processes that use it for one consumer, the
+    later one to `open` it continues, and the other gets `FencedError`.
     """
 
     async def open(self, kind: str, *, handled: bool) -> None:
-        """Take over; `kind` is the source plug-in whose messages these are. Without a handler, what
-        still waits for one is delivered to the store.
+        """Take the inbox over; `kind` is the source plug-in of the messages. Without a handler,
+        messages that still wait for one are delivered to the store.
         """
         ...
 
     async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
-        """Those of the scopes that are stored."""
+        """Scope → its committed sequence, for those of the scopes that are stored."""
         ...
 
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
@@ -235,40 +246,41 @@ class MessageStore(OutboxStore, Protocol):
         ...
 
     async def commit(self, group: MessageGroup) -> None:
-        """All of the group in one transaction, or nothing. Cancelling does not tear it."""
+        """Commit all of the group in one transaction, or nothing; also when cancelled (S3)."""
         ...
 
     async def due(self, now_us: int, limit: int) -> DueSequences:
-        """The scopes that want a tick by now."""
+        """The scopes that need a tick by `now_us`, at most `limit`."""
         ...
 
     async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
-        """Forget these sequences: state, held messages, identifiers (S10). Messages delivered to
-        the store stay. Returns those that are unknown from now on.
+        """Forget these sequences: state, buffered messages, identifiers (S10). Messages delivered
+        to the store stay. Returns the scopes that are unknown from now on.
 
-        One that still has messages for the handler, in quarantine too, stays and is due later.
+        A sequence that still has messages for the handler, in quarantine too, stays and is due
+        later.
         """
         ...
 
     async def usage(self) -> dict[str, SenderUsage]:
-        """What each peer has in the store."""
+        """Peer → its sequences and buffered messages in the store (S8)."""
         ...
 
     async def obligations(self) -> list[Obligation]:
-        """What is owed, the oldest first."""
+        """The obligations that are not forgotten, the oldest first (S12)."""
         ...
 
     async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
-        """Scope → numbers: the digests of these messages, by scope and number, where they are
-        still kept.
+        """(scope, number) → digest of these messages, where it is still kept (S7). `numbers`:
+        scope → numbers.
         """
         ...
 
     async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
-        """Hand messages that wait for it to the handler, in order within each scope, and mark
-        those delivered, in one transaction with what the handler does.
+        """Call `deliver` for waiting messages, in order within each scope, and mark them
+        delivered, in one transaction with the handler's own statements.
 
-        What a failed handler did is undone; the other messages are not touched by it. Cancelling
-        undoes all.
+        The statements of a failed handler are rolled back; other messages are not affected.
+        Cancelling rolls the whole transaction back.
         """
         ...

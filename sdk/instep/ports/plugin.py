@@ -68,7 +68,7 @@ class SinkPlugin(Protocol):
 
 
 class Verifier(Protocol):
-    """Tells whether a record comes from whom it should (TR-548 3.10)."""
+    """Verifies that a record comes from the expected provider (TR-548 3.10)."""
 
     def verify(self, record: bytes, token: str) -> bool:
         """Whether this authenticity token belongs to these bytes. Never raises; does not wait."""

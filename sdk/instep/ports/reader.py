@@ -26,11 +26,11 @@ class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str
     stream: str
     state: SequencerState
-    """Without what is held, which is counted."""
+    """Without the buffered messages, which `held` counts."""
     held: int
-    """Messages behind a gap."""
+    """Messages buffered behind a gap."""
     waiting: int
-    """Messages whose turn has come, and that the handler has not taken."""
+    """Messages released for the handler and not yet delivered."""
     blocked: bool
     """It waits for a decision about a message in quarantine."""
     error: str
@@ -43,7 +43,7 @@ class SequenceCounts(msgspec.Struct, frozen=True):
 
     sequences: int
     held: int
-    """Messages behind gaps, in all of them."""
+    """Messages buffered behind gaps, in all sequences together."""
     blocked: int
     """Sequences that wait for a decision about a message in quarantine."""
 
@@ -51,14 +51,14 @@ class SequenceCounts(msgspec.Struct, frozen=True):
 class StoreReader(ABC):
     """Read access to a store, beside the consumer that writes it.
 
-    A reader inherits this class and implements the abstract methods; the others answer for a store
-    that does not have what they are asked for. Promised: what is read is committed, iteration is by
-    pages (memory does not grow with the store), and no page holds up the consumer. Not promised:
-    that two pages, or two calls, show the same moment.
+    A reader inherits this class and implements the abstract methods; the others have the defaults
+    of a store that lacks the ability. Promised: reads return committed state, iteration is by pages
+    (memory does not grow with the store), and no page blocks the consumer. Not promised: that two
+    pages, or two calls, read the same snapshot.
 
     All raise `SinkError`. Cancelling a read changes nothing; cancelling one of the methods that
     write (`replay`, `drop`, `release_sweep`, `ask_to_hand_over`, `deliver_again`) leaves its
-    change whole or not there. Iterators may be abandoned at any time.
+    change whole or not made. Iterators may be abandoned at any time.
     """
 
     @abstractmethod
@@ -71,8 +71,8 @@ class StoreReader(ABC):
     ) -> AsyncIterator[StoredEntity]:
         """Entities (of this stream, of this class) in a stable order.
 
-        An entity that is there all the time is shown once; one that comes or goes meanwhile may be
-        shown or not.
+        An entity that is stored all the time is returned once; one that is added or removed
+        meanwhile may be returned or not.
         """
 
     @abstractmethod
@@ -93,7 +93,7 @@ class StoreReader(ABC):
 
     @abstractmethod
     async def replay(self, id: int, chunk: RecordChunk) -> int:
-        """Commit what a quarantined record turned out to say, by rule A3, and mark it replayed.
+        """Commit the decoded content of a quarantined record (A3), and mark it replayed (A11).
 
         Returns how many entities changed. The consumer may be running. Raises `SinkError` where
         there is no such record, or where `chunk` still has something unreadable.
@@ -142,15 +142,15 @@ class StoreReader(ABC):
         stream: str | None = None,  # noqa: ARG002 - the default
         troubled: bool = False,  # noqa: ARG002 - the default
     ) -> AsyncIterator[SequenceStatus]:
-        """Sequences (or this one) in the order in which they first came; with `troubled` only those
-        that hold messages behind a gap, are blocked, or whose handler failed last.
+        """All sequences, or this one, in the order of their first message; with `troubled` only
+        those with messages buffered behind a gap, a block, or a handler that failed last.
         """
         none: tuple[SequenceStatus, ...] = ()
         for sequence in none:
             yield sequence
 
     async def count_sequences(self) -> dict[str, SequenceCounts]:
-        """How many there are, by consumer; one without sequences is not in it."""
+        """Consumer → the counts of its sequences; consumers without sequences are missing."""
         return {}
 
     def messages(
@@ -165,7 +165,7 @@ class StoreReader(ABC):
         raise ConfigurationError("this kind of store keeps no messages")
 
     async def deliver_again(self, id: int) -> bool:  # noqa: ARG002 - the default
-        """Let the handler try a message in quarantine again, and mark it replayed there; False for
-        what is not a message. The consumer, running now or later, delivers it.
+        """Let the handler try a message in quarantine again, and mark it replayed; returns False
+        where the entry is not a message. The consumer, running now or later, delivers it.
         """
         return False

@@ -21,16 +21,16 @@ __all__ = ["Sink"]
 class Sink(ABC):
     """Where the entities of one consumer are kept, together with the positions they came from.
 
-    A sink inherits this class and implements the abstract methods; the other members have answers
-    of their own, those of a sink that lacks the ability. A wrapper hands every member on, or it
-    hides what the sink in it can do.
+    A sink inherits this class and implements the abstract methods; the other members have the
+    defaults of a sink that lacks the ability. A wrapper must pass every member on, or it hides the
+    abilities of the wrapped sink.
 
     What a sink promises (`instep.testing.check_sink` proves it):
 
     - `commit` is all or nothing: records, quarantine, sweep step and position. The position is
       never ahead of the data (A1).
-    - A batch that does not begin where the store stands raises `FencedError` and changes nothing:
-      of two processes that commit on one stream, one goes on.
+    - A batch that does not begin at the stored position raises `FencedError` and changes nothing:
+      of two processes that commit on one stream, one continues.
     - A record older than the stored one of the same lineage is ignored and not marked; any other is
       written and marked with the attempt of the batch's position (A3,
       `instep.model.ordering.supersedes`).
@@ -73,7 +73,7 @@ class Sink(ABC):
 
         Called before the first commit on a stream, and again after every error of `commit`. The
         sink may keep `stream` for its readers. Raises `ConfigurationError` for a stream that it
-        cannot keep (a mode that it does not know, say).
+        cannot keep (for example one of a mode that it does not support).
         """
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Sink(ABC):
         return ()
 
     async def sweep_released(self, stream: str, attempt: int) -> bool:  # noqa: ARG002 - the default
-        """Whether another process has let the held sweep of this attempt go on (A6)."""
+        """Whether another process has released the held sweep of this attempt (A6)."""
         return False
 
     def messages(self) -> MessageStore | None:

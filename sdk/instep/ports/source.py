@@ -17,10 +17,11 @@ __all__ = ["Feed", "Source"]
 class Feed(ABC):
     """One open connection to one stream, from one place of its log on.
 
-    A feed inherits this class; what is not abstract has the answer of a connection that cannot
-    tell. `Source.feed` makes it. Promised: every record after the place of the opening is returned
-    once and in the order of its partition, until `receive` raises. Memory is bounded: not reading
-    is back-pressure, not loss. Not promised: order between partitions, and offsets without gaps.
+    A feed inherits this class; `Source.feed` makes it. Members that are not abstract have the
+    default of a connection that lacks the information. Promised: every record after the place of
+    the opening is returned once and in the order of its partition, until `receive` raises. Memory
+    is bounded: not reading is back-pressure, not loss. Not promised: order between partitions, and
+    offsets without gaps.
     """
 
     clock_offset_us: int = 0
@@ -30,14 +31,15 @@ class Feed(ABC):
     async def receive(self) -> RecordChunk:
         """Wait for records, and return what has arrived, in order, up to the feed's own bound.
 
-        A feed that has seen that the stream must be realigned says so in `RecordChunk.realign`.
+        A feed that has detected that the stream must be realigned sets `RecordChunk.realign`.
         Only one task calls it at a time. Cancelling it loses nothing: the next call returns what
         this one would have. Raises `SourceError` when the connection is over, and not before all
         that arrived was returned; the feed is then only closed.
         """
 
     def committed(self, position: Position) -> None:  # noqa: B027
-        """All up to this position is durable: of each partition, what lies up to its offset.
+        """Report that all records up to this position are durable: those of each partition up to
+        its offset.
 
         For a feed whose peer waits for an answer: it answers only then (a 2xx of a push protocol,
         an acknowledgement; S3). Called after each commit made over this connection, in their order,
@@ -49,11 +51,11 @@ class Feed(ABC):
 
     @property
     def unheard_s(self) -> float:
-        """Seconds since the last sign of life; what the peer had sent before it, was received.
+        """Seconds since the last sign of life of the peer; all that it sent before was received.
 
-        Silence counts for the end of the log only up to the last sign of life (A5). 0.0, the
-        answer of a feed that cannot tell, takes every silence for the provider's: a connection that
-        can be half open must do better.
+        Silence counts as the end of the log only up to the last sign of life (A5). The default 0.0
+        attributes every silence to the provider: a connection that can be half open must return
+        the real time.
         """
         return 0.0
 
@@ -65,8 +67,8 @@ class Source(ABC):
     """A provider of streams. It owns login, discovery and connections.
 
     A source inherits this class. Promised (`instep.testing.check_source` proves it): a feed opened
-    at `Start.OLDEST` gives the log from its oldest record; one opened after a token goes on after
-    it, gives it again with what follows (at-least-once), or starts from the oldest record where the
+    at `Start.OLDEST` returns the log from its oldest record; one opened after a token continues
+    after it, repeats that record first (at-least-once), or starts from the oldest record where the
     token is lost (TR-548 5.2.9), or raises `TokenRefusedError`; entity-keys and tokens are
     the same on every connection. Deviations of a provider are counted in the chunks, never raised
     (A10); what cannot be read is given as `Unreadable`, never dropped (A11).
@@ -88,7 +90,7 @@ class Source(ABC):
     def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
         """Open a stream after the record with this token, or from `Start` (TR-548 ST-0.3).
 
-        The connection stands when the context is entered, and is closed when it is left, in the
+        The connection is open when the context is entered, and is closed when it is left, in the
         same task. Several may be open at once, of one stream too. Raises on entering:
         `TokenRefusedError`, `StreamGoneError` (discover again), `UnreachableError`.
         """
@@ -98,15 +100,15 @@ class Source(ABC):
         appended at `opened_at_us`.
 
         Ends only when every class of `stream.readable` was read whole, else raises `BaselineError`.
-        A source whose streams all give state by their log leaves it as it is.
+        A source whose logs all contain the whole state keeps the default.
         """
         raise BaselineError("this source reads no current state", where=stream.id)
 
     async def state(self, stream: StreamInfo) -> StreamState:  # noqa: ARG002 - the default
         """The stream's state now, asked while it is silent. Raises `SourceError`.
 
-        UNKNOWN, the answer of a source that cannot tell, lets a silence prove less: a quiet stream
-        is aligned only after `AlignmentSettings.unreached_quiet_s` (A5).
+        The default is UNKNOWN. Silence then proves less: a quiet stream is aligned only after
+        `AlignmentSettings.unreached_quiet_s` (A5).
         """
         return StreamState.UNKNOWN
 
