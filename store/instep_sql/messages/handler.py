@@ -1,7 +1,7 @@
-"""Gives messages that wait to the user's handler, in the transaction that marks them delivered.
+"""Delivers waiting messages to the user's handler, in the transaction that marks them delivered.
 
-Each message has a savepoint of its own, so that what a failed handler did is undone and the others
-are not touched by it.
+Each message has a savepoint of its own: the statements of a failed handler are rolled back, and
+other messages are not affected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PendingDeliveries(msgspec.Struct, frozen=True):
 
 
 def pending_deliveries(connection: Connection, no: int) -> PendingDeliveries:
-    """A look that writes nothing."""
+    """Read what is to be delivered, without a write."""
     blocked = connection.execute(_BLOCKED, {"no": no, "limit": _BLOCKED_SHOWN}).scalars()
     return PendingDeliveries(connection.execute(_NEXT, {"no": no}).scalar(), list(blocked))
 
@@ -79,7 +79,7 @@ async def deliver(
     now_us: int,
     limit_messages: int,
 ) -> DeliveryResult:
-    """Deliver what is ready, the sequence that has waited longest first, up to the limit.
+    """Deliver messages that are ready, up to the limit; the longest waiting sequence goes first.
 
     A sequence stops at its first message that fails, unless that goes to quarantine and the next
     one may follow.
@@ -98,7 +98,7 @@ async def deliver(
 def _ready(
     connection: Connection, no: int, now_us: int, limit: int
 ) -> list[tuple[Row[Any], Sequence[Row[Any]], bool]]:
-    """Sequences with messages to deliver, those messages, and whether they are all of them."""
+    """Sequences that are ready, with their messages, and whether these are all of the sequence."""
     found = []
     values = {"no": no, "now_us": now_us, "limit": _SCOPES_AT_ONCE}
     for sequence in connection.execute(_READY, values).all():
@@ -112,22 +112,22 @@ def _ready(
 
 
 class _Steps:
-    """Steps of a transaction, some of which can wait for the next one: each costs a change of
-    thread.
+    """Runs the steps of a transaction in its thread. A step can be deferred to the next one,
+    because each run costs a change of thread.
     """
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._later: list[Callable[[Connection], object]] = []
         self.broken: SinkError | None = None
-        """Why the transaction as a whole cannot come to its end, whatever a handler makes of it."""
+        """The error that ends the whole transaction, even where a handler catches it."""
 
     def later(self, work: Callable[[Connection], object]) -> None:
-        """Do this before whatever comes next."""
+        """Defer a step: it runs before the next one."""
         self._later.append(work)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Do it now. Raises `SinkError`."""
+        """Run a step now, after the deferred ones. Raises `SinkError`."""
         if self.broken is not None:
             raise self.broken
         before, self._later = self._later, []
@@ -146,9 +146,9 @@ class _Steps:
                 self.broken = error
 
         done = self._transaction.run(all_of_it)
-        # Also when its handler does not wait for it any more.
+        # The callback runs even when the handler no longer waits for the step.
         done.add_done_callback(look)
-        # A step that a handler no longer waits for is done all the same, or `before` would be lost.
+        # A step runs even when its handler no longer waits, or `before` would be lost.
         return await asyncio.shield(done)
 
 
@@ -247,7 +247,7 @@ class _HandlerConnection:
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> Any:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
-        has gone.
+        is unavailable.
         """
         prepared = text(statement) if isinstance(statement, str) else statement
 
@@ -280,7 +280,9 @@ class _HandlerConnection:
             raise
 
     def end(self, *, keep: bool) -> None:
-        """Keep or undo what the handler did. Raises `SinkError` where the database has gone."""
+        """Release the savepoint, or roll the handler's statements back. Raises `SinkError` where
+        the database is unavailable.
+        """
         self._over = True
         if self._steps.broken is not None:
             raise self._steps.broken
@@ -288,7 +290,7 @@ class _HandlerConnection:
             self._steps.later(lambda _: self._settle(keep=keep))
 
     def _settle(self, *, keep: bool) -> None:
-        # A step that was cancelled before it began has made none.
+        # A step that was cancelled before it began has made no savepoint.
         if self._savepoint is None:
             return
         if keep:

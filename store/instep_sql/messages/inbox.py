@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 HELD: Final = 0
-"""Behind a gap."""
+"""Buffered behind a gap."""
 WAITING: Final = 1
-"""Released: for the handler, or for an instant for those that came with it."""
+"""Released: it waits for the handler or, without one, moves on within the same transaction."""
 FAILED: Final = 2
 """Its handler has failed for good; it is in quarantine."""
 
@@ -84,7 +84,7 @@ def apply_group(
         kept += [_kept(no, epoch, HELD, message, now_us) for epoch, message in change.keep]
         released += [(no, *told) for told in change.release_buffered]
         if handled or change.release_buffered:
-            # What was held and what comes with it has to be put in order, and the store does that.
+            # The database puts the buffered and the new messages in order.
             ordered.append(no)
             kept += [
                 _kept(no, epoch, WAITING, message, now_us) for epoch, message in change.release
@@ -107,12 +107,12 @@ def apply_group(
 
 
 def count_messages(group: MessageGroup) -> int:
-    """How many messages a group brings."""
+    """The number of new messages in a group."""
     return sum([len(c.keep) + len(c.release) + len(c.unsequenced) for c in group.changes])
 
 
 def deliver_waiting(connection: Connection, dialect: Dialect, no: int, now_us: int) -> None:
-    """Deliver to the store what waits for a handler that is not there any more."""
+    """Deliver messages to the store that wait for a handler which no longer exists."""
     waiting = connection.execute(_ALL_WAITING, {"no": no}).scalars().all()
     _deliver(connection, dialect, waiting, now_us)
     connection.execute(_NONE_WAITS, {"no": no})
@@ -148,7 +148,7 @@ def digests(
     for first in range(0, len(keys), _SEEN_AT_ONCE):
         some = keys[first : first + _SEEN_AT_ONCE]
         marks = row_values(connection, 2, len(some))
-        # The newest of a number is of the epoch that counts.
+        # The newest row of a number belongs to the current epoch.
         for table, more in (("instep_message", ""), ("instep_inbox", "AND stage > 0")):
             query = (
                 f"SELECT sequence_no, number, digest FROM {table} "  # noqa: S608 — marks only
@@ -161,7 +161,7 @@ def digests(
 
 
 class Trimmer:
-    """Removes what is over the retention, a bounded piece a commit, yet faster than it grows."""
+    """Removes rows over the retention: in each commit up to a limit above the number added."""
 
     def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
         self._seen = _Retention(
@@ -180,7 +180,7 @@ class Trimmer:
         )
 
     def trim(self, connection: Connection, group: MessageGroup) -> None:
-        """After a group was written."""
+        """Remove old rows after a group was written, in its transaction."""
         unsequenced = sum([len(change.unsequenced) for change in group.changes])
         if unsequenced:
             self._seen.trim(connection, unsequenced, group.now_us)
@@ -188,7 +188,7 @@ class Trimmer:
 
 
 class _Retention:
-    """How much of one table is kept."""
+    """The retention of one table."""
 
     def __init__(
         self, dialect: Dialect, table: str, time: str, keep: int | None, age_s: float | None
@@ -202,7 +202,7 @@ class _Retention:
         self._age_us = None if age_s is None else int(age_s * 1_000_000)
 
     def trim(self, connection: Connection, new: int, now_us: int) -> None:
-        """After so many rows were added."""
+        """Remove old rows, after `new` rows were added."""
         limit = 2 * new + _TRIM_RECORDS
         if self._keep is not None:
             connection.execute(self._over, {"limit": limit, "keep": self._keep})

@@ -33,14 +33,14 @@ from instep_sql.options import SqlOptions
 __all__ = ["SqlMessageStore"]
 
 _ROW_IDS_KEPT: Final = 100_000
-"""Most scopes whose row is known without asking."""
+"""Most scopes whose row number is cached."""
 
 
 class SqlMessageStore:
-    """Implements `instep.ports.message_store.MessageStore`; the store gives it its database.
+    """Implements `instep.ports.message_store.MessageStore` in the database of a store.
 
-    Promised: a group is whole or not there; of two processes that receive for one consumer, the
-    earlier one gets `FencedError` with its next transaction.
+    Promised: a group is committed whole or not at all (S3). Of two processes that receive for one
+    consumer, the earlier one gets `FencedError` with its next transaction.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SqlMessageStore:
         self._owner = uuid.uuid4().hex
         self._opened: ReceiverRow | None = None
         self._commits = count(1)
-        """Numbers our transactions; a number is used once, whatever becomes of its transaction."""
+        """Numbers our transactions; a number is used once, also when its transaction fails."""
         self._row_ids: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class SqlMessageStore:
         numbers = await self._database.run(
             work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
-        # Not before: a row that was rolled back has no number.
+        # Only after the commit: a row that was rolled back has no number.
         if len(self._row_ids) > _ROW_IDS_KEPT:
             self._row_ids.clear()
         self._row_ids.update(numbers)
@@ -175,7 +175,7 @@ class SqlMessageStore:
             lambda connection: pending_deliveries(connection, receiver.no)
         )
         if look.next_us is None or look.next_us > now_us:
-            # Nothing is written as long as there is nothing to do.
+            # Nothing is written while there is nothing to deliver.
             return DeliveryResult(next_us=look.next_us, blocked=look.blocked)
         async with self._database.transaction() as transaction:
             await transaction.run(
@@ -193,7 +193,7 @@ class SqlMessageStore:
                 limit_messages=limit_messages,
             )
 
-    # -- what we send ----------------------------------------------------------------------------
+    # -- our own messages ------------------------------------------------------------------------
 
     async def outboxes(self) -> Sequence[str]:
         """See `OutboxStore`."""

@@ -1,4 +1,4 @@
-"""The rows of `instep_obligation`: what is owed to the peers of a receiver."""
+"""The rows of `instep_obligation`: effects that the peers of a receiver must still receive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL: Final = text("""
 
 
 def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
-    """Forget what a group has settled, keep what it owes."""
+    """Delete the obligations that a group has carried out or given up, and insert its new ones."""
     if group.settled:
         dialect.execute_many(connection, _SETTLE, [(no, number) for number in group.settled])
     if group.owed:
@@ -42,7 +42,7 @@ def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup
 
 
 def load(connection: Connection, no: int) -> list[Obligation]:
-    """What is owed, the oldest first."""
+    """The stored obligations, the oldest first."""
     return [
         Obligation(
             row.number, row.scope, row.peer, msgspec.json.decode(row.effect, type=OwedEffect)

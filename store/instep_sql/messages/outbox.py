@@ -36,7 +36,7 @@ _BODIES: Final = text("""
 
 
 def scopes(connection: Connection, no: int) -> list[str]:
-    """The scopes with something unacknowledged, oldest first."""
+    """The scopes with unacknowledged messages, oldest first."""
     return list(connection.execute(_SCOPES, {"no": no}).scalars())
 
 
@@ -59,7 +59,7 @@ def save(
     before: OutboxState,
     new: Mapping[int, bytes],
 ) -> None:
-    """Write what differs between two states; `new`: number → body of a message not yet kept."""
+    """Write the difference between two states; `new`: number → body of a message not yet kept."""
     place = {"no": no, "scope": storable_text(scope)}
     connection.execute(_NEXT, {**place, "next_number": state.next_number})
     outbox = connection.execute(_FIND, place).one().id

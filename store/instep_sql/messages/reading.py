@@ -40,7 +40,7 @@ _MESSAGES: Final = """
 """
 _INBOX: Final = text("SELECT inbox_no FROM instep_quarantine WHERE id = :id")
 _AGAIN: Final = text("UPDATE instep_inbox SET stage = 1 WHERE id = :inbox AND stage = 2")
-# Whoever consumes looks for sequences that may be delivered; it need not be running.
+# The consumer finds the sequences that may be delivered; it need not be running now.
 _GO_ON: Final = text("""
     UPDATE instep_sequence SET blocked = 0, attempts = 0, deliver_at_us = :now_us
     WHERE id = (SELECT sequence_no FROM instep_inbox WHERE id = :inbox)
@@ -129,7 +129,7 @@ def _sequence(row: Row[Any]) -> SequenceStatus:
 
 
 def _deliver_again(connection: Connection, id: int, now_us: int) -> bool:
-    """Let the handler try a message in quarantine again; False for what is no such message."""
+    """Let the handler try a message in quarantine again; False where there is no such message."""
     inbox = connection.execute(_INBOX, {"id": id}).scalar()
     if inbox is None:
         return False
@@ -142,8 +142,8 @@ def _deliver_again(connection: Connection, id: int, now_us: int) -> bool:
 def give_up_messages(
     connection: Connection, ids: Sequence[int] | None, stream: str | None, now_us: int
 ) -> None:
-    """Messages that are about to be dropped from quarantine are given up: sequences that wait for
-    them go on.
+    """Unblock the sequences that wait for messages which are about to be dropped from
+    quarantine.
     """
     for id in ids or (None,):
         values: dict[str, Any] = {}

@@ -25,7 +25,7 @@ __all__ = ["due", "load", "reclaim", "row_ids_of", "usage", "write"]
 _INTO: Final = """
     instep_sequence (receiver_no, scope, state, due_us, deliver_at_us, attempts, blocked, error,
                      updated_at_us, peer, held_messages, held_bytes)"""
-# What the deliveries decided is theirs: a commit only says that there is something to deliver.
+# Deliveries own their columns: a commit only records that there is something to deliver.
 _OR_UPDATE: Final = """
     ON CONFLICT (receiver_no, scope) DO UPDATE SET
       state = excluded.state, due_us = excluded.due_us, updated_at_us = excluded.updated_at_us,
@@ -52,13 +52,15 @@ _EMPTY: Final = """
     WHERE id = ?
 """
 _AGAIN_US: Final = 3_600_000_000
-"""When a sequence is looked at again that still has messages for the handler."""
+"""Time in microseconds until a sequence that still has messages for the handler is due again."""
 _NAME_KEPT_US: Final = 86_400_000_000
-"""When is looked again whether messages are kept that were delivered from a forgotten sequence."""
+"""Time in microseconds between two checks whether delivered messages of a forgotten sequence are
+still kept.
+"""
 
 
 def write(connection: Connection, no: int, group: MessageGroup) -> None:
-    """The states of the scopes that a group has touched."""
+    """Write the states of the scopes that a group has changed."""
     now_us = group.now_us
     rows = [
         (
@@ -98,7 +100,7 @@ def row_ids_of(
 def load(
     connection: Connection, dialect: Dialect, no: int, scopes: Collection[str]
 ) -> dict[str, StoredSequence]:
-    """The scopes as committed, with what they hold."""
+    """The scopes as committed, with their buffered messages."""
     ours = (
         "FROM instep_sequence AS q "
         f"WHERE q.receiver_no = :no AND q.scope IN {dialect.members('scopes')} AND q.state <> ''"
@@ -137,7 +139,7 @@ def due(connection: Connection, no: int, now_us: int, limit: int) -> DueSequence
 
 
 def usage(connection: Connection, no: int) -> dict[str, SenderUsage]:
-    """What each peer has."""
+    """Peer → its sequences, buffered messages and their bytes."""
     rows = connection.execute(_USAGE, {"no": no})
     return {row[0]: SenderUsage(*(int(number) for number in row[1:])) for row in rows}
 
@@ -145,9 +147,9 @@ def usage(connection: Connection, no: int) -> dict[str, SenderUsage]:
 def reclaim(
     connection: Connection, dialect: Dialect, no: int, scopes: Collection[str], now_us: int
 ) -> set[str]:
-    """Forget sequences; those that are unknown from now on.
+    """Forget sequences; returns those that are unknown from now on (S10).
 
-    Where messages delivered from one are still kept, its row stays without a state, for its name.
+    Where delivered messages of one are still kept, its row stays without a state, for its name.
     """
     ids = row_ids_of(connection, dialect, no, scopes)
     waiting = _ids_in(connection, _WAITING, ids.values())
@@ -164,14 +166,14 @@ def reclaim(
 
 
 def _ids_in(connection: Connection, query: str, ids: Iterable[int]) -> set[int]:
-    """Those of the sequences `q` that the query finds something of."""
+    """Those of the sequences `q` for which the query finds a row."""
     found = text(f"SELECT q.id FROM instep_sequence AS q WHERE q.id IN :ids AND EXISTS ({query})")  # noqa: S608
     found = found.bindparams(bindparam("ids", expanding=True))
     return set(connection.execute(found, {"ids": list(ids)}).scalars())
 
 
 def _dump(state: SequencerState) -> str:
-    # What is held is in the inbox, so that the state stays small.
+    # Buffered messages are in the inbox, so that the state stays small.
     if state.buffered:
         state = msgspec.structs.replace(state, buffered=[])
     return msgspec.json.encode(state).decode()
