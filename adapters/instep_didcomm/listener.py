@@ -1,5 +1,5 @@
-"""The DIDComm end of a consumer: takes messages, gives them to the core, answers when they are
-durable, and tells the peers what was received and what is missing.
+"""The DIDComm end of a consumer: receives messages, passes them to the core, answers when they are
+durable, and reports to the peers which numbers were received and which are missing.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class DidcommListener:
 
     Args:
         options: See `read_options`.
-        where: The name of their place, for errors.
+        where: The place of the options in the configuration, for errors.
     """
 
     kind = "didcomm"
     opens_implicitly = True
-    """DIDComm opens nothing: a thread begins with its first message."""
+    """DIDComm has no request to open a sequence: a thread begins with its first message (S9)."""
 
     def __init__(
         self, options: Options, where: str = "didcomm", environment: Environment | None = None
@@ -73,7 +73,7 @@ class DidcommListener:
                 hint=f"keys are of {', '.join(keys.dids)[:200]}",
             )
         self.did = options.did or (keys.dids[0] if keys.dids else "")
-        """Who we are; empty for a receiver without a name, which cannot ask for anything."""
+        """Our own DID; empty for a receiver without one, which cannot send requests."""
         proven = options.require_authenticated
         self._decoder = MessageDecoder(
             EnvelopeUnpacker(keys, documents),
@@ -98,18 +98,18 @@ class DidcommListener:
         self._intake: Intake | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
-        """Messages not taken, by reason."""
+        """Refused messages, by reason."""
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port; empty while it does not."""
+        """The URL that it listens on, with the real port; empty while it does not listen."""
         return self._server.address
 
     async def sender(self) -> Sender:
-        """Waits until it listens; then what sends our own messages. Raises `SourceError`."""
+        """Wait until it listens; returns the sender of our own messages. Raises `SourceError`."""
         if not self.did:
             raise _no_did_error()
         return await asyncio.shield(self._sender_future())
@@ -174,7 +174,7 @@ class DidcommListener:
         await self._server.stop()
 
     async def _finish_tasks(self) -> None:
-        """Wait a little for messages that are being taken: they need the client and the intake."""
+        """Wait `_FINISH_S` for messages in progress: they need the client and the intake."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_FINISH_S)
             for task in late:
@@ -183,7 +183,7 @@ class DidcommListener:
                 await asyncio.wait(late)
 
     async def _run_sender(self) -> None:
-        """What goes on beside the receiving, until cancelled."""
+        """Send our own messages and acknowledgements until cancelled."""
         sender = self._sender
         if sender is None:
             await asyncio.Event().wait()
@@ -201,7 +201,7 @@ class DidcommListener:
     def _on_message(
         self, raw: bytes, content_type: str, respond: Callable[[Response], None]
     ) -> None:
-        """Take a message: a plain one with a few calls and no task, any other with one."""
+        """Receive a message: a plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
         try:
@@ -238,7 +238,7 @@ class DidcommListener:
             response = self._refuse(error.status, error.reason, error.message)
         except InstepError as error:
             response = self._unavailable(error)
-        except Exception:  # noqa: BLE001 - whoever waits is answered
+        except Exception:  # noqa: BLE001 - a waiting sender is answered
             _log.exception("a message could not be read for a reason of our own")
             response = problem(500, "internal", "it could not be read")
         respond(response)
@@ -266,13 +266,13 @@ class DidcommListener:
 
     def _refuse(self, status: int, code: str, detail: str) -> Response:
         self.refused[code] += 1
-        # One of each kind is told; a hostile sender must not fill the log.
+        # The first of each kind is a warning; a hostile sender must not fill the log.
         level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
         _log.log(level, "a message is refused: %s: %s", code, detail)
         return problem(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _note_sender(self, headers: Headers) -> None:
-        """Who takes part in a thread, and who asks what we have."""
+        """Record that the sender takes part in the thread, and whether it wants an ack."""
         if not headers.sender:
             return
         if headers.sender_order:
@@ -291,7 +291,7 @@ class DidcommListener:
             self._ack_wanted.set()
 
     async def _process_acks(self, headers: Headers, intake: Intake) -> None:
-        """What the sender says of our messages."""
+        """Pass the sender's report of our messages (`received_orders`) to the outbox."""
         sender = self._sender
         if sender is not None and headers.sender and headers.received_orders:
             try:
@@ -306,7 +306,7 @@ class DidcommListener:
                 await self._ack_wanted.wait()
                 await asyncio.sleep(self._options.ack_delay_s)
                 self._ack_wanted.clear()
-                # One that is under way may say what was true before: the next one waits for it.
+                # An ack under way may carry an older state: the next one waits for it.
                 wanted = self._acks_wanted - self._acks_under_way
                 self._acks_wanted -= wanted
                 self._acks_under_way |= wanted
@@ -315,7 +315,7 @@ class DidcommListener:
 
     async def _send_ack(self, sender: Sender, thid: str, peer: str) -> None:
         try:
-            # Whoever was not told sends again, and asks again.
+            # A sender that receives no ack sends again, and asks again.
             with suppress(InstepError):
                 await sender.send_received_orders(thid, peer)
         finally:
