@@ -1,7 +1,7 @@
-"""For the tests of whoever writes a plug-in, or a program around a consumer.
+"""Helpers for the tests of a plug-in, or of a program around a consumer.
 
-- `check_sink`, `check_source`, `check_message_store`: whether a plug-in keeps the promises of its
-  port. A failure names the promise, where it is written, and what was seen.
+- `check_sink`, `check_source`, `check_message_store`: check that a plug-in keeps the promises of
+  its port. A failure names the promise, where it is written, and what was seen.
 - `ScriptedSource`: a source that plays a script, errors and silences too.
 - `MemorySink`: a sink in memory, which keeps the promises of a real one.
 

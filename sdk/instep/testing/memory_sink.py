@@ -34,8 +34,8 @@ class _Stream(msgspec.Struct):
 
 
 class MemoryStore:
-    """What outlives a `MemorySink`: given to a second one, it stands for the same store met by
-    another process, or after a restart.
+    """The content of a `MemorySink`, which outlives it. Given to a second sink, it represents the
+    same store, opened by another process or after a restart.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class MemorySink(Sink):
         return {key: one.record for key, one in self._stream(stream).entities.items()}
 
     def unreadable(self, stream: str) -> list[Unreadable]:
-        """What could not be read of the stream (A11), in the order of commit."""
+        """The unreadable records of the stream (A11), in the order of commit."""
         return list(self._stream(stream).unreadable)
 
     def deviations(self, stream: str) -> dict[str, int]:
@@ -152,14 +152,14 @@ class MemorySink(Sink):
         ]
 
     async def close(self) -> None:
-        """Nothing is open; what it holds stays readable."""
+        """Do nothing: there is no connection. The content stays readable."""
 
     def _stream(self, stream: str) -> _Stream:
         return self._store._stream(self._consumer, stream)  # noqa: SLF001 - one class in two parts
 
 
 def _sweep(stream: _Stream, step: SweepStep) -> int:
-    """All in one step."""
+    """Remove all unmarked entities in one step."""
     gone = [key for key, one in stream.entities.items() if one.attempt < step.attempt]
     for key in gone:
         del stream.entities[key]

@@ -58,7 +58,7 @@ class _Subject:
 
 
 class _Handler:
-    """Takes messages, or fails as it is told."""
+    """A handler that takes messages, or fails where `failures` names them."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int, int]] = []
@@ -76,7 +76,7 @@ class _Handler:
         return [number for of, number, _ in self.taken if of == scope]
 
     async def drain(self, store: MessageStore, now_us: int = _NOW_US) -> DeliveryResult:
-        """Deliver until nothing is delivered any more; the last result that did something."""
+        """Deliver until nothing is left; returns the last result that was not empty."""
         last = result = await store.deliver(self, now_us, 100)
         for _ in range(100):
             if not result.delivered and not result.failed:
@@ -96,7 +96,7 @@ def _message(number: int, scope: str = "a", **changes: Any) -> Message:
 
 
 def _state(next_number: int) -> SequencerState:
-    """A sequence of which all below this number was received."""
+    """The state of a sequence that has received all numbers below this one."""
     received = Ranges.of((1, next_number - 1)) if next_number > 1 else Ranges()
     return SequencerState(next_number=next_number, received=received)
 
@@ -107,7 +107,7 @@ def _change(scope: str, next_number: int, **changes: Any) -> SequenceChange:
 
 
 def _released(scope: str, first: int, last: int) -> SequenceChange:
-    """The messages of these numbers came, and each has its turn."""
+    """The change that releases new messages of these numbers."""
     release = [(0, _message(number, scope)) for number in range(first, last + 1)]
     return _change(scope, last + 1, release=release)
 

@@ -1,4 +1,4 @@
-"""What a contract check is made of: named promises, each checked by itself."""
+"""The parts of a contract check: named promises, each checked by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT_S: Final = 60.0
 class BrokenPromiseError(AssertionError):
     """A plug-in does not keep a promise of its port.
 
-    `promise` is the promise's name, `where` says where it is written, `found` what was seen.
+    `promise` is the promise's name, `where` the place where it is written, `found` what was seen.
     """
 
     def __init__(self, promise: str, text: str, where: str, found: str) -> None:
@@ -28,17 +28,17 @@ class BrokenPromiseError(AssertionError):
 
 
 class _NotKeptError(Exception):
-    """What `require` raises; the contract says which promise it was."""
+    """The error that `require` raises; the contract adds the name of the promise."""
 
 
 def require(kept: bool, found: str) -> None:  # noqa: FBT001 - reads as an assertion
-    """Within a check: the promise holds only if `kept`; `found` says what was seen instead."""
+    """Fail the check unless `kept`; `found` describes what was seen instead."""
     if not kept:
         raise _NotKeptError(found)
 
 
 class Contract(Generic[S]):
-    """The promises of a port: what each says, where it is written, and how it is checked."""
+    """The promises of a port: the text of each, where it is written, and its check."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -46,11 +46,11 @@ class Contract(Generic[S]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The promises, in the order in which they are checked."""
+        """The names of the promises, in the order in which they are checked."""
         return tuple(self._promises)
 
     def promise(self, text: str, rule: str = "") -> Callable[[Check[S]], Check[S]]:
-        """Register a check. Its function's name names the promise, `rule` is A1, say."""
+        """Register a check. The function's name names the promise; `rule` is a tag such as A1."""
         where = f"{self._where}, rule {rule}" if rule else self._where
 
         def register(check: Check[S]) -> Check[S]:
@@ -63,8 +63,8 @@ class Contract(Generic[S]):
     async def check(self, subject: Callable[[str], S], only: str | None) -> None:
         """Check all promises, or `only` this one, each with a subject of its own.
 
-        Raises `BrokenPromiseError` for the first that is not kept, `ValueError` for a name that no
-        promise has.
+        Raises `BrokenPromiseError` for the first that is not kept, `ValueError` where no promise
+        is named `only`.
         """
         if only is not None and only not in self._promises:
             raise ValueError(f"no promise is named {only!r}; there are {', '.join(self.names)}")

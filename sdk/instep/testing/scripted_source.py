@@ -1,4 +1,4 @@
-"""A source that plays a script, for what a real provider cannot be made to do on command."""
+"""A source that plays a script, for tests of behaviour that a real provider shows only rarely."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from instep.ports.source import Feed, Source
 __all__ = ["SILENT", "ConnectionRefused", "ScriptedFeed", "ScriptedSource", "Step", "log_script"]
 
 SILENT: Final = "silent"
-"""A step after which the connection stays open and nothing comes."""
+"""A step after which the connection stays open and nothing arrives."""
 Step = RecordChunk | Exception | str
 """What one `receive` does: return this chunk, raise this error, or `SILENT`."""
 Script = Sequence[Step] | Callable[[str | Start], Sequence[Step]]
-"""What one connection plays, or what it plays when it is opened there."""
+"""The steps of one connection, or a function that returns them for the place of the opening."""
 
 
 class ConnectionRefused(Exception):
@@ -64,13 +64,13 @@ class ScriptedSource(Source):
     def __init__(self, *connections: Script, stream: StreamInfo | None = None) -> None:
         self.stream = stream or StreamInfo(id="scripted", origin="a script", kind="scripted")
         self.moved: StreamInfo | None = None
-        """What the stream is from the second discovery on."""
+        """The stream to return from the second discovery on; None: the same as before."""
         self.starts: list[str | Start] = []
-        """Where each connection was opened."""
+        """The start of each connection, in order."""
         self.pages: list[list[Record]] = []
-        """What `baseline` gives."""
+        """The pages that `baseline` returns."""
         self.stream_state = StreamState.ACTIVE
-        """What `state` answers."""
+        """The state that `state` returns."""
         self.discoveries = 0
         self.closed = False
         self._connections: Iterator[Script] = iter(connections)
@@ -111,8 +111,8 @@ class ScriptedSource(Source):
 
 
 def log_script(records: Sequence[Record]) -> Callable[[str | Start], Sequence[Step]]:
-    """The script of an honest provider with this log, one record a step: it goes on after a token,
-    and refuses one that it does not know with `TokenRefusedError`.
+    """The script of an honest provider with this log, one record a step: it continues after a
+    token, and refuses an unknown one with `TokenRefusedError`.
     """
 
     def play(start: str | Start) -> Sequence[Step]:

@@ -30,14 +30,14 @@ _YIELDS: Final = 12
 
 
 class _Log:
-    """A stream of a sink, committed to step by step as an alignment would."""
+    """A stream of a sink; batches are committed to it step by step, as an alignment does."""
 
     def __init__(self, sink: Sink, info: StreamInfo, position: Position) -> None:
         self.sink, self.info, self.position = sink, info, position
         self.attempt = self.lineage = 1
 
     def batch(self, *records: Record, **changes: Any) -> Batch:
-        """What leads from where the log stands to behind these records."""
+        """The batch from the log's position to the one after these records."""
         tokens = [record.token for record in records if record.token]
         offsets = {record.partition: record.offset for record in records if record.offset >= 0}
         position = Position(
@@ -58,7 +58,7 @@ class _Log:
         return result
 
     async def count(self, attempt: int = 0) -> tuple[int, int]:
-        """All entities, and those not marked by this attempt or a later one."""
+        """The counts of all entities, and of those not marked by this attempt or a later one."""
         found = await self.sink.estimate_sweep(self.info.id, attempt)
         return found.total, found.unmarked
 
@@ -71,7 +71,7 @@ class _Log:
         )
 
     async def sweep(self, expected: int, *, limit_records: int = 2_000, **step: Any) -> None:
-        """Sweep to the end, of so many entities; a sink that applies it later counts none."""
+        """Sweep to the end and check the number swept; a sink that sweeps later counts none."""
         cursor = swept = 0
         for _ in range(100):
             sweep = SweepStep(self.attempt, cursor, limit_records, **step)
@@ -351,7 +351,7 @@ async def _a_baseline_proves_no_class_that_it_does_not_show(at: _Subject) -> Non
     try:
         log = await at.log(info)
     except ConfigurationError:
-        return  # It takes no such stream, and says so.
+        return  # The sink refuses such a stream with an error.
     odd = _state("odd", 2, entity_class="ODD", uuid="odd")
     await log.commit(_state("a", 1, uuid="a"), odd, by_uuid=True)
     log.attempt = 2

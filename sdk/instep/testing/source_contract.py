@@ -22,7 +22,7 @@ __all__ = ["SOURCE_PROMISES", "check_source"]
 MakeSource = Callable[[], Source]
 
 _SETTLES_S: Final = 5.0
-"""A feed that says nothing for so long, while fewer records came than were expected, is stuck."""
+"""Seconds of silence after which a feed with fewer records than expected counts as stuck."""
 _CANCELS: Final = 12
 """Steps of the loop after which a `receive` is cancelled, from 0 up to this."""
 _NO_TOKEN: Final = "no-such-token-of-instep-testing"  # noqa: S105 - a place in a log, no secret
@@ -30,7 +30,7 @@ _OPENED_AT_US: Final = 1_700_000_000_000_000
 
 
 class _Subject:
-    """A source, and what its first stream holds."""
+    """A source, and the least number of records of its first stream."""
 
     def __init__(self, make: MakeSource, least_records: int) -> None:
         self._make = make
@@ -51,8 +51,8 @@ class _Subject:
     async def read(
         self, feed: Feed, count: int, *, cancels: Sequence[int] = ()
     ) -> list[RecordHeader]:
-        """At least so many records of a connection; `cancels`: after so many steps of the loop a
-        `receive` is cancelled before one is let come to its end.
+        """Read at least `count` records of a connection. `cancels`: for each, a `receive` is
+        cancelled after this many steps of the event loop, before the records are read.
         """
         found: list[RecordHeader] = []
         for yields in cancels:
@@ -94,7 +94,7 @@ def _partitions(records: Sequence[RecordHeader]) -> dict[str, list[tuple[str, st
 
 
 def _same_log(one: Sequence[RecordHeader], other: Sequence[RecordHeader], between: str) -> None:
-    """Require that two readings of a log tell the same, as far as both reach."""
+    """Require that two readings of a log are equal, as far as both reach."""
     first, second = _partitions(one), _partitions(other)
     for partition in first.keys() & second.keys():
         both = min(len(first[partition]), len(second[partition]))
