@@ -81,7 +81,7 @@ class HandlerDispatcher:
         """Sequences that wait for a decision about a message in quarantine; the first hundred."""
 
     def __repr__(self) -> str:
-        return f"<Deliverer {self.messages} delivered, {len(self.blocked)} blocked>"
+        return f"<HandlerDispatcher {self.messages} delivered, {len(self.blocked)} blocked>"
 
     async def run(self) -> None:
         """Deliver until cancelled. Raises the first fatal error."""
