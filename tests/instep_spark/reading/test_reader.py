@@ -63,7 +63,7 @@ async def test_a_held_sweep_is_released_from_another_process(tmp_path: Path) -> 
         await reader.release_sweep("c", "s1", 2)
         assert await at.sink.sweep_released("s1", 2)
         assert not await at.sink.sweep_released("s1", 3)
-        with pytest.raises(JournalOffError, match="by its table"):
+        with pytest.raises(JournalOffError, match="in its table"):
             await anext(reader.changes())
         with pytest.raises(SinkError, match="cannot be replayed"):
             await reader.replay(1, RecordChunk([]))

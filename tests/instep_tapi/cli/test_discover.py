@@ -28,7 +28,7 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "instep",
+        "instep.cli",
         "discover",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
