@@ -13,6 +13,7 @@ from typing import Any
 
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
+from tests.instep_http.raw_kit import RawPeer, raw_server
 from tests.instep_tapi.log_record_kit import log_record
 
 DEADLINE_S = 30.0
@@ -21,20 +22,16 @@ TEXT, CONTINUATION, PING, PONG = 1, 0, 9, 10
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-class Peer:
+class Peer(RawPeer):
     """One connection of a client, as the server sees it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
     ) -> None:
-        self.reader, self.writer = reader, writer
+        super().__init__(reader, writer, head)
         lines = head.decode("latin-1").split("\r\n")
         self.target = lines[0].split(" ")[1]
         self.headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
 
     async def answer(self, body: bytes, *headers: str, status: str = "200 OK") -> None:
         head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
@@ -100,30 +97,12 @@ def streams(address: str, **stream: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def hostile(serve: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[str]:
     """The URL of a server that reads each request's head and leaves the rest to `serve`."""
-    tasks: set[asyncio.Task[None]] = set()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            with suppress(asyncio.IncompleteReadError, OSError):
-                head = await reader.readuntil(b"\r\n\r\n")
-                await serve(Peer(reader, writer, head))
-                writer.close()
-                await writer.wait_closed()
-        finally:
-            writer.transport.abort()
+    async def handle(peer: RawPeer) -> None:
+        await serve(Peer(peer.reader, peer.writer, peer.head))
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # an aborted transport closes in the next turn of the loop
+    async with raw_server(handle) as url:
+        yield url.rstrip("/")
 
 
 @asynccontextmanager

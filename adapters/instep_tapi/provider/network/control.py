@@ -40,7 +40,7 @@ Body = dict[str, Any]
 _CHUNK_RECORDS = 1000
 
 
-class Controlled(Protocol):
+class ControllableProvider(Protocol):
     """What the endpoint shows and does: the part of `Provider` that it needs.
 
     Methods that name a stream or a key raise ConfigurationError for one that does not exist.
@@ -74,7 +74,7 @@ class Controlled(Protocol):
     def revoke_tokens(self) -> None: ...
 
 
-def control_routes(provider: Controlled) -> list[web.RouteDef]:
+def control_routes(provider: ControllableProvider) -> list[web.RouteDef]:
     """The routes of the control endpoint of one provider."""
     commands = Commands(provider)
 
@@ -119,7 +119,7 @@ async def _answer(run: Callable[[Body], Any], request: web.Request) -> web.Respo
 class Commands:
     """One method for each POST; what it returns is the answer."""
 
-    def __init__(self, provider: Controlled) -> None:
+    def __init__(self, provider: ControllableProvider) -> None:
         self._provider = provider
 
     async def do_storm(self, body: Body) -> None:
@@ -171,7 +171,7 @@ class Commands:
         self._provider.revoke_tokens()
 
 
-async def _entities(provider: Controlled, request: web.Request) -> web.StreamResponse:
+async def _entities(provider: ControllableProvider, request: web.Request) -> web.StreamResponse:
     """The true state, one entity a line, in the order of the last change."""
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
     await response.prepare(request)
