@@ -18,10 +18,10 @@ from instep.runtime.streams.storm_compaction import decoded_storm
 
 __all__ = ["ReadAhead"]
 
-_GATHER_S: Final = 0.005
+_GATHER_S: Final = 0.001
 """Longest wait, in seconds, for more records between two reads while a commit runs: nobody waits
 for records then. One large chunk costs less than many small ones, and leaves more time for the
-commit.
+commit. With 5 ms a storm, whose commits are short, takes 1.7 times as long.
 """
 
 
