@@ -79,7 +79,7 @@ async def test_tables_of_another_shape_are_refused(tmp_path: Path, writer: dict[
         ]
     ):
         url = url_of(tmp_path / str(number))
-        facts = {"instep.schema": version, "instep.runtime.consumer": "c"}
+        facts = {"instep.schema": version, "instep.consumer": "c"}
         DeltaTable.create(
             f"{url}/changes", schema, configuration=facts, raise_if_key_not_exists=False
         )

@@ -15,7 +15,7 @@ from instep_spark.landing_schema import SCHEMA_VERSION, TABLES, arrow_schema
 
 __all__ = ["Conflict", "Transaction", "Writer", "check_table", "table_properties"]
 
-OWNER: Final = "instep.runtime.consumer"
+OWNER: Final = "instep.consumer"
 VERSION: Final = "instep.schema"
 
 
