@@ -189,7 +189,10 @@ class GuardedClient:
                         return answer
                     if followed == policy.max_redirects:
                         raise UnreachableError(
-                            "too many redirects", where=shown(start), retriable=False
+                            "too many redirects",
+                            where=shown(start),
+                            retriable=False,
+                            retriable_after_success=True,
                         )
                     followed += 1
                     target = parse_url(policy.target(target, answer.status, location))

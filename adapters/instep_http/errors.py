@@ -83,7 +83,10 @@ def source_error(
             return UnreachableError("no answer in time", where=place)
         case BodyTooBig():
             return SourceError(
-                f"an answer of more than {error.limit_bytes} bytes", where=place, hint=body_hint
+                f"an answer of more than {error.limit_bytes} bytes",
+                where=place,
+                hint=body_hint,
+                retriable_after_success=True,
             )
         case AddressRefusedError() | aiohttp.ClientConnectorError(os_error=AddressRefusedError()):
             return UnreachableError(_reason(error), where=place, retriable=False)

@@ -86,4 +86,6 @@ def _join(url: URL, location: str) -> tuple[URL, URL | None]:
 
 
 def _refusal(url: URL, message: str, hint: str = "") -> UnreachableError:
-    return UnreachableError(message, where=shown(url), hint=hint, retriable=False)
+    return UnreachableError(
+        message, where=shown(url), hint=hint, retriable=False, retriable_after_success=True
+    )

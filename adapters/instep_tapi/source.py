@@ -159,6 +159,7 @@ class TapiSource(Source):
             "none of the endpoints can be reached: " + "; ".join(map(str, errors.values())),
             where=", ".join(errors),
             retriable=any(error.retriable for error in errors.values()),
+            retriable_after_success=any(one.retriable_after_success for one in errors.values()),
         ) from first
 
     def _select(self, url: str) -> None:

@@ -56,10 +56,17 @@ class InstepError(Exception):
     `code` is stable for machines; `where` names the thing (URL, file, stream); `hint` says what to
     do; `retriable` says whether trying the same again can help; `data` holds further facts. Never
     a secret.
+
+    `retriable_after_success` marks an error that is a mistake where nothing has worked before, and
+    may pass where something has: a redirect to a maintenance page, a 403. `retry_late` then makes
+    it retriable, with the long wait of `ConsumerSettings.reconnect_late_s`.
     """
 
     code: ClassVar[str] = "error"
     retriable: bool = False
+    retriable_after_success: bool = False
+    retried_late: bool = False
+    """Whether `retry_late` has made it retriable."""
 
     def __init__(
         self,
@@ -68,6 +75,7 @@ class InstepError(Exception):
         where: str = "",
         hint: str = "",
         retriable: bool | None = None,
+        retriable_after_success: bool | None = None,
         **data: Any,
     ) -> None:
         super().__init__(message)
@@ -77,6 +85,13 @@ class InstepError(Exception):
         self.data = data
         if retriable is not None:
             self.retriable = retriable
+        if retriable_after_success is not None:
+            self.retriable_after_success = retriable_after_success
+
+    def retry_late(self) -> None:
+        """Something has worked before: make the error retriable if it is so after a success."""
+        if self.retriable_after_success and not self.retriable:
+            self.retriable = self.retried_late = True
 
     def __str__(self) -> str:
         parts = [f"{self.where}: {self.message}" if self.where else self.message]
@@ -108,6 +123,7 @@ class TlsError(SourceError):
     """The peer's certificate was not accepted, or ours was not, or TLS would be left off."""
 
     code = "tls"
+    retriable_after_success = True
 
 
 class AuthenticationError(SourceError):
@@ -146,6 +162,7 @@ class FrameTooBigError(SourceError):
     """A frame is over the configured size; `data` has `limit_bytes`."""
 
     code = "frame-too-big"
+    retriable_after_success = True
 
 
 class BaselineError(SourceError):

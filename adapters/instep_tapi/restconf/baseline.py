@@ -127,7 +127,7 @@ async def _get(rest: RestconfClient, url: URL, *, may_lack: bool = False) -> Res
     try:
         answer = await rest.get(url)
     except AuthenticationError as error:
-        raise _unreadable(str(url), "401") from error
+        raise _unreadable(str(url), "401", retriable_after_success=False) from error
     except SourceError as error:
         if error.retriable:
             raise
@@ -143,12 +143,20 @@ async def _get(rest: RestconfClient, url: URL, *, may_lack: bool = False) -> Res
     )
 
 
-def _unreadable(url: str, why: str, *, retriable: bool = False, **data: Any) -> BaselineError:
+def _unreadable(
+    url: str,
+    why: str,
+    *,
+    retriable: bool = False,
+    retriable_after_success: bool = True,
+    **data: Any,
+) -> BaselineError:
     return BaselineError(
         f"current state is answered with {why}",
         where=url,
         hint="this log cannot give state alone, so RESTCONF must be readable for this user",
         retriable=retriable,
+        retriable_after_success=retriable_after_success,
         **data,
     )
 

@@ -94,5 +94,6 @@ def _refused(answer: Response) -> DiscoveryError:
         where=answer.url,
         hint="this user may not read it" if answer.status == 403 else "",
         retriable=answer.status == 429 or answer.status >= 500,
+        retriable_after_success=True,
         status=answer.status,
     )

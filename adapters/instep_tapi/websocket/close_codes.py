@@ -39,12 +39,14 @@ def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError
             "the stream is forbidden: 403",
             where=where,
             hint="check what this user may do",
+            retriable_after_success=True,
             status=status,
         )
     return UnreachableError(
         f"the WebSocket handshake is answered with {status}",
         where=where,
         retriable=status >= 500 or status in {408, 409, 429},
+        retriable_after_success=True,
         status=status,
     )
 

@@ -45,7 +45,8 @@ def run(
 ) -> None:
     """Keep the stores of a configuration in step with their providers.
 
-    Stops on SIGTERM and SIGINT within five seconds, with 0, having lost nothing.
+    Stops on SIGTERM and SIGINT within five seconds, having lost nothing: with 0, or with 1 if a
+    consumer has failed meanwhile. A consumer that fails does not stop the others.
     """
     configuration = load(config or default_path())
     if output is None:
@@ -58,17 +59,23 @@ async def _run(
 ) -> None:
     group = Group([each for one in configuration.consumers for each in _runtimes(one)])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
-    async with view, group:
-        work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
-        watch = asyncio.create_task(view.watch())
-        try:
-            done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.cancel()
-            watch.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
-        for task in done:
-            task.result()
+    try:
+        async with view, group:
+            work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
+            watch = asyncio.create_task(view.watch())
+            try:
+                done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                work.cancel()
+                watch.cancel()
+                await asyncio.gather(work, watch, return_exceptions=True)
+            for task in done:
+                task.result()
+    except asyncio.CancelledError:
+        # Stopped as asked, but a consumer that failed has not done its work.
+        if group.error is not None:
+            raise group.error from None
+        raise
 
 
 def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:

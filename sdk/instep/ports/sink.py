@@ -62,7 +62,8 @@ class Sink(ABC):
 
     @abstractmethod
     async def open(self, consumer: str) -> None:
-        """Connect and make ready for the consumer of this name; called once, before all else.
+        """Connect and make ready for the consumer of this name; called before all else, and again
+        after a `StoreUnavailableError`.
 
         Raises `SinkError`, `ConfigurationError` for a store that this sink cannot use.
         """

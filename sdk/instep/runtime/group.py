@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -15,10 +16,11 @@ __all__ = ["Group"]
 
 
 class Group:
-    """Consumers that start and stop together.
+    """Consumers that start and stop together; the failure of one stays its own.
 
-    Each keeps its own connections and positions; none waits for another. If one fails with a fatal
-    error, `wait` raises it, and the caller decides about the others.
+    Each keeps its own connections and positions; none waits for another. One that fails with a
+    fatal error, at its start or later, is parked: its health is `failed` and shows the error, its
+    events report it, and the others go on.
     """
 
     def __init__(self, consumers: Sequence[Service]) -> None:
@@ -29,13 +31,12 @@ class Group:
         return f"<Group of {len(self.consumers)}: {', '.join(map(repr, self.consumers))}>"
 
     async def __aenter__(self) -> Self:
-        """Start all. Raises `SinkError`; those already started are then stopped."""
+        """Start all at once. One that cannot start is parked, as one that fails later."""
         async with AsyncExitStack() as stack:
             # Consumers that are not started must close a shared source, too.
             for consumer in self.consumers:
                 stack.push_async_exit(consumer)
-            for consumer in self.consumers:
-                await consumer.__aenter__()
+            await asyncio.gather(*map(_start, self.consumers))
             self._stack = stack.pop_all()
         return self
 
@@ -48,12 +49,19 @@ class Group:
         """Stop all, in the reverse order."""
         await self._stack.aclose()
 
+    @property
+    def error(self) -> Exception | None:
+        """The fatal error of the first consumer that has one; None if none has failed."""
+        return next((one.error for one in self.consumers if one.error is not None), None)
+
     async def wait(self) -> None:
-        """Wait until one fails with a fatal error, and raise it."""
+        """Wait until all have failed with a fatal error, and raise that of the first."""
         await self._all([consumer.wait() for consumer in self.consumers])
 
     async def aligned(self, timeout_s: float | None = None) -> None:
-        """Wait until all are aligned; raises as their `aligned` does."""
+        """Wait until each is aligned or has failed. Raises what the `aligned` of the first that
+        failed raised.
+        """
         await self._all([consumer.aligned(timeout_s) for consumer in self.consumers])
 
     def health(self) -> tuple[Health, ...]:
@@ -62,11 +70,24 @@ class Group:
 
     @staticmethod
     async def _all(waits: list[Coroutine[None, None, None]]) -> None:
+        """Wait for all, and raise the first error."""
         tasks = [asyncio.create_task(wait) for wait in waits]
+        first: Exception | None = None
         try:
             for done in asyncio.as_completed(tasks):
-                await done
+                try:
+                    await done
+                except Exception as error:  # noqa: BLE001 - the first is raised below
+                    first = first or error
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if first is not None:
+            raise first
+
+
+async def _start(consumer: Service) -> None:
+    # Its own `wait`, `health` and events report the error.
+    with contextlib.suppress(Exception):
+        await consumer.__aenter__()

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from instep.coordination.lease import Role
-from instep.errors import LeaseLostError
+from instep.errors import InstepError, LeaseLostError
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
-from instep.runtime.retry import Environment
+from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["Service", "first_error"]
@@ -42,7 +42,9 @@ class Service(ABC):
         lease = sink.lease
         self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
         self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
+        self._sink_error = ""
+        """Why the sink could not be opened yet."""
         self._changed = asyncio.Event()
         self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
@@ -64,9 +66,22 @@ class Service(ABC):
         """Close the source or the listener."""
 
     async def __aenter__(self) -> Self:
-        """Open the sink and start. Raises `SinkError`; the provider need not be reachable yet."""
-        await self._sink.open(self.name)
-        self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
+        """Open the sink and start. Neither provider nor sink need be reachable yet: a sink that is
+        away is opened later, with the waits between two connections.
+
+        Raises `SinkError` if waiting does not help.
+        """
+        opened = True
+        try:
+            await self._sink.open(self.name)
+        except Exception as error:
+            if self._environment.process_error(error) is not None:
+                self._failed(error)
+                raise
+            self._away(error)
+            opened = False
+        work = self._run(opened=opened)
+        self._task = asyncio.create_task(work, name=f"instep {self.name}")
         return self
 
     async def __aexit__(
@@ -85,6 +100,11 @@ class Service(ABC):
             await self._close()
         finally:
             await self._sink.close()
+
+    @property
+    def error(self) -> Exception | None:
+        """The fatal error that has ended it; None if there was none."""
+        return self._error
 
     async def wait(self) -> None:
         """Wait until the consumer fails with a fatal error, and raise it."""
@@ -141,15 +161,38 @@ class Service(ABC):
 
     def _error_text(self, error: str) -> str:
         """Why it does not work, the most severe reason first; empty if it works."""
-        return str(self._error or error or (self._pair.last_error if self._pair else ""))
+        pair_error = self._pair.last_error if self._pair else ""
+        return str(self._error or self._sink_error or error or pair_error)
 
-    async def _run(self) -> None:
+    async def _run(self, *, opened: bool) -> None:
         try:
+            if not opened:
+                await self._open_later()
             await (self._pair.run(self._work) if self._pair else self._work())
         except Exception as error:  # noqa: BLE001 - raised by wait()
-            self._error = error
-            self._state = ConsumerState.FAILED
-            self._emit("", "failed", str(error))
+            self._failed(error)
+
+    async def _open_later(self) -> None:
+        """Open the sink, which was away, until it succeeds. Raises the fatal error."""
+        await asyncio.sleep(backoff_s(self._settings, self._environment, failures=1))
+        async for attempt in retrying(self._settings, self._environment):
+            with attempt:
+                try:
+                    await self._sink.open(self.name)
+                except InstepError as error:
+                    self._away(error)
+                    raise
+        self._sink_error = ""
+
+    def _away(self, error: Exception) -> None:
+        self._state = ConsumerState.RETRYING
+        self._sink_error = str(error)
+        self._emit("", "disconnected", self._sink_error)
+
+    def _failed(self, error: Exception) -> None:
+        self._error = error
+        self._state = ConsumerState.FAILED
+        self._emit("", "failed", str(error))
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while True:

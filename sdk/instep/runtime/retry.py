@@ -51,9 +51,14 @@ def backoff_s(settings: ConsumerSettings, environment: Environment, failures: in
 
 
 def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.AsyncRetrying:
-    """Attempts with the waits of `backoff_s` between them."""
+    """Attempts with the waits of `backoff_s` between them, and longer ones after an error that is
+    retried late (`InstepError.retry_late`).
+    """
 
     def wait_s(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, InstepError) and error.retried_late:
+            return settings.reconnect_late_s * environment.rng.uniform(0.5, 1.0)
         return backoff_s(settings, environment, state.attempt_number)
 
     def retriable(error: BaseException) -> bool:

@@ -92,6 +92,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0
     """… up to this. Up to half of a wait is left off by chance."""
+    reconnect_late_s: Seconds = 300.0
+    """Longest wait after an error that only the provider or a new configuration can end: a
+    redirect, 403, a frame or answer over its limit, a certificate. It ends the consumer where
+    nothing has worked before. Up to half of a wait is left off by chance."""
     reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0

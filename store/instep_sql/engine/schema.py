@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from sqlalchemy import Connection, inspect, text
@@ -14,6 +15,8 @@ __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"
 VERSION_TABLE: Final = "instep_schema"
 HEAD: Final = "0007"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
+_MIGRATING: Final = threading.Lock()
+"""Alembic keeps what a migration works on in globals of its modules: one thread at a time."""
 
 
 def stored_version(connection: Connection) -> str | None:
@@ -40,7 +43,8 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     config = Config()
     config.set_main_option("script_location", "instep_sql:migrations")
     config.attributes["connection"] = connection
-    command.upgrade(config, HEAD)
+    with _MIGRATING:
+        command.upgrade(config, HEAD)
 
 
 def check_version(connection: Connection, where: str) -> None:

@@ -199,6 +199,26 @@ def test_a_database_of_a_newer_version_ends_with_1(tmp_path: Path) -> None:
     assert f"where: {database}" in error
 
 
+def test_one_consumer_that_fails_does_not_end_the_others(tmp_path: Path, provider: str) -> None:
+    file = Path(configured(tmp_path, provider))
+    other = CONFIG.format(url=provider, attempts=0, database=tmp_path / "no" / "such.db")
+    file.write_text(other.replace("east", "west") + file.read_text())
+    with running(str(file), "--period", "0.2") as process:
+        reported: list[dict[str, Any]] = []
+        for line in events(process):
+            reported.append(line)
+            aligned = {one["stream"] for one in reported if one["event"] == "aligned"}
+            if aligned == {"network", "alarms"} and line.get("state") == "running":
+                break
+        process.send_signal(signal.SIGTERM)
+        code, error = ended(process)
+    assert [one["consumer"] for one in reported if one["event"] == "failed"] == ["west"]
+    last = {one["consumer"]: one for one in reported if one["event"] == "health"}
+    assert (last["west"]["state"], last["east"]["state"]) == ("failed", "running")
+    assert code == 1, "what failed is the outcome, though it was stopped as asked"
+    assert error.startswith("error: the database cannot be opened\n")
+
+
 def test_a_wrong_configuration_ends_with_2(tmp_path: Path, provider: str) -> None:
     file = Path(configured(tmp_path, provider))
     file.write_text(file.read_text().replace("endpoints", "endpoint"))

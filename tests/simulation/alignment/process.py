@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
-from instep.errors import StoreUnavailableError
 from instep.ports import Source
 from instep.runtime.retry import Environment
 from tests.simulation.alignment.network import SimSource
@@ -81,12 +80,7 @@ class Process:
                 now=world.consumer_now, rng=random.Random(world.rng.getrandbits(64))
             ),
         )
-        while True:
-            try:
-                await consumer.__aenter__()
-                break
-            except StoreUnavailableError:
-                await asyncio.sleep(1.0)
+        await consumer.__aenter__()
         self.consumer = consumer
         stopped = asyncio.create_task(self._stop.wait())
         failed = asyncio.create_task(consumer.wait())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 from instep.alignment.stream_identity import match_streams
-from instep.errors import DiscoveryError, InstepError, NoStreamError
+from instep.errors import DiscoveryError, InstepError, NoStreamError, SinkError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -48,6 +49,8 @@ class StreamDiscovery:
                     offered = await self._source.discover()
                     known = await self._sink.known_streams()
                 except InstepError as error:
+                    if await self._has_succeeded():
+                        _retry(error)
                     self.last_error = str(error)
                     self._report("disconnected", self.last_error)
                     raise
@@ -56,6 +59,12 @@ class StreamDiscovery:
                 self._offered = {stream.id: stream for stream in streams}
                 return streams
         raise AssertionError("retrying ends by returning or raising")
+
+    async def _has_succeeded(self) -> bool:
+        """Whether the consumer has ever followed a stream, also in an earlier process."""
+        with contextlib.suppress(SinkError):
+            return bool(await self._sink.known_streams())
+        return False
 
     async def again(self, gone: StreamInfo, workers: Mapping[str, StreamWorker]) -> StreamInfo:
         """Discover the stream again, possibly at another instance (TR-548 ST-4.2).
@@ -76,8 +85,8 @@ class StreamDiscovery:
     ) -> StreamInfo | None:
         try:
             offered = await self._source.discover()
-        except (DiscoveryError, NoStreamError) as error:
-            error.retriable = True
+        except InstepError as error:
+            _retry(error)
             raise
         known = [worker.stream for worker in workers.values()]
         self._offered = {stream.id: stream for stream in match_streams(known, offered)}
@@ -87,3 +96,12 @@ class StreamDiscovery:
             self.left = f"{gone.endpoint} for {found.endpoint}: {why}"
             self._report("failed-over", self.left)
         return found
+
+
+def _retry(error: InstepError) -> None:
+    """Make retriable what is a mistake of the configuration only where nothing has worked before:
+    a provider may lack its streams for a while.
+    """
+    error.retry_late()
+    if isinstance(error, DiscoveryError | NoStreamError):
+        error.retriable = True

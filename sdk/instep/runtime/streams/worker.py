@@ -74,6 +74,8 @@ class StreamWorker:
         (A16).
         """
         self._last_error = ""
+        self._succeeded = False
+        """Whether anything of this stream was ever committed, also by an earlier process."""
         self._records = 0
         self._unreadable = 0
         self._deviations: dict[str, int] = {}
@@ -142,7 +144,9 @@ class StreamWorker:
             pass
         except Exception as error:
             self._failed(error, opened=opened_s is not None)
-            if not self._healthy(opened_s) or self._environment.process_error(error) is not None:
+            late = isinstance(error, InstepError) and error.retried_late
+            fatal = self._environment.process_error(error) is not None
+            if fatal or late or not self._healthy(opened_s):
                 raise
         finally:
             self._feed = None
@@ -184,6 +188,7 @@ class StreamWorker:
                 self._core = None
         if self._core is None:
             position = await self._sink.position(self.stream)
+            self._succeeded = self._succeeded or position.ordinal > 0
             self._core = Alignment(
                 self.stream,
                 position,
@@ -197,6 +202,8 @@ class StreamWorker:
 
     def _failed(self, error: Exception, *, opened: bool) -> None:
         self._last_error = str(error) or type(error).__name__
+        if self._succeeded and isinstance(error, InstepError):
+            error.retry_late()
         if isinstance(error, TokenRefusedError) and self._core is not None:
             self._core.token_refused()
         elif isinstance(error, StreamGoneError) or (isinstance(error, SourceError) and not opened):
@@ -255,6 +262,7 @@ class StreamWorker:
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         result = await self._sink.commit(batch)
+        self._succeeded = True
         # Counts records of the log, also those that were compacted; baseline rows have no place in
         # it.
         stated = batch.position.records - core.durable.records

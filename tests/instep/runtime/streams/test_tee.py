@@ -161,13 +161,15 @@ async def test_a_failing_sink_holds_nobody_back(urls: list[str]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_where_one_sink_refuses_all_let_go_of_the_source(urls: list[str]) -> None:
-    source = LogSource()
-    refused = [SqlStore(urls[0]), SqlStore("sqlite:////no/such/folder.db"), SqlStore(urls[1])]
-    group = Group(TeeSink(refused).consumers("c", source, QUICK))
-    with pytest.raises(SinkError, match="cannot be opened"):
-        await group.__aenter__()
-    assert source.closed == 1
+async def test_where_one_sink_refuses_the_others_go_on_and_all_let_go(urls: list[str]) -> None:
+    source = LogSource(record(1))
+    sinks = [SqlStore(urls[0]), SqlStore("sqlite:////no/such/folder.db"), SqlStore(urls[1])]
+    async with Group(TeeSink(sinks).consumers("c", source, QUICK, environment=LATER)) as group:
+        with pytest.raises(SinkError, match="cannot be opened"):
+            await group.aligned(10)
+    assert (source.open, source.closed) == (0, 1)
+    for url in urls:
+        assert await keys(SqlStore(url)) == ["key-1"]
 
 
 @pytest.mark.asyncio
