@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from yarl import URL
 
 from instep.config.options import read_table
 from instep.config.plugins import verifier_plugin
@@ -24,6 +25,7 @@ __all__ = [
     "Options",
     "StreamOptions",
     "TapiTls",
+    "host_of",
     "read_options",
 ]
 
@@ -168,6 +170,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """When another of the endpoints is used."""
     streams: StreamOptions = StreamOptions()
     """Which streams to follow."""
+    stream_hosts: tuple[str, ...] = ()
+    """Hosts besides those of the endpoints where a stream may be read, if the provider names them:
+    the login is sent there."""
     auth: AuthOptions = NoAuth()
     """How to log in."""
     tls: TapiTls = TapiTls()
@@ -274,6 +279,13 @@ def _check(options: Options, where: str) -> None:
         raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
     for endpoint in options.endpoints:
         check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
+    for host in options.stream_hosts:
+        if host_of(host) is None:
+            raise ConfigurationError(
+                f"{host!r} is no name or address of a host",
+                where=f"{where}.stream_hosts",
+                hint='without scheme, port and path: stream_hosts = ["streams.example"]',
+            )
     match options.auth:
         case OAuth2(token_url=url):
             check_url(url, (*_HTTP, ""), f"{where}.auth.token_url", login_hint="use auth")
@@ -288,6 +300,17 @@ def _check(options: Options, where: str) -> None:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
     options.fail_over.check(f"{where}.fail_over")
     check_files(options.tls, f"{where}.tls")
+
+
+def host_of(text: str) -> str | None:
+    """The host that this text is, in the form to compare; None if it is more or less than one."""
+    try:
+        url = URL(f"//[{text}]" if text.count(":") > 1 else f"//{text}")
+        host = url.raw_host
+        alone = url.explicit_port is None and url.raw_user is None and url.raw_path_qs in {"", "/"}
+    except ValueError:
+        return None
+    return host.rstrip(".") if host and alone and "/" not in text else None
 
 
 def _require(read: msgspec.Struct, names: tuple[str, ...], where: str) -> None:

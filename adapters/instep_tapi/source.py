@@ -30,12 +30,13 @@ from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import (
     Choice,
+    foreign_host,
     log_mode,
     may_be_emulated,
     select,
     websocket_address,
 )
-from instep_tapi.options import Options
+from instep_tapi.options import Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
@@ -91,6 +92,11 @@ class TapiSource(Source):
             plugin = verifier_plugin(checks.kind, f"{where}.authenticity.kind")
             self._verifier = plugin.build(checks.options, f"{where}.authenticity")
         self._clock = clock
+        named = (*options.stream_hosts, *(URL(url).host or "" for url in options.endpoints))
+        self._hosts = {host for text in named if (host := host_of(text))}
+        """Where a stream may be read."""
+        self._foreign_hosts: set[str] = set()
+        """Hosts of `stream_hosts` that a provider has named, as far as reported."""
         tls = client_context(options.tls, f"{where}.tls")
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
@@ -216,10 +222,15 @@ class TapiSource(Source):
             connect_to = websocket_address(
                 stream.address,
                 URL(address.endpoint),
+                hosts=self._hosts,
                 insecure=self._options.tls.insecure_websocket,
             )
         except ValueError as error:
             raise DiscoveryError(str(error), where=address.streams) from None
+        foreign = foreign_host(connect_to, URL(address.endpoint))
+        if foreign and foreign not in self._foreign_hosts:
+            self._foreign_hosts.add(foreign)
+            _log.warning("the provider at %s has streams read at %s", address.endpoint, foreign)
         details = _Details(
             uuid=stream.uuid,
             address=str(connect_to),

@@ -73,8 +73,9 @@ def discovery(data: bytes) -> None:
             assert log_mode(choice.stream.type)
         try:
             url = websocket_address(choice.stream.address, _HERE, insecure=True)
-        except ValueError:
+        except (ValueError, DiscoveryError):
             continue
+        assert url.host == _HERE.host
         assert url.scheme in {"ws", "wss"}
         assert url.user is None
         assert not set("\r\n \0") & set(url.raw_path_qs)

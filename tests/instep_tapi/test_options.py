@@ -50,6 +50,9 @@ def test_secrets_are_not_shown() -> None:
         ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a login in a URL"),
         ({"endpoints": ["https://token@a"]}, ".endpoints", "a login in a URL"),
+        ({**GOOD, "stream_hosts": ["https://a"]}, ".stream_hosts", "no name or address of a host"),
+        ({**GOOD, "stream_hosts": ["a:1"]}, ".stream_hosts", "no name or address of a host"),
+        ({**GOOD, "stream_hosts": [""]}, ".stream_hosts", "no name or address of a host"),
         (
             {**GOOD, "auth": {"kind": "login", "path": "http://[", "body": {}}},
             ".auth.path",

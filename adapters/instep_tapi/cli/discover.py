@@ -117,6 +117,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
         "state": stream.state.name,
         "protocol": stream.protocol,
         "address": stream.address,
+        "foreign_host": _foreign_host(choice, survey) or None,
         "endpoint": survey.address.endpoint,
         "context": survey.address.context,
     }
@@ -132,6 +133,19 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "record_retention_s": _number(type_.record_retention_s),
         }
     return row
+
+
+def _foreign_host(choice: Choice, survey: Survey) -> str:
+    """The host of the stream's address, if it is not the endpoint's; else empty."""
+    from yarl import URL
+
+    from instep_tapi.endpoints.selection import foreign_host
+
+    endpoint = URL(survey.address.endpoint)
+    try:
+        return foreign_host(endpoint.join(URL(choice.stream.address, encoded=True)), endpoint)
+    except ValueError:
+        return ""
 
 
 def _number(period_s: float | None) -> float | str | None:
@@ -166,6 +180,8 @@ def _print(survey: Survey) -> None:
             classes = "\n".join(type_.classes[:_MAX_CLASSES]) or "all"
             classes += f"\nand {more} more" if more > 0 else ""
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
+        if choice.chosen and (host := _foreign_host(choice, survey)):
+            followed += f'; at another host: stream_hosts = ["{host}"]'
         cells = (choice.id, choice.stream.state.name, log, periods, classes, followed)
         table.add_row(*(Text(plain(cell)) for cell in cells))
     console.print(table)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import msgspec
 from yarl import URL
 
-from instep.errors import TlsError
+from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
-from instep_tapi.options import StreamOptions
+from instep_http import shown
+from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.names import ANY_CLASS, short_identity
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
-__all__ = ["Choice", "log_mode", "may_be_emulated", "select", "websocket_address"]
+__all__ = ["Choice", "foreign_host", "log_mode", "may_be_emulated", "select", "websocket_address"]
 
 _CONNECTABLE = {
     StreamState.ACTIVE: "it is ACTIVE",
@@ -159,6 +161,12 @@ def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     return Mode.BASELINE
 
 
+def foreign_host(address: URL, endpoint: URL) -> str:
+    """The host of an address, if it is not the endpoint's; else empty."""
+    host, ours = (host_of(url.host or "") or "" for url in (address, endpoint))
+    return "" if host == ours else host
+
+
 def may_be_emulated(type_: StreamType) -> bool:
     """Whether what a log in `Mode.LOG` states may begin with a snapshot of current state (TR-548
     3.19.2): seen from outside, such a log keeps changes and tombstones for one and the same time
@@ -168,11 +176,15 @@ def may_be_emulated(type_: StreamType) -> bool:
     return type_.storage_strategy == "COMPACTED" and one_time
 
 
-def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) -> URL:
+def websocket_address(
+    address: str, endpoint: URL, *, hosts: Collection[str] = (), insecure: bool = False
+) -> URL:
     """The connection-address as a WebSocket URL; it is opaque, but may be relative or say http.
 
-    Raises `ValueError` where it is no address of a WebSocket, and `TlsError` where an endpoint that
-    is reached by TLS would have us send our login in clear, unless `insecure` allows it.
+    Raises `ValueError` where it is no address of a WebSocket. Raises `DiscoveryError` where it
+    would have us send our login to a host that is neither the endpoint's nor among `hosts`, and
+    `TlsError` where an endpoint that is reached by TLS would have us send it in clear, unless
+    `insecure` allows it.
     """
     url = endpoint.join(URL(address, encoded=True))
     # A blank would end the request's target. A user would replace our login, and be shown with the
@@ -181,6 +193,13 @@ def websocket_address(address: str, endpoint: URL, *, insecure: bool = False) ->
     if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
         raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
     found = url.with_scheme(_SCHEMES[url.scheme])
+    if (host := foreign_host(found, endpoint)) and host not in hosts:
+        raise DiscoveryError(
+            f"the provider would have its stream read at another host, {shown(found)}",
+            where=str(endpoint),
+            hint=f'if our login may be sent there: stream_hosts = ["{host}"]',
+            host=host,
+        )
     if endpoint.scheme == "https" and found.scheme == "ws" and not insecure:
         raise TlsError(
             f"the provider would have its stream read without TLS, at {found.origin()}",

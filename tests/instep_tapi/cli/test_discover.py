@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
+from tests.instep_tapi.hostile_kit import CONTAINER, Peer, hostile, streams
 
 STREAMS = (StreamSettings("network"), StreamSettings("alarms", frozenset({"CONDITION_DETECTOR"})))
 
@@ -59,6 +60,22 @@ async def test_the_table_and_nothing_to_follow() -> None:
     assert code == 1
     assert "network" in out
     assert "no: it" in out
+
+
+@pytest.mark.asyncio
+async def test_a_stream_at_another_host_is_marked() -> None:
+    async def site(peer: Peer) -> None:
+        if peer.target == CONTAINER:
+            await peer.answer(json.dumps(streams("ws://elsewhere.example/s")).encode())
+        else:
+            await peer.answer(b"", status="404 Not Found")
+
+    async with hostile(site) as url:
+        _, table, _ = await instep(url)
+        _, line, _ = await instep(url, "--format", "jsonl")
+    assert "elsewhere.example" in table
+    assert "stream_hosts" in table
+    assert json.loads(line)["foreign_host"] == "elsewhere.example"
 
 
 @pytest.mark.asyncio

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from instep.errors import TlsError
+from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
 from instep_tapi.endpoints.selection import log_mode, may_be_emulated, select, websocket_address
 from instep_tapi.options import StreamOptions
@@ -184,7 +184,35 @@ def test_a_full_history_that_forgets_cannot_give_state(storage: str) -> None:
     ],
 )
 def test_the_address_is_taken_as_it_is(address: str, url: str) -> None:
-    assert str(websocket_address(address, URL("https://h:8443"))) == url
+    assert str(websocket_address(address, URL("https://h:8443"), hosts={"o"})) == url
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "refused"),
+    [
+        ("wss://o/s", (), "o"),
+        ("wss://o/s", ("p",), "o"),
+        ("wss://O./s", ("o",), ""),
+        ("wss://h:1/s", (), ""),
+        ("wss://H./s", (), ""),
+        ("wss://h.evil/s", (), "h.evil"),
+        ("wss://127.0.0.1/s", (), "127.0.0.1"),
+        ("wss://[::1]/s", (), "::1"),
+        ("wss://[::1]/s", ("::1",), ""),
+        ("//o/s", (), "o"),
+        ("/s", (), ""),
+    ],
+)
+def test_a_stream_at_another_host_is_refused_unless_allowed_by_name(
+    address: str, hosts: tuple[str, ...], refused: str
+) -> None:
+    endpoint = URL("https://h:8443")
+    if not refused:
+        websocket_address(address, endpoint, hosts=hosts)
+        return
+    with pytest.raises(DiscoveryError, match="read at another host") as raised:
+        websocket_address(address, endpoint, hosts=hosts)
+    assert f'stream_hosts = ["{refused}"]' in raised.value.hint
 
 
 @pytest.mark.parametrize("address", ["ws://o:81/s", "http://o:81/s"])
@@ -193,10 +221,11 @@ def test_a_stream_in_clear_under_a_secure_endpoint_is_refused_unless_allowed_by_
 ) -> None:
     endpoint = URL("https://h:8443")
     with pytest.raises(TlsError, match=r"without TLS.*ws://o:81") as refused:
-        websocket_address(address, endpoint)
+        websocket_address(address, endpoint, hosts={"o"})
     assert "tls.insecure_websocket" in str(refused.value.hint)
-    assert str(websocket_address(address, endpoint, insecure=True)) == "ws://o:81/s"
-    assert str(websocket_address(address, URL("http://h"))) == "ws://o:81/s"
+    allowed = websocket_address(address, endpoint, hosts={"o"}, insecure=True)
+    assert str(allowed) == "ws://o:81/s"
+    assert str(websocket_address(address, URL("http://o"))) == "ws://o:81/s"
 
 
 @pytest.mark.parametrize("address", ["mailto:x", "wss://", "kafka://h/topic"])
