@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from instep.config.shown import shown_table
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep_didcomm.deviations import DEVIATIONS
 from instep_didcomm.listener import DidcommListener
-from instep_didcomm.options import read_options
+from instep_didcomm.options import Options, read_options
 
 __all__ = ["source"]
 
@@ -22,6 +23,9 @@ class _Plugin:
 
     def build(self, options: Mapping[str, Any], where: str) -> DidcommListener:
         return DidcommListener(read_options(options, where), where)
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        return shown_table(Options, table)
 
     def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         reason = "a message is replayed as it was received, not read again"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from instep.config.shown import shown_table
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep.ports.plugin import SourcePlugin
 from instep.ports.source import Source
 from instep_http import client_context
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.options import read_options
+from instep_tapi.options import Options, read_options
 from instep_tapi.source import TapiSource
 from instep_tapi.wire.decoder import decoder_for
 
@@ -26,6 +27,9 @@ class _Plugin:
 
     def build(self, options: Mapping[str, Any], where: str) -> Source:
         return TapiSource(read_options(options, where), where)
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        return shown_table(Options, table)
 
     def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         if stream.details.get("verified"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from instep.config.shown import shown_table
 from instep.ports.reader import StoreReader
 from instep_spark.landing.sink import DeltaSink, now_us
 from instep_spark.options import SCHEMES, DeltaOptions
@@ -24,6 +25,10 @@ class DeltaPlugin:
         """A sink of these options, not yet open. Raises `ConfigurationError`."""
         DeltaOptions.read(options, where)
         return DeltaSink(**{key: value for key, value in options.items() if key != "kind"})
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table as it is written, without what may be secret."""
+        return shown_table(DeltaOptions, table)
 
     def reads(self, url: str) -> bool:
         """Whether a `--store URL` is of this kind."""

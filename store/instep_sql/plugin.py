@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from instep.config.shown import shown_table
 from instep.ports.reader import StoreReader
 from instep_sql.engine.registry import dialect_of
 from instep_sql.options import SqlOptions
@@ -26,6 +27,10 @@ class SqlPlugin:
     def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
         """A store of these options, not yet open. Raises `ConfigurationError`."""
         return SqlStore(**msgspec.to_builtins(SqlOptions.read(options, where)))
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table as it is written, without what may be secret."""
+        return shown_table(SqlOptions, table)
 
     def reads(self, url: str) -> bool:
         """Whether this plug-in reads the store of a `--store URL`."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from rich.text import Text
 from instep.cli.output import plain
 from instep.config.file import PluginConfiguration, default_path, load
 from instep.config.plugins import check as check_plugins
+from instep.config.plugins import shown_sink, shown_source
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["ConfigArgument", "check"]
@@ -27,8 +28,6 @@ ConfigArgument = Annotated[
         show_default=False,
     ),
 ]
-_SECRET: Final = re.compile(r"(pass\w*|secret|token|credentials?|key)$", re.IGNORECASE)
-_USER: Final = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
 
 
 def check(config: ConfigArgument = None) -> None:
@@ -39,8 +38,9 @@ def check(config: ConfigArgument = None) -> None:
     console = Console(highlight=False)
     for consumer in configuration.consumers:
         table = Table.grid(padding=(0, 2))
-        table.add_row("  reads", *_describe(consumer.source))
-        table.add_row("  commits to", *_describe(consumer.sink))
+        source, sink = consumer.source, consumer.sink
+        table.add_row("  reads", *_describe(source, shown_source(source)))
+        table.add_row("  commits to", *_describe(sink, shown_sink(sink)))
         changed = ", ".join(_changed(consumer.settings, ConsumerSettings()))
         table.add_row("  settings", Text(changed or "all default"))
         console.print(Text(plain(consumer.name), style="bold"))
@@ -50,22 +50,19 @@ def check(config: ConfigArgument = None) -> None:
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
 
 
-def _describe(part: PluginConfiguration) -> tuple[Text, Text]:
-    options = [f"{key} = {_masked(key, value)}" for key, value in part.as_written.items()]
-    return Text(plain(part.kind)), Text(plain("\n".join(options)))
+def _describe(part: PluginConfiguration, shown: Mapping[str, Any]) -> tuple[Text, Text]:
+    options = [plain(f"{key} = {_written(value)}") for key, value in shown.items()]
+    return Text(plain(part.kind)), Text("\n".join(options))
 
 
-def _masked(key: str, value: Any) -> str:
-    """A value as it is written in the file, without what looks like a secret."""
+def _written(value: Any) -> str:
+    """A value as it is written in the file; a `Secret` as asterisks."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{k} = {_masked(k, v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
-        return "[" + ", ".join(_masked(key, inner) for inner in value) + "]"
+        return "[" + ", ".join(map(_written, value)) + "]"
     if isinstance(value, str):
-        variable = value.startswith("${") and value.endswith("}") and ":-" not in value
-        if _SECRET.search(key) and not variable:
-            return "***"
-        return msgspec.json.encode(_USER.sub("***", value)).decode()
+        return msgspec.json.encode(value).decode()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

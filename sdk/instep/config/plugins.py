@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from instep.config.file import ConsumerConfiguration, PluginConfiguration
+from instep.config.shown import masked
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
 from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
@@ -20,6 +21,8 @@ __all__ = [
     "check",
     "commands",
     "deviations_of",
+    "shown_sink",
+    "shown_source",
     "sink_plugin",
     "source_plugin",
     "store_plugin",
@@ -120,6 +123,16 @@ def check(consumer: ConsumerConfiguration) -> None:
             raise part.redact(error) from None
 
 
+def shown_source(part: PluginConfiguration) -> dict[str, Any]:
+    """The table of a source as it is written, without what may be secret."""
+    return _shown(source_plugin(part.kind), part.as_written)
+
+
+def shown_sink(part: PluginConfiguration) -> dict[str, Any]:
+    """The table of a sink as it is written, without what may be secret."""
+    return _shown(sink_plugin(part.kind), part.as_written)
+
+
 def deviations_of(kind: str) -> dict[str, str]:
     """What each kind of deviation means, as far as the source documents it.
 
@@ -139,6 +152,11 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield point.name, point.load()
         except Exception as error:  # noqa: BLE001 - one broken plug-in must not break the others
             yield point.name, _broken(point, "command", "", error)
+
+
+def _shown(plugin: SourcePlugin | SinkPlugin, table: Mapping[str, Any]) -> dict[str, Any]:
+    shown = getattr(plugin, "shown", masked)
+    return dict(shown(table))
 
 
 def _loaded(group: str, kind: str, where: str) -> Any:

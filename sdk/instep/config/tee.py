@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from instep.config.file import PluginConfiguration
 from instep.config.options import unknown_key
-from instep.config.plugins import build_sink, sink_plugin
+from instep.config.plugins import build_sink, shown_sink, sink_plugin
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader
 from instep.runtime.streams.tee import TEE_EXAMPLE, TeeSink
@@ -26,6 +26,11 @@ class TeePlugin:
     def build(self, options: Mapping[str, Any], where: str) -> TeeSink:
         """The sinks, none of them opened. Raises `ConfigurationError`."""
         return TeeSink([build_sink(part) for part in _parts(options, where)])
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table as it is written, without what may be secret in any of the sinks."""
+        parts = _parts(table, "tee")
+        return {"sinks": [{"kind": part.kind, **shown_sink(part)} for part in parts]}
 
     def reads(self, url: str) -> bool:  # noqa: ARG002 — the port's word
         """False: no URL names a tee."""

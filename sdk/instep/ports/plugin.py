@@ -22,8 +22,9 @@ __all__ = ["SinkPlugin", "SourcePlugin", "Verifier", "VerifierPlugin"]
 class SourcePlugin(Protocol):
     """What an entry point of `instep.sources` names.
 
-    It may have `deviations` besides: kind → what that departure from the specification means.
-    Methods must not block. `where` names the place of the options in the configuration, for errors.
+    It may have `deviations` besides: kind → what that departure from the specification means; and
+    `shown`, as a `SinkPlugin`. Methods must not block. `where` names the place of the options in
+    the configuration, for errors.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
@@ -46,7 +47,12 @@ class SourcePlugin(Protocol):
 
 
 class SinkPlugin(Protocol):
-    """What an entry point of `instep.sinks` names. Methods must not block."""
+    """What an entry point of `instep.sinks` names. Methods must not block.
+
+    It may have a method `shown(table)` besides: the table as it is written in the file, with each
+    value that may be secret as an `instep.config.secret.Secret` (`instep.config.shown` makes it
+    from the struct of the options). Without it, `instep check` shows no value of the table.
+    """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong, named with `where`; connect to nothing."""

@@ -54,6 +54,53 @@ def test_a_secret_that_stands_in_the_file_is_not_shown(file: Path) -> None:
     assert "token = ***" in result.stdout
 
 
+SECRETS = """
+[[consumers]]
+name = "east"
+[consumers.source]
+kind = "tapi"
+endpoints = ["https://ctrl-a:8443/?api=S3CRET"]
+proxy = "http://proxy.example:1"
+[consumers.source.auth]
+kind = "login"
+path = "/login?k=S3CRET"
+body = { user = "me", pwd = "S3CRET", pin = 5678 }
+[consumers.source.authenticity]
+kind = "hmac"
+secret = "S3CRET"
+algorithm = "sha256"
+[consumers.sink]
+kind = "tee"
+[[consumers.sink.sinks]]
+kind = "sql"
+url = "postgresql://instep:S3CRET@db/network?password=S3CRET"
+[[consumers.sink.sinks]]
+kind = "delta"
+url = "s3://bucket/lake"
+storage_options = { AWS_REGION = "eu", azure_storage_sas = "S3CRET" }
+[consumers.sink.sinks.spark]
+remote = "sc://spark:15002/;token=S3CRET"
+config = { "fs.azure.account.key.ACCT.dfs" = "S3CRET" }
+"""
+
+
+def test_no_plug_in_shows_a_secret(file: Path) -> None:
+    pytest.importorskip("deltalake")
+    file.write_text(SECRETS)
+    result = instep("check", "instep.toml")
+    assert result.exit_code == 0, result.stderr
+    for secret in ("S3CRET", "5678", "proxy.example"):
+        assert secret not in result.stdout + result.stderr
+    for shown in (
+        'endpoints = ["https://ctrl-a:8443/?***"]',
+        'kind = "login", path = "/login',
+        "body = { user = ***, pwd = ***, pin = *** }",
+        'url = "s3://bucket/lake"',
+        "azure_storage_sas = ***",
+    ):
+        assert shown in result.stdout.replace("\n", " "), result.stdout
+
+
 def test_the_file_is_found_where_it_usually_is(
     file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
