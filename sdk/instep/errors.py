@@ -47,7 +47,19 @@ __all__ = [
     "TlsError",
     "TokenRefusedError",
     "UnreachableError",
+    "plain",
 ]
+
+
+def plain(text: str) -> str:
+    """Text of a stranger on one line, without characters that steer a terminal or reorder what is
+    read: ends of lines and tabs become blanks, other control and format characters U+FFFD.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\r\t" else "\ufffd" for char in text
+    )
 
 
 class InstepError(Exception):
@@ -55,7 +67,8 @@ class InstepError(Exception):
 
     `code` is stable for machines; `where` names the thing (URL, file, stream); `hint` says what to
     do; `retriable` says whether trying the same again can help; `data` holds further facts. Never
-    a secret.
+    a secret. Message, `where` and `hint` are one line each, without control characters (`plain`);
+    texts in `data` are as they came.
 
     `retriable_after_success` marks an error that is a mistake where nothing has worked before, and
     may pass where something has: a redirect to a maintenance page, a 403. `retry_late` then makes
@@ -78,10 +91,11 @@ class InstepError(Exception):
         retriable_after_success: bool | None = None,
         **data: Any,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.where = where
-        self.hint = hint
+        # Much of it is text of strangers: it must not steer the terminal or forge lines of a log.
+        self.message = plain(message)
+        super().__init__(self.message)
+        self.where = plain(where)
+        self.hint = plain(hint)
         self.data = data
         if retriable is not None:
             self.retriable = retriable

@@ -171,17 +171,18 @@ def _print(survey: Survey) -> None:
         type_ = choice.stream.type
         log = periods = classes = "—"
         if type_ is not None:
-            log = f"{type_.storage_strategy} ({log_mode(type_)})\n{type_.record_strategy}"
+            log = f"{plain(type_.storage_strategy)} ({log_mode(type_)})"
+            log += f"\n{plain(type_.record_strategy)}"
             delays = (type_.compaction_delay_s, type_.tombstone_retention_s)
             if delays == (None, None):
                 delays = (None, type_.record_retention_s)
             periods = " / ".join(duration(period_s) for period_s in delays)
             more = len(type_.classes) - _MAX_CLASSES
-            classes = "\n".join(type_.classes[:_MAX_CLASSES]) or "all"
+            classes = "\n".join(map(plain, type_.classes[:_MAX_CLASSES])) or "all"
             classes += f"\nand {more} more" if more > 0 else ""
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
         if choice.chosen and (host := _foreign_host(choice, survey)):
             followed += f'; at another host: stream_hosts = ["{host}"]'
-        cells = (choice.id, choice.stream.state.name, log, periods, classes, followed)
-        table.add_row(*(Text(plain(cell)) for cell in cells))
+        name, state = plain(choice.id), choice.stream.state.name
+        table.add_row(*map(Text, (name, state, log, periods, classes, plain(followed))))
     console.print(table)

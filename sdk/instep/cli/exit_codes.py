@@ -14,7 +14,7 @@ from typing import Any, Final, Never
 
 import typer
 
-from instep.cli.output import plain
+from instep.cli.output import plain, plain_lines
 from instep.errors import ConfigurationError, InstepError
 
 __all__ = ["DEBUG", "with_exit_code"]
@@ -48,7 +48,7 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _print_error(error: Exception) -> Never:
     if DEBUG.get():
-        traceback.print_exception(error)
+        typer.echo(plain_lines("".join(traceback.format_exception(error))), err=True, nl=False)
     match error:
         case InstepError():
             what, where, to_do = error.message, error.where, error.hint
@@ -61,5 +61,5 @@ def _print_error(error: Exception) -> Never:
     lines = [f"error: {what}"]
     lines += [f"  where: {where}"] if where else []
     lines += [f"  to do: {to_do}"] if to_do else []
-    typer.echo(plain("\n".join(lines)), err=True)
+    typer.echo("\n".join(map(plain, lines)), err=True)
     raise typer.Exit(2 if isinstance(error, ConfigurationError) else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,16 +17,20 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from instep.errors import plain
+
 __all__ = [
     "MOMENT_WIDTH",
     "Format",
     "FormatOption",
     "Listing",
     "duration",
+    "json_bytes",
     "json_line",
     "moment",
     "one_line",
     "plain",
+    "plain_lines",
     "stamp",
 ]
 
@@ -48,10 +53,24 @@ FormatOption = Annotated[
 
 
 def json_line(value: Any, *, flush: bool = False) -> None:
-    """Print one JSON object on a line of stdout; bodies given as `msgspec.Raw` go in verbatim."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    """Print one JSON object on a line of stdout; bodies given as `msgspec.Raw` go in verbatim, but
+    for characters that could steer a terminal: they are written as escapes of JSON.
+    """
+    sys.stdout.buffer.write(json_bytes(value) + b"\n")
     if flush:
         sys.stdout.buffer.flush()
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as JSON, all of it printable: the same value to whoever reads it."""
+    encoded = msgspec.json.encode(value)
+    text = encoded.decode()
+    if text.isprintable():
+        return encoded
+    # Outside of texts, JSON has no such character but a tab.
+    return "".join(
+        char if char.isprintable() or char == "\t" else json.dumps(char)[1:-1] for char in text
+    ).encode()
 
 
 def one_line(body: bytes) -> msgspec.Raw:
@@ -86,9 +105,9 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
-def plain(text: str) -> str:
-    """Text from a peer, without control characters that could steer the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+def plain_lines(text: str) -> str:
+    """The same of a text of several lines, which stay lines."""
+    return "\n".join(map(plain, text.split("\n")))
 
 
 class Listing:

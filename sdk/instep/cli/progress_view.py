@@ -184,7 +184,7 @@ class LiveView(View):
                     Text(health.state),
                     f"{health.intake.accepted:,}" if health.intake else "",
                     "",
-                    plain_text("\n".join(_remarks(health))),
+                    plain_text(*_remarks(health)),
                 )
             for stream in health.streams:
                 table.add_row(*self._cells(health, stream))
@@ -208,11 +208,11 @@ class LiveView(View):
         remarks += [f"left {health.left}"] if health.left else []
         remarks += _pair_remarks(health)
         return (
-            plain_text(f"{health.consumer}\n{stream.stream}"),
+            plain_text(health.consumer, stream.stream),
             aligned,
             Text(f"{stream.records:,}\n{rate:,.0f}/s"),
             Text(delay, style=_FIDELITY_STYLES[stream.fidelity]),
-            plain_text("\n".join(remarks)),
+            plain_text(*remarks),
         )
 
     def _event_lines(self) -> list[Text]:
@@ -244,6 +244,6 @@ def _pair_remarks(health: Health) -> list[str]:
     return [f"{health.pair.role}; lease held by {holder}, epoch {health.pair.epoch}"]
 
 
-def plain_text(text: str) -> Text:
-    """Text from a peer as rich text: no markup, no control characters."""
-    return Text(plain(text))
+def plain_text(*lines: str) -> Text:
+    """Lines from a peer as rich text: no markup, no control characters."""
+    return Text("\n".join(map(plain, lines)))

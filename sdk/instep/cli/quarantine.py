@@ -20,6 +20,7 @@ from instep.cli.output import (
     json_line,
     moment,
     plain,
+    plain_lines,
     stamp,
 )
 from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
@@ -131,7 +132,7 @@ async def _show(store: str, id: int, output: Format) -> None:
         return
     for name, value in _facts(one).items():
         typer.echo(plain(f"{name:12} {'—' if value is None else value}"))
-    typer.echo(plain(f"\n{text}"))
+    typer.echo(f"\n{plain_lines(text)}")
 
 
 async def _replay(store: str, ids: list[int], stream: str | None) -> None:

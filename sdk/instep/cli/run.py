@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from instep.cli.check import ConfigArgument
+from instep.cli.log_lines import log_to_stderr
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
@@ -51,6 +52,7 @@ def run(
     configuration = load(config or default_path())
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
+    log_to_stderr(output)
     until_signalled(_run(configuration, until_aligned, output, period_s))
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from instep.coordination.lease import Role
-from instep.errors import InstepError, LeaseLostError
+from instep.errors import InstepError, LeaseLostError, plain
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
@@ -210,7 +210,8 @@ class Service(ABC):
             raise RuntimeError(f"consumer {self.name} is not running")
 
     def _emit(self, stream: str, kind: str, text: str) -> None:
-        event = ConsumerEvent(int(self._now() * 1_000_000), self.name, stream, kind, text)
+        at_us = int(self._now() * 1_000_000)
+        event = ConsumerEvent(at_us, self.name, stream, kind, plain(text))
         for listener in self._listeners:
             listener.append(event)
         changed, self._changed = self._changed, asyncio.Event()

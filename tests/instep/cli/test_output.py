@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Column
 
-from instep.cli.output import Listing, duration, moment, one_line, plain, stamp
+from instep.cli.output import (
+    Listing,
+    duration,
+    json_bytes,
+    moment,
+    one_line,
+    plain,
+    plain_lines,
+    stamp,
+)
 
 
 @given(st.integers(0, 4_000_000_000_000_000))
@@ -48,7 +57,17 @@ def test_a_period_is_shown_in_its_own_unit(seconds: float | None, shown: str) ->
 
 
 def test_text_of_others_cannot_steer_the_terminal() -> None:
-    assert plain("a\x1b[2J\x07\x9b1m\u202eb\nc é") == "a\ufffd[2J\ufffd\ufffd1m\ufffdb\nc é"
+    hostile = "a\x1b[2J\x07\x9b1m\u202eb\nc é"
+    assert plain(hostile) == "a\ufffd[2J\ufffd\ufffd1m\ufffdb c é"
+    assert plain_lines(hostile) == "a\ufffd[2J\ufffd\ufffd1m\ufffdb\nc é"
+
+
+@given(st.recursive(st.none() | st.text() | st.integers(), st.lists), st.sampled_from([None, 2]))
+def test_a_json_line_is_printable_and_the_same_value(value: object, indent: int | None) -> None:
+    body = one_line(json.dumps(value, indent=indent, ensure_ascii=False).encode())
+    encoded = json_bytes({"text": value, "body": body})
+    assert encoded.decode().isprintable()
+    assert json.loads(encoded) == {"text": value, "body": value}
 
 
 @given(st.recursive(st.none() | st.text() | st.integers(), st.lists), st.sampled_from([None, 2]))

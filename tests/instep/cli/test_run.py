@@ -11,7 +11,9 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -197,6 +199,41 @@ def test_a_database_of_a_newer_version_ends_with_1(tmp_path: Path) -> None:
     assert code == 1
     assert "9999" in error
     assert f"where: {database}" in error
+
+
+class Rude(BaseHTTPRequestHandler):
+    """A provider whose error is written for the terminal of whoever reads it."""
+
+    def do_GET(self) -> None:
+        message = "\x1b[2J\x1b]0;pwn\x07\nerror: FAKE \u202e\x9b31m"
+        error = {"ietf-restconf:errors": {"error": [{"error-message": message}]}}
+        body = json.dumps(error, ensure_ascii=False).encode()
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_no_text_of_a_provider_steers_the_terminal(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Rude) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        # A failed endpoint of several is logged, and their errors end the consumer at last.
+        file = configured(tmp_path, f'{url}", "{url}/other', attempts=2)
+        with running(file) as process:
+            assert process.stdout is not None
+            shown = process.stdout.read().decode()
+            code, error = ended(process)
+        server.shutdown()
+    assert code == 1
+    assert "pwn" in shown
+    assert "nothing to be read at" in error
+    assert all(line.isprintable() for line in (shown + error).splitlines())
+    assert all(line.startswith(("{", "error: ", "  ")) for line in error.splitlines())
+    assert "error: FAKE" not in {line.strip()[:11] for line in error.splitlines()}
 
 
 def test_one_consumer_that_fails_does_not_end_the_others(tmp_path: Path, provider: str) -> None:
