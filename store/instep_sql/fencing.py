@@ -1,8 +1,8 @@
 """Fencing: each transaction of a writer begins with a check that this process may still write.
 
-- The lease of a consumer is a row of `instep_lease`. Its epoch grows with each holder. It is taken
-  by compare-and-set; `instep.coordination.lease` explains why that is safe. Raises
-  `LeaseLostError`.
+- The lease of a consumer is a row of `instep_lease`. Its epoch grows with each holder, its nonce is
+  new with each take. It is taken by compare-and-set; `instep.coordination.lease` explains why that
+  is safe. Raises `LeaseLostError`.
 - The position of a stream is in a row of `instep_stream`. Its ordinal grows with each commit, and a
   commit names the ordinal that it follows. Raises `FencedError`.
 - The receiver of a consumer is a row of `instep_receiver`, which names the process that receives.
@@ -18,6 +18,7 @@ import os
 import socket
 from collections.abc import Callable
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Connection, Row, TextClause, text
@@ -78,24 +79,26 @@ _RECEIVER_IS_AT: Final = text("""
     WHERE id = :no AND owner = :owner AND commits = :commits
 """)
 
-_COLUMNS: Final = "consumer, epoch, beat, holder, lease_s, asked_epoch = epoch AS asked"
+_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 _ALL: Final = text(f"SELECT {_COLUMNS} FROM instep_lease ORDER BY consumer")  # noqa: S608
 _READ: Final = text(f"SELECT {_COLUMNS} FROM instep_lease WHERE consumer = :consumer")  # noqa: S608
 _MAKE: Final = text("""
-    INSERT INTO instep_lease (consumer, epoch, beat, holder, lease_s, taken_at_us, asked_epoch)
-    VALUES (:consumer, 0, 0, '', 0, 0, -1) ON CONFLICT (consumer) DO NOTHING
+    INSERT INTO instep_lease (consumer, epoch, nonce, beat, holder, lease_s, taken_at_us,
+                              asked_epoch)
+    VALUES (:consumer, 0, '', 0, '', 0, 0, -1) ON CONFLICT (consumer) DO NOTHING
 """)
 _ACQUIRE: Final = text("""
-    UPDATE instep_lease SET epoch = epoch + 1, beat = beat + 1, holder = :holder,
+    UPDATE instep_lease SET epoch = epoch + 1, nonce = :nonce, beat = beat + 1, holder = :holder,
                             lease_s = :lease_s, taken_at_us = :now_us
-    WHERE consumer = :consumer AND epoch = :epoch AND beat = :beat
+    WHERE consumer = :consumer AND epoch = :epoch AND nonce = :seen_nonce AND beat = :beat
 """)
 _CHECK: Final = text("""
-    UPDATE instep_lease SET beat = beat + 1 WHERE consumer = :consumer AND epoch = :epoch
+    UPDATE instep_lease SET beat = beat + 1
+    WHERE consumer = :consumer AND epoch = :epoch AND nonce = :nonce
 """)
 _RELEASE: Final = text("""
-    UPDATE instep_lease SET epoch = epoch + 1, beat = beat + 1, holder = ''
-    WHERE consumer = :consumer AND epoch = :epoch
+    UPDATE instep_lease SET epoch = epoch + 1, nonce = '', beat = beat + 1, holder = ''
+    WHERE consumer = :consumer AND epoch = :epoch AND nonce = :nonce
 """)
 _ASK: Final = text("""
     UPDATE instep_lease SET asked_epoch = epoch WHERE consumer = :consumer AND holder <> ''
@@ -247,21 +250,21 @@ class SqlLease:
         self.lease_s = lease_s
         self._writer, self._reader, self._dialect = writer, reader, dialect
         self._consumer, self._clock_us = consumer, clock_us
-        self._epoch: int | None = None
-        """The epoch of the lease that this process took last."""
+        self._taken: LeaseState | None = None
+        """The lease as this process took it last."""
         writer.guard = self.check
 
     def check(self, connection: Connection) -> None:
         """Begin a transaction of the holder. Raises `LeaseLostError` if another process holds the
         lease.
         """
-        if self._epoch is None or not self._ours(connection, _CHECK):
+        if not self._ours(connection, _CHECK):
             raise LeaseLostError(
                 "another process holds the lease, or nobody",
                 where=self._dialect.where,
                 hint="this process stands by until it gets the lease",
                 consumer=self._consumer(),
-                epoch=self._epoch,
+                epoch=self._taken.epoch if self._taken else None,
             )
 
     async def read(self) -> LeaseState:
@@ -276,7 +279,9 @@ class SqlLease:
             "lease_s": self.lease_s,
             "now_us": self._clock_us(),
             "epoch": seen.epoch,
+            "seen_nonce": seen.nonce,
             "beat": seen.beat,
+            "nonce": uuid4().hex,
         }
 
         def work(connection: Connection) -> LeaseState | None:
@@ -292,7 +297,7 @@ class SqlLease:
         # The lease then expires like that of any silent holder: the holder's name is no proof.
         taken = await self._writer.run(work, guarded=False)
         if taken is not None:
-            self._epoch = taken.epoch
+            self._taken = taken
         return taken
 
     async def renew(self) -> LeaseState:
@@ -307,14 +312,17 @@ class SqlLease:
             self._ours(connection, _RELEASE)
 
         await self._writer.run(work, guarded=False)
-        self._epoch = None
+        self._taken = None
 
     def _read(self, connection: Connection) -> LeaseState:
         row = connection.execute(_READ, {"consumer": self._consumer()}).one_or_none()
         return LeaseState() if row is None else _state(row)
 
     def _ours(self, connection: Connection, statement: TextClause) -> bool:
-        values = {"consumer": self._consumer(), "epoch": self._epoch}
+        taken = self._taken
+        if taken is None:
+            return False
+        values = {"consumer": self._consumer(), "epoch": taken.epoch, "nonce": taken.nonce}
         return connection.execute(statement, values).rowcount == 1
 
 
@@ -339,6 +347,7 @@ def ask_to_hand_over(connection: Connection, consumer: str, where: str) -> Lease
 def _state(row: Row[tuple[object, ...]]) -> LeaseState:
     return LeaseState(
         epoch=row.epoch,
+        nonce=row.nonce,
         beat=row.beat,
         holder=row.holder,
         lease_s=row.lease_s,

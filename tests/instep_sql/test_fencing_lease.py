@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError, LeaseLostError, SinkError
@@ -126,6 +127,28 @@ async def test_who_lost_the_lease_cannot_write_one_row(database: str) -> None:
         assert now.position.ordinal == 1
         assert (await now.bodies())["k"] == b'{"at":1}'
         assert len(await b.reader.streams()) == 1
+
+
+async def test_an_epoch_that_is_given_twice_makes_no_two_writers(database: str) -> None:
+    """A fail-over to a copy of the database that lags, or a restored one, loses the last take."""
+    async with (
+        contender(database, "a") as a,
+        contender(database, "b") as b,
+        contender(database, "c") as c,
+    ):
+        before = await acquire(a)
+        assert (await acquire(b)).epoch == 2
+        at = await stage(b)
+        lost = text("UPDATE instep_lease SET epoch = 1, beat = :beat, holder = 'a'")
+        await a._database.run(
+            lambda connection: connection.execute(lost, {"beat": before.beat}), guarded=False
+        )
+        assert (await acquire(c)).epoch == 2
+        with pytest.raises(LeaseLostError):
+            await at.commit(create_update("k", 1))
+        with pytest.raises(LeaseLostError):
+            await lease(b).release()
+        await (await stage(c)).commit(create_update("k", 1))
 
 
 async def test_who_never_held_it_writes_nothing(database: str) -> None:

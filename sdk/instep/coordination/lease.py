@@ -1,13 +1,14 @@
 """Which of several processes consumes: the decisions of one contender, without I/O or clock.
 
 The store keeps one lease for each consumer: who holds it, an *epoch* that grows with each holder,
-and a *beat* that grows with each transaction of the holder. Whoever holds it is active, the others
-stand by.
+a *nonce* that no other take has, and a *beat* that grows with each transaction of the holder.
+Whoever holds it is active, the others stand by.
 
 Safety is the store's and needs no clock: taking the lease raises the epoch on the condition that
-epoch and beat are still those that were seen, and each transaction of a holder fails unless the
-epoch is its own. So a holder that slept through its succession cannot write one row, however long
-it slept and whatever its clock says.
+epoch, nonce and beat are still those that were seen, and each transaction of a holder fails unless
+epoch and nonce are its own. So a holder that slept through its succession cannot write one row,
+however long it slept and whatever its clock says. Nor can one whose take was lost with the server:
+after a fail-over to a copy that lags, the epoch may be given a second time, the nonce is not.
 
 Time only decides when to try. No clock is compared with another: a contender that stands by takes
 the lease when it has not seen it change for `PATIENCE` of the holder's `lease_s`, measured by its
@@ -73,6 +74,8 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: int = 0
     """Grows with each holder; 0: nobody ever held it."""
+    nonce: str = ""
+    """Made for each take; empty where the lease was last given up, or taken by an older version."""
     beat: int = 0
     """Grows with each transaction of the holder."""
     holder: str = ""
@@ -104,7 +107,9 @@ class LeaseContender:
 
     def saw(self, state: LeaseState, now_s: float) -> bool:
         """Look at the lease while not holding it. True: take it, if it is still as it is here."""
-        if self._since_s is None or (state.epoch, state.beat) != (self.seen.epoch, self.seen.beat):
+        seen = self.seen
+        before = (seen.epoch, seen.nonce, seen.beat)
+        if self._since_s is None or (state.epoch, state.nonce, state.beat) != before:
             self._since_s = now_s
         self.seen = state
         if self.role is Role.YIELDING:

@@ -29,9 +29,9 @@ class Lease(Protocol):
         ...
 
     async def acquire(self, seen: LeaseState) -> LeaseState | None:
-        """Become the holder, if epoch and beat are as seen; None where they are not. From then on
-        every transaction of the sink carries the new epoch, and raises `LeaseLostError` once it is
-        no longer the lease's.
+        """Become the holder, if epoch, nonce and beat are as seen; None where they are not. From
+        then on every transaction of the sink carries the new epoch and nonce, and raises
+        `LeaseLostError` once they are no longer the lease's.
         """
         ...
 

@@ -7,9 +7,14 @@ near `wal_autocheckpoint` pages, because readers hold short transactions only.
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
+import stat
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -23,6 +28,9 @@ from instep_sql.engine.dialect import AttemptMark, ChangeRow, EndRow, EntityRow,
 from instep_sql.options import SqlOptions
 
 __all__ = ["Sqlite"]
+
+_log = logging.getLogger("instep.sql")
+_CREATING: Final = threading.Lock()
 
 _PAGE_BYTES: Final = 8_192
 """The page size of a new file: with entities of 1 KB, less of a page stays empty than with SQLite's
@@ -120,6 +128,8 @@ class Sqlite:
         self.where = "sqlite (memory)" if self.in_memory else self._file
 
     def writer(self) -> Engine:
+        if not self.in_memory:
+            _make_private(self._file)
         engine = self._engine()
         event.listen(engine, "connect", self._tune_writer)
         # The upgrade of a read transaction to a write transaction can fail half way, so every
@@ -243,6 +253,19 @@ def _insert(
 @lru_cache(maxsize=64)
 def _statement(into: str, row: str, rows: int, then: str) -> str:
     return into + ", ".join([row] * rows) + then
+
+
+def _make_private(file: str) -> None:
+    """Make the file, for this user alone, if it does not exist; SQLite gives the same rights to the
+    files beside it.
+    """
+    # Closing a file gives up all locks that this process has on it: a file that SQLite may have
+    # open is never opened here. What cannot be made is reported by SQLite, with its own reason.
+    with _CREATING, suppress(OSError):
+        if not Path(file).exists():
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        elif Path(file).stat().st_mode & stat.S_IROTH:
+            _log.warning("every user of this machine can read the store %s", file)
 
 
 def _begin_immediate(connection: Connection) -> None:

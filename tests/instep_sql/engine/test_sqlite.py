@@ -53,6 +53,31 @@ async def test_disk_full_loses_nothing_and_recovers(tmp_path: Path) -> None:
         assert len(await at.entities()) == 101
 
 
+async def test_nobody_else_can_read_the_files(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+            await at.commit(create_update("a", 1))
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    finally:
+        os.umask(umask)
+    assert modes == {"s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
+
+
+async def test_a_file_that_others_can_read_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "s.db"
+    file.touch(0o600)
+    for mode, reported in ((0o640, 0), (0o644, 1)):
+        file.chmod(mode)
+        async with SqlStore(f"sqlite:///{file}") as store:
+            await store.open("east")
+        assert len(caplog.records) == reported
+        assert file.stat().st_mode & 0o777 == mode, "whoever made it chose so"
+    assert "every user of this machine can read the store" in caplog.text
+
+
 async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     async with SqlStore(f"sqlite:///{tmp_path}/none/s.db") as store:
         with pytest.raises(SinkError, match="cannot be opened — the directory has to") as caught:
