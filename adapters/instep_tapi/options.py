@@ -173,6 +173,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stream_hosts: tuple[str, ...] = ()
     """Hosts besides those of the endpoints where a stream may be read, if the provider names them:
     the login is sent there."""
+    max_streams: int = 200
+    """Most streams to follow; it is an error if more fit."""
     auth: AuthOptions = NoAuth()
     """How to log in."""
     tls: TapiTls = TapiTls()
@@ -199,6 +201,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What one stream buffers before it stops reading its socket, records of 400 bytes …"""
     hold_bytes: int = 64 * MIB
     """… in bytes; whichever is reached first."""
+    hold_total_bytes: int = 256 * MIB
+    """What all streams together buffer before those with something buffered stop reading; and the
+    most bytes of messages whose last fragment has not come.
+    """
     batch_records: int = 5_000
     """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut)."""
     trust_compacted: bool = False
@@ -216,6 +222,8 @@ _POSITIVE = (
     "dead_peer_s",
     "hold_records",
     "hold_bytes",
+    "hold_total_bytes",
+    "max_streams",
     "batch_records",
 )
 

@@ -41,6 +41,7 @@ from instep_tapi.restconf.baseline import read_baseline, readable_classes
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
+from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import StreamContext, parse_context
@@ -103,6 +104,7 @@ class TapiSource(Source):
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
         self._feeds: dict[WebSocketFeed, str] = {}
         """Open feeds with their endpoints."""
+        self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         if not options.tls.verifies:
             _log.warning("%s: certificates are not verified (tls.verify is off)", where)
@@ -129,6 +131,13 @@ class TapiSource(Source):
 
     async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
         survey = await self._survey_at(endpoint)
+        fitting, most = sum(choice.chosen for choice in survey.choices), self._options.max_streams
+        if fitting > most:
+            raise DiscoveryError(
+                f"{fitting:,} streams are offered that fit, more than {most:,}",
+                where=survey.address.streams,
+                hint="choose some by streams, or raise max_streams",
+            )
         infos = [self._info(choice, survey.address) for choice in survey.choices if choice.chosen]
         if not infos:
             reasons = {choice.id: choice.reason for choice in survey.choices}
@@ -298,14 +307,13 @@ class TapiSource(Source):
         )
         offset_us = discovered_at.rest.clock_offset_us
         return open_feed(
-            endpoint.client,
-            endpoint.tls,
-            endpoint.auth,
+            endpoint,
             self._options,
             address,
             start,
             decoder,
             offset_us,
+            self._held,
         )
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:

@@ -49,6 +49,10 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20
     """The same bound in bytes, as they were received."""
+    quarantine_total_records: _Positive = 50_000
+    """Records of all streams of a consumer in quarantine, likewise …"""
+    quarantine_total_bytes: _Positive = 1 << 30
+    """… and their bytes."""
     lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=3600)] | None = None
     """Several processes may run under one consumer name: one holds the lease and consumes; when it
     has been silent for this long at most, another takes over. None: no lease, only one process may

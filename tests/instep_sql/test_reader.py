@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,31 @@ async def test_the_quarantine_is_bounded_by_bytes_too(stage: Stages) -> None:
         await reader.replay(2, RecordChunk([create_update("b", 5)]))
         await at.commit(unreadable=[third])
         assert [one.token async for one in reader.quarantine()] == ["t3"]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"quarantine_total_records": 3}, {"quarantine_total_bytes": 1_000}]
+)
+async def test_the_quarantine_of_all_streams_is_bounded(
+    stage: Stages, limit: dict[str, Any]
+) -> None:
+    async with stage(**limit) as at:
+        for stream in ("s2", "s3"):
+            await at.store.position(stream_info(stream))
+            batch = at.batch(unreadable=[unreadable(stream.encode() * 150, "t")])
+            batch.stream = stream
+            batch.expects_ordinal, batch.position = 0, Position(token="t", ordinal=1)
+            await at.store.commit(batch)
+        first = [unreadable(b"1" * 300, "t1"), unreadable(b"2" * 300, "t2")]
+        with pytest.raises(StoreUnavailableError, match="of the consumer is full") as caught:
+            await at.commit(unreadable=first)
+        assert next(iter(limit)) in caught.value.hint
+        await at.commit(unreadable=first[:1])
+        reader = at.store.reader
+        (of_s2,) = [one async for one in reader.quarantine(stream="s2")]
+        await reader.replay(of_s2.id, RecordChunk([]))
+        await at.commit(unreadable=first[1:])
+        assert [one.stream async for one in reader.quarantine()] == ["s3", "s1", "s1"]
 
 
 async def test_a_replay_beside_a_running_consumer_leaves_its_fence_alone(

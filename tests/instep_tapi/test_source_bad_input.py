@@ -112,6 +112,17 @@ async def test_discovery_refused(status: int, retriable: bool) -> None:
 
 
 @pytest.mark.asyncio
+async def test_more_streams_than_are_to_be_followed() -> None:
+    settings = ProviderSettings(streams=tuple(StreamSettings(f"s{n}") for n in range(3)))
+    wanted = {"ids": ["s0", "s1", "s2"]}
+    async with serving(settings, streams=wanted, max_streams=2) as (_, source):
+        with pytest.raises(DiscoveryError, match="3 streams are offered that fit, more than 2"):
+            await source.discover()
+    async with serving(settings, streams=wanted, max_streams=3) as (_, source):
+        assert len(await source.discover()) == 3
+
+
+@pytest.mark.asyncio
 async def test_no_active_stream() -> None:
     async with serving() as (provider, source):
         provider.pause("network", ProviderState.TERMINATED)

@@ -5,6 +5,8 @@ The usual frame is a whole message as it stands and never comes here.
 
 from __future__ import annotations
 
+from typing import Final
+
 from websockets.exceptions import InvalidHeader, NegotiationError, PayloadTooBig, ProtocolError
 from websockets.extensions.permessage_deflate import (
     ClientPerMessageDeflateFactory,
@@ -15,6 +17,8 @@ from websockets.headers import build_extension, parse_extension
 
 __all__ = ["BrokenMessage", "MessageAssembler", "MessageTooBig", "offered_extensions"]
 
+_MAX_FRAGMENTS: Final = 65_536
+"""Most frames of one message: empty ones have no size that could be bounded."""
 _deflate = ClientPerMessageDeflateFactory(client_max_window_bits=True)
 
 
@@ -45,6 +49,7 @@ class MessageAssembler:
         self._limit_bytes = limit_bytes
         self._inflate: PerMessageDeflate | None = None
         self._unfinished: bytearray | None = None
+        self._fragments = 0
         try:
             for name, parameters in parse_extension(extensions) if extensions else ():
                 if name != _deflate.name or self._inflate is not None:
@@ -52,6 +57,11 @@ class MessageAssembler:
                 self._inflate = _deflate.process_response_params(parameters, [])
         except (InvalidHeader, NegotiationError) as error:
             raise BrokenMessage(f"it chose an extension badly: {error}") from None
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Size of the message whose last fragment has not come yet, inflated; 0 without one."""
+        return len(self._unfinished or b"")
 
     def add(self, payload: bytes, *, first: bool, last: bool, deflated: bool) -> bytes | None:
         """The message that this data frame completes. Raises `BrokenMessage`, `MessageTooBig`."""
@@ -66,7 +76,11 @@ class MessageAssembler:
             return payload
         if first:
             self._unfinished = bytearray()
+            self._fragments = 0
         assert self._unfinished is not None
+        self._fragments += 1
+        if self._fragments > _MAX_FRAGMENTS:
+            raise BrokenMessage(f"a message in more than {_MAX_FRAGMENTS:,} fragments")
         self._unfinished += payload
         if len(self._unfinished) > self._limit_bytes:
             raise MessageTooBig

@@ -8,7 +8,6 @@ decodes all that has arrived at once.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, cast
@@ -21,12 +20,12 @@ from instep.errors import SourceError, UnreachableError
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
 from instep.ports.source import Feed
-from instep_http import GuardedClient
+from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.options import Options
-from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.handshake import connect, start_url
+from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.websocket.keep_alive import Due, KeepAlive
 from instep_tapi.wire.decoder import FrameDecoder
 
@@ -43,32 +42,36 @@ _CONTROL_BYTES: Final = 125
 
 @asynccontextmanager
 async def open_feed(
-    client: GuardedClient,
-    tls: ssl.SSLContext,
-    auth: Authenticator,
+    endpoint: Endpoint,
     options: Options,
     address: URL,
     start: str | Start,
     decoder: FrameDecoder,
     clock_offset_us: int,
+    held: HeldBytes,
 ) -> AsyncIterator[WebSocketFeed]:
-    """Connect with login, and serve the connection while the context is open.
+    """Connect with the login of `endpoint`, and serve the connection while the context is open.
+    `held` counts what all feeds of the source buffer.
 
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError` on entering.
     """
     with_token = not isinstance(start, Start)
     url = start_url(address, start)
-    feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token)
-    transport = await connect(feed, client, tls, auth, options, url, with_token=with_token)
+    feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token, held)
+    login = (endpoint.client, endpoint.tls, endpoint.auth)
+    transport = await connect(feed, *login, options, url, with_token=with_token)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
     try:
         yield feed
     finally:
         keep_alive_task.cancel()
-        await asyncio.gather(keep_alive_task, return_exceptions=True)
-        await _close(transport)
+        try:
+            await asyncio.gather(keep_alive_task, return_exceptions=True)
+            await _close(transport)
+        finally:
+            feed.release()
 
 
 async def _close(transport: WSTransport) -> None:
@@ -93,6 +96,7 @@ class WebSocketFeed(WSListener, Feed):
         decoder: FrameDecoder,
         clock_offset_us: int,
         with_token: bool,  # noqa: FBT001 - internal
+        held: HeldBytes,
     ) -> None:
         super().__init__()
         self.clock_offset_us = clock_offset_us
@@ -114,6 +118,8 @@ class WebSocketFeed(WSListener, Feed):
         """Messages of the current read of the socket."""
         self._frames: list[bytes] = []
         self._held_bytes = 0
+        self._unfinished_bytes = 0
+        self._held = held
         # Counting the records of a list would cost as much as reading it.
         self._take_bytes = options.batch_records * _RECORD_BYTES
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
@@ -139,7 +145,9 @@ class WebSocketFeed(WSListener, Feed):
             while count < len(taken) and (room := room - len(taken[count])) >= 0:
                 count += 1
             taken, self._frames = taken[:count], taken[count:]
-        self._held_bytes -= sum(map(len, taken))
+        size_bytes = sum(map(len, taken))
+        self._held_bytes -= size_bytes
+        self._held.messages_bytes -= size_bytes
         if self._full:
             self._apply_back_pressure()
         return self._decoder.scan(taken)
@@ -183,7 +191,9 @@ class WebSocketFeed(WSListener, Feed):
         if frame.last_in_buffer:
             self._last_frame_s = self._clock()
             if self._read_messages:
-                self._held_bytes += sum(map(len, self._read_messages))
+                size_bytes = sum(map(len, self._read_messages))
+                self._held_bytes += size_bytes
+                self._held.messages_bytes += size_bytes
                 self._frames += self._read_messages
                 self._read_messages.clear()
                 self._arrived.set()
@@ -233,15 +243,36 @@ class WebSocketFeed(WSListener, Feed):
                 first = kind is not WSMsgType.CONTINUATION
                 self._fragmented = not frame.fin
                 try:
-                    return self._assembler.add(
+                    message = self._assembler.add(
                         payload, first=first, last=frame.fin, deflated=frame.rsv1
                     )
+                    self._count_unfinished()
+                    return message
                 except MessageTooBig:
                     error = frame_too_big(self._options.max_frame_bytes, self._where)
                     self._abort(WSCloseCode.MESSAGE_TOO_BIG, error)
                 except BrokenMessage as broken:
                     self._abort(WSCloseCode.PROTOCOL_ERROR, self._protocol_error(broken))
         return None
+
+    def _count_unfinished(self) -> None:
+        """Count the unfinished message; end the connection if those of all streams are too much."""
+        grown_bytes = self._assembler.unfinished_bytes - self._unfinished_bytes
+        self._unfinished_bytes += grown_bytes
+        self._held.unfinished_bytes += grown_bytes
+        if grown_bytes > 0 and self._held.unfinished_bytes > self._held.limit_bytes:
+            error = UnreachableError(
+                f"unfinished messages of all streams are over {self._held.limit_bytes:,} bytes",
+                where=self._where,
+                hint="raise hold_total_bytes if such messages are meant",
+            )
+            self._abort(WSCloseCode.POLICY_VIOLATION, error)
+
+    def release(self) -> None:
+        """Count nothing of this feed any more: its connection is closed."""
+        held, self._held = self._held, HeldBytes(self._held.limit_bytes)
+        held.messages_bytes -= self._held_bytes
+        held.unfinished_bytes -= self._unfinished_bytes
 
     def _count_control_frame(self) -> None:
         self._control_frames += 1
@@ -256,7 +287,9 @@ class WebSocketFeed(WSListener, Feed):
     def _apply_back_pressure(self) -> None:
         """Read the socket only while there is room."""
         full = (
-            self._held_bytes >= self._hold_bytes or len(self._frames) >= self._options.hold_records
+            self._held_bytes >= self._hold_bytes
+            or len(self._frames) >= self._options.hold_records
+            or (self._held.messages_bytes >= self._held.limit_bytes and bool(self._frames))
         )
         if full != self._full and self._transport is not None:
             self._full = full

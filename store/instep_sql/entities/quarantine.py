@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final, Literal
+from typing import Final
 
 from sqlalchemy import Connection, text
 
@@ -13,7 +13,7 @@ from instep.model.records import Unreadable
 from instep_sql.engine.value_check import without_nul
 from instep_sql.options import SqlOptions
 
-__all__ = ["drop", "keep", "make_room", "mark_replayed"]
+__all__ = ["drop", "keep", "make_room_for_message", "mark_replayed"]
 
 _DIGEST_BYTES: Final = 16
 _KEEP: Final = text("""
@@ -23,11 +23,17 @@ _KEEP: Final = text("""
 """)
 _SIZE: Final = """
     SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
-    FROM instep_quarantine WHERE {owner} = :no
+    FROM instep_quarantine WHERE {owned}
 """
 _REPLAYED_KEPT: Final = """
     SELECT id, length(raw) AS bytes FROM instep_quarantine
-    WHERE {owner} = :no AND replayed_at_us IS NOT NULL ORDER BY id
+    WHERE {owned} AND replayed_at_us IS NOT NULL ORDER BY id
+"""
+_OF_STREAM: Final = "stream_no = :no"
+_OF_RECEIVER: Final = "receiver_no = :no"
+_OF_CONSUMER: Final = """stream_no IN (
+    SELECT id FROM instep_stream
+    WHERE consumer = (SELECT consumer FROM instep_stream WHERE id = :no))
 """
 _DROP: Final = text("DELETE FROM instep_quarantine WHERE id = :id")
 _DROP_ALL: Final = text("DELETE FROM instep_quarantine")
@@ -37,12 +43,6 @@ _DROP_STREAM: Final = text("""
        OR scope IS NULL AND stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
 """)
 _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
-
-
-Owner = Literal["stream_no", "receiver_no"]
-"""The column that names the owner of an entry: the stream of a record, or the receiver of a
-message.
-"""
 
 
 def keep(
@@ -73,38 +73,44 @@ def keep(
             for one in unreadable
         ],
     )
-    if not make_room(connection, "stream_no", no, options):
-        limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
-        raise StoreUnavailableError(
-            f"the quarantine of the stream is full ({limit_records:,} records or"
-            f" {limit_bytes:,} bytes)",
-            where=where,
-            hint="look at it with `instep quarantine list`, replay what can be read and drop the "
-            "rest, or raise quarantine_max_records or quarantine_max_bytes",
-            limit_records=limit_records,
-            limit_bytes=limit_bytes,
-        )
+    of_stream = options.quarantine_max_records, options.quarantine_max_bytes
+    in_all = options.quarantine_total_records, options.quarantine_total_bytes
+    for owner, owned, key, (limit_records, limit_bytes) in (
+        ("stream", _OF_STREAM, "quarantine_max", of_stream),
+        ("consumer", _OF_CONSUMER, "quarantine_total", in_all),
+    ):
+        if not _make_room(connection, owned, no, limit_records, limit_bytes):
+            raise StoreUnavailableError(
+                f"the quarantine of the {owner} is full ({limit_records:,} records or"
+                f" {limit_bytes:,} bytes)",
+                where=where,
+                hint="look at it with `instep quarantine list`, replay what can be read and drop"
+                f" the rest, or raise {key}_records or {key}_bytes",
+                limit_records=limit_records,
+                limit_bytes=limit_bytes,
+            )
 
 
-def make_room(
-    connection: Connection,
-    owner: Owner,
-    no: int,
-    options: SqlOptions,
-    *,
-    more_records: int = 0,
-    more_bytes: int = 0,
+def make_room_for_message(
+    connection: Connection, receiver_no: int, options: SqlOptions, *, more_bytes: int
 ) -> bool:
-    """Whether the quarantine of a stream or receiver, with `more_records` and `more_bytes`, is
-    within the limits. Replayed entries are removed if needed, oldest first.
+    """Whether the quarantine of a receiver, with one more message of `more_bytes`, is within the
+    limits. Replayed entries are removed if needed, oldest first.
     """
-    size = connection.execute(text(_SIZE.format(owner=owner)), {"no": no}).one()
-    over_records = size.records + more_records - options.quarantine_max_records
-    over_bytes = size.bytes + more_bytes - options.quarantine_max_bytes
+    limits = options.quarantine_max_records - 1, options.quarantine_max_bytes - more_bytes
+    return _make_room(connection, _OF_RECEIVER, receiver_no, *limits)
+
+
+def _make_room(
+    connection: Connection, owned: str, no: int, limit_records: int, limit_bytes: int
+) -> bool:
+    """Whether what is owned is within the limits, after replayed entries are removed as needed."""
+    size = connection.execute(text(_SIZE.format(owned=owned)), {"no": no}).one()
+    over_records, over_bytes = size.records - limit_records, size.bytes - limit_bytes
     if over_records <= 0 and over_bytes <= 0:
         return True
     forgotten: list[dict[str, int]] = []
-    replayed = text(_REPLAYED_KEPT.format(owner=owner))
+    replayed = text(_REPLAYED_KEPT.format(owned=owned))
     for row in connection.execute(replayed, {"no": no}).all():
         forgotten.append({"id": row.id})
         over_records, over_bytes = over_records - 1, over_bytes - row.bytes

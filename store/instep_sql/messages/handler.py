@@ -18,7 +18,7 @@ from instep.model.messages import Message
 from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, HandlerFailure
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities.quarantine import make_room
+from instep_sql.entities.quarantine import make_room_for_message
 from instep_sql.messages.inbox import FAILED
 from instep_sql.options import SqlOptions
 
@@ -218,8 +218,10 @@ class _Delivery:
         }
 
         def work(connection: Connection) -> bool:
-            size = {"more_records": 1, "more_bytes": len(row.body)}
-            if not make_room(connection, "receiver_no", self._no, self._options, **size):
+            more_bytes = len(row.body)
+            if not make_room_for_message(
+                connection, self._no, self._options, more_bytes=more_bytes
+            ):
                 return False
             connection.execute(_QUARANTINE, values)
             connection.execute(_FAILED, {"stage": FAILED, "id": row.id})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from instep.errors import FrameTooBigError, SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_tapi.source import TapiSource
+from instep_tapi.websocket.socket_reads import MAX_READ_BYTES
 from tests.instep_tapi.hostile_kit import (
     CONTINUATION,
     DEADLINE_S,
@@ -65,8 +67,15 @@ async def test_a_frame_that_drips_is_a_dead_peer() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("fragment", [b"x" * 1000, b"x"])
-async def test_fragments_without_end_are_a_frame_too_big(fragment: bytes) -> None:
+@pytest.mark.parametrize(
+    ("fragment", "ending"),
+    [
+        (b"x" * 1000, "a frame of more than 200000 bytes"),
+        (b"x", "a message in more than 65,536 fragments"),
+        (b"", "a message in more than 65,536 fragments"),
+    ],
+)
+async def test_fragments_without_end_end_the_connection(fragment: bytes, ending: str) -> None:
     sent = 0
 
     async def serve(peer: Peer) -> None:
@@ -76,11 +85,11 @@ async def test_fragments_without_end_are_a_frame_too_big(fragment: bytes) -> Non
         many = frame(fragment, CONTINUATION, fin=False) * 100
         while True:
             await peer.send(many)
-            sent += 100 * len(fragment)
+            sent += len(many)
 
     async with hostile_stream(serve, max_frame_bytes=200_000) as source:
         error = await end_of(source)
-    assert isinstance(error, FrameTooBigError)
+    assert ending in str(error)
     assert sent < 8 * MIB
 
 
@@ -198,6 +207,54 @@ async def test_a_reader_that_waits_makes_the_provider_wait(
                 await stuck.wait()
             assert "bytes held" in repr(feed)
     assert sent < 32 * MIB  # what kernel buffers on both sides may hold, and our own limits
+
+
+@pytest.mark.asyncio
+async def test_all_streams_together_buffer_no_more_than_a_total() -> None:
+    many = frame(record()) * 100
+
+    async def serve(peer: Peer) -> None:
+        await peer.upgrade()
+        while True:
+            await peer.send(many)
+
+    async with hostile_stream(serve, hold_total_bytes=300_000) as source, AsyncExitStack() as stack:
+        [info] = await source.discover()
+        feeds = [
+            await stack.enter_async_context(source.feed(info, Start.OLDEST)) for _ in range(10)
+        ]
+        async with asyncio.timeout(DEADLINE_S):
+            while source._held.messages_bytes < 300_000:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        # Beyond it, each stream holds what one read of its socket brings.
+        assert source._held.messages_bytes < 300_000 + len(feeds) * MAX_READ_BYTES
+        # One that is read goes on, though the others stand still and hold all there is.
+        received = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while received < 3_000_000:
+                received += (await feeds[0].receive()).size_bytes
+    assert (source._held.messages_bytes, source._held.unfinished_bytes) == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_unfinished_messages_of_all_streams_are_bounded_together() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.upgrade()
+        await peer.send(frame(b"x" * 60_000, TEXT, fin=False))
+        await peer.reader.read()
+
+    limits = {"max_frame_bytes": 80_000, "hold_total_bytes": 100_000}
+    async with hostile_stream(serve, **limits) as source:
+        [info] = await source.discover()
+        async with source.feed(info, Start.OLDEST):
+            async with asyncio.timeout(DEADLINE_S):
+                while source._held.unfinished_bytes < 60_000:
+                    await asyncio.sleep(0.01)
+            error = await end_of(source)
+        assert "unfinished messages of all streams are over 100,000 bytes" in str(error)
+        assert error.retriable
+        assert source._held.unfinished_bytes == 0
 
 
 @pytest.mark.asyncio
