@@ -6,7 +6,9 @@ Delta needs of it, and pyspark does not have itself, is carved out once into the
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import tempfile
 import zipfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -14,9 +16,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from instep.errors import ConfigurationError
+
 __all__ = ["cache_folder", "carve", "installed_jar"]
 
 _PROVIDER: Final = "jsoniq"
+_KNOWN: Final = frozenset(
+    {
+        # rumbledb-3.0.0.jar, of jsoniq 3.0.2.
+        "daba67e04cddf3aaa4f6294fe93e19e5139a03938e532ad004f9e9b6693a90b1",
+    }
+)
 _CARVED: Final = ("io/delta/", "org/apache/spark/", "com/databricks/", "delta/", "error/")
 _MARKER: Final = "org/apache/spark/sql/delta/DeltaLog.class"
 _SERVICE: Final = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
@@ -31,7 +41,9 @@ def cache_folder() -> Path:
 def installed_jar(cache: Path | None = None) -> Path | None:
     """The jar of an installed provider, carved at the first call; None where there is none.
 
-    Raises `OSError` where the cache cannot be written.
+    A provider's jar is used only if its SHA-256 is a known one, and what was carved only if its own
+    is still the one in its name. Raises `ConfigurationError` for another jar, or a cache that
+    others may write; `OSError` where the cache cannot be written.
     """
     try:
         provider = distribution(_PROVIDER)
@@ -41,20 +53,30 @@ def installed_jar(cache: Path | None = None) -> Path | None:
     fat = _fat_jar(provider)
     if fat is None:
         return None
-    name = f"delta-{_PROVIDER}-{provider.version}-spark-{pyspark.version}.jar"
-    jar = (cache or cache_folder()) / name
-    if not jar.exists():
-        carve(fat, jar)
-    return jar
+    folder = cache or cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owner(folder)
+    name = f"delta-{_PROVIDER}-{provider.version}-spark-{pyspark.version}"
+    for jar in folder.glob(f"{name}-*.jar"):
+        if jar.stem == f"{name}-{_sha256(jar)}":
+            return jar
+    if _sha256(fat) not in _KNOWN:
+        raise ConfigurationError(
+            f"the jar of {_PROVIDER} {provider.version} is not one that is known",
+            where=str(fat),
+            hint="install the version that the hint of a missing jar names, or name Delta's own"
+            " jars in spark.jars",
+        )
+    return carve(fat, folder, name)
 
 
-def carve(fat: Path, jar: Path) -> None:
-    """Write to `jar` the entries of Delta in `fat` that pyspark's own jars do not define. Spark's
-    Avro is a module of its own, which Delta does not need.
+def carve(fat: Path, folder: Path, name: str) -> Path:
+    """Write the entries of Delta in `fat` that pyspark's own jars do not define to a jar in
+    `folder`, and return it: its name is `name` and its SHA-256. Spark's Avro is a module of its
+    own, which Delta does not need.
     """
-    jar.parent.mkdir(parents=True, exist_ok=True)
     known = _known_entries()
-    handle, made = tempfile.mkstemp(dir=jar.parent, suffix=".part")
+    handle, made = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with (
             os.fdopen(handle, "wb") as file,
@@ -62,16 +84,32 @@ def carve(fat: Path, jar: Path) -> None:
             zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as part,
         ):
             for entry in whole.infolist():
-                name = entry.filename
-                ours = name.startswith(_CARVED) and "avro" not in name.lower()
-                if ours and name not in known and not entry.is_dir():
+                path = entry.filename
+                ours = path.startswith(_CARVED) and "avro" not in path.lower()
+                if ours and path not in known and not entry.is_dir():
                     part.writestr(entry, whole.read(entry))
-            part.writestr(_SERVICE, _SOURCE)
+            # Without the time of now, so that all who carve make the same jar.
+            part.writestr(zipfile.ZipInfo(_SERVICE), _SOURCE)
         # Several processes may carve at once: each leaves a whole jar.
-        Path(made).replace(jar)
+        return Path(made).replace(folder / f"{name}-{_sha256(Path(made))}.jar")
     except BaseException:
         Path(made).unlink(missing_ok=True)
         raise
+
+
+def _check_owner(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(
+            "other users may write to the folder of the jar that Java would run",
+            where=str(folder),
+            hint="make it yours alone (chmod 700), or let XDG_CACHE_HOME name another folder",
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fat_jar(provider: Distribution) -> Path | None:

@@ -62,6 +62,33 @@ def test_the_jar_is_carved_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [carved.name]
 
 
+def test_a_jar_that_was_changed_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carved = jar.installed_jar(tmp_path)
+    if carved is None:
+        pytest.skip("no provider of the jar is installed")
+    good = carved.read_bytes()
+    carved.write_bytes(good + b"x")
+    assert jar.installed_jar(tmp_path) == carved
+    assert carved.read_bytes() == good
+    carved.write_bytes(good + b"x")
+    monkeypatch.setattr(jar, "_KNOWN", frozenset())
+    with pytest.raises(ConfigurationError, match="is not one that is known"):
+        jar.installed_jar(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_cache_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "cache"
+    if jar.installed_jar(folder) is None:
+        pytest.skip("no provider of the jar is installed")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(mode)
+    with pytest.raises(ConfigurationError, match="other users may write"):
+        jar.installed_jar(folder)
+
+
 def test_options_hide_their_secrets() -> None:
     options = SparkOptions(remote="sc://host:15002/;token=hunter2", config={"key": "hunter2"})
     assert "hunter2" not in repr(options)

@@ -17,9 +17,11 @@ StreamKey = tuple[str, str]
 
 
 def text(value: str) -> str:
-    """A string as a literal of Spark SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    """A string as a literal of Spark SQL, whatever the session takes for an escape."""
+    # A session may read a backslash as itself (spark.sql.parser.escapedStringLiterals).
+    if "\\" in value or "'" in value:
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    return f"'{value}'"
 
 
 def in_stream(key: StreamKey) -> str:

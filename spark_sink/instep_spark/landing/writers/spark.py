@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import read_commit_metadata
+from instep_spark.lake.sql.literals import text
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
 from instep_spark.landing.writers.delta_rs import as_sink_error
@@ -158,7 +159,7 @@ class SparkWriter:
 
     def text(self, value: str) -> str:
         """See `Writer`."""
-        return _quoted(value).replace("{", "{{").replace("}", "}}")
+        return text(value).replace("{", "{{").replace("}", "}}")
 
     def timestamp(self, at_us: int) -> str:
         """See `Writer`."""
