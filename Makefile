@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+EXTRAS := --extra tapi --extra didcomm --extra postgres --extra spark
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -12,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check lint types docs wheel bench fuzz simulate crash pair fmt lock clean
+.PHONY: help demo test coverage check lint types docs wheel bench fuzz simulate crash pair fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -62,9 +63,18 @@ fmt: $(READY) ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+audit: $(READY) ## Look for known faults in what is pinned, list it in build/sbom.json (CycloneDX)
+	$(PIP) uv
+	mkdir -p build
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --constraints constraints.txt \
+		--universal --generate-hashes --no-emit-index-url --no-header --quiet --output-file build/requirements.txt
+	$(BIN)/uvx --from cyclonedx-bom==7.5.0 cyclonedx-py requirements build/requirements.txt \
+		--pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
+	$(BIN)/uvx pip-audit==2.10.1 --requirement build/requirements.txt --disable-pip --require-hashes --strict
+
 lock: $(READY) ## Pin the newest versions in constraints.txt
 	$(PIP) uv
-	$(BIN)/uv pip compile pyproject.toml --extra tapi --extra didcomm --extra postgres --extra spark --group dev \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --group dev \
 		--universal --upgrade --generate-hashes --no-emit-index-url --no-header --output-file constraints.txt
 
 clean: ## Remove everything that is made, the virtual environment too

@@ -1,0 +1,37 @@
+"""What is installed: all is pinned; what decides whether a message is genuine, in the wheel too."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+PINNED = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", CONSTRAINTS, re.MULTILINE))
+DIDCOMM = {"aries-askar", "did-peer-2", "did-peer-4", "didcomm-messaging", "pydid"}
+
+
+def test_the_wheel_pins_what_decides_whether_a_message_is_genuine() -> None:
+    wanted = dict(
+        re.fullmatch(r"([a-z0-9-]+)(?:\[.*\])?(.*)", each).groups()  # type: ignore[union-attr,misc]
+        for each in PROJECT["optional-dependencies"]["didcomm"]
+    )
+    assert wanted == {name: f"=={PINNED[name]}" for name in DIDCOMM}
+
+
+def test_every_pin_has_hashes_and_no_index() -> None:
+    pins = re.split(r"^(?=[a-z0-9])", CONSTRAINTS, flags=re.MULTILINE)[1:]
+    assert len(pins) > 60
+    assert all(re.match(r"\S+==\S+", pin) and "--hash=sha256:" in pin for pin in pins)
+
+
+@pytest.mark.parametrize(
+    "name", ["Makefile", "constraints.txt", "pyproject.toml", ".ci/run", ".ci/wheel"]
+)
+def test_no_index_is_named(name: str) -> None:
+    assert not re.search(r"--(extra-)?index-url|--find-links", (ROOT / name).read_text())
