@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check lint types docs wheel bench fuzz simulate crash pair fmt audit lock clean
+.PHONY: help demo test coverage check lint types docs wheel bench fuzz properties simulate crash pair fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -47,7 +47,10 @@ bench: $(READY) ## Measure records/s beside the floors
 	$(if $(ARGS),,$(BIN)/python -m bench.landing)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake --plot-to build/lake-cost.png)
 
-fuzz: $(READY) ## Run the property tests for long, with new random examples
+fuzz: $(READY) ## Run CASES random cases (1,000,000) over each parser that a stranger reaches
+	$(BIN)/python -m tests.fuzz.rounds --cases $(or $(CASES),1000000) $(ARGS)
+
+properties: $(READY) ## Run the property tests for long, with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -m hypothesis --timeout 0 $(ARGS)
 
 simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone with its trace

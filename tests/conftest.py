@@ -11,8 +11,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 
-# A slow machine is no defect: no deadline. CI proves the same examples each time, `make fuzz` looks
-# for new ones.
+# A slow machine is no defect: no deadline. CI proves the same examples each time, `make properties`
+# looks for new ones.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(

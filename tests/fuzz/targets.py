@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from yarl import URL
 
-from instep.errors import DiscoveryError
+from instep.errors import DiscoveryError, UnreachableError
 from instep.model.records import Record, RecordChunk
+from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.endpoints.selection import log_mode, select, websocket_address
-from instep_tapi.options import StreamOptions
+from instep_tapi.options import StreamOptions, read_options
+from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.baseline import page_records
-from instep_tapi.restconf.client import error_text, restconf_root
+from instep_tapi.restconf.client import (
+    RestconfClient,
+    error_text,
+    new_client,
+    restconf_root,
+)
 from instep_tapi.restconf.json_bounds import decode_bounded
+from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
+from instep_tapi.websocket.close_codes import closed_error, handshake_error
 from instep_tapi.wire import decoder as reading
 from instep_tapi.wire.context_tree import entities
 from instep_tapi.wire.decoder import FrameDecoder
 from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.wire.stream_context import parse_context
+from tests.fuzz.didcomm_targets import DIDCOMM_TARGETS
 
 __all__ = ["TARGETS"]
 
 _HERE: Final = URL("https://here:8443")
+_LIMIT_BYTES: Final = 10_000
+_OPTIONS: Final = read_options({"endpoints": [str(_HERE)]}, "fuzz")
+_http: Final = new_client(_OPTIONS, ssl.create_default_context())
+_client: Final = RestconfClient(_http, Authenticator(_OPTIONS.auth, _http), 1 << 20, 60.0)
 
 
 def reader(data: bytes) -> None:
@@ -81,6 +97,62 @@ def discovery(data: bytes) -> None:
         assert not set("\r\n \0") & set(url.raw_path_qs)
 
 
+def frames(data: bytes) -> None:
+    """Any frames give whole messages within the limit, or break the connection in our terms."""
+    assembler = MessageAssembler(_LIMIT_BYTES, "permessage-deflate" if data[:1] > b"\0" else "")
+    for payload, opcode, fin, rsv1 in _frames(data[1:]):
+        if opcode >= 8:  # control frames are not assembled
+            continue
+        try:
+            message = assembler.add(payload, first=opcode != 0, last=fin, deflated=rsv1)
+        except (BrokenMessage, MessageTooBig):
+            return
+        assert assembler.unfinished_bytes <= _LIMIT_BYTES
+        if message is not None:
+            assert fin
+            assert len(message) <= max(_LIMIT_BYTES, len(payload))
+
+
+def _frames(data: bytes) -> Iterator[tuple[bytes, int, bool, bool]]:
+    """Payload, opcode, FIN and RSV1 of each frame (RFC 6455 5.2)."""
+    at = 0
+    while len(data) >= at + 2:
+        first, size = data[at], data[at + 1] & 0x7F
+        at += 2
+        wide = {126: 2, 127: 8}.get(size, 0)
+        if wide:
+            size = int.from_bytes(data[at : at + wide])
+            at += wide
+        yield data[at : at + size], first & 0x0F, bool(first & 0x80), bool(first & 0x40)
+        at += size
+
+
+def http_answer(data: bytes) -> None:
+    """What a provider writes into headers, statuses and close frames is read or refused."""
+    lines = data.decode("latin-1").split("\n", 4)
+    extensions, location, date, status, closing = (*lines, *[""] * 5)[:5]
+    with suppress(BrokenMessage):
+        MessageAssembler(_LIMIT_BYTES, extensions)
+    with suppress(UnreachableError):
+        target = SAME_ORIGIN.target(_HERE, 302, location)
+        assert target.origin() == _HERE.origin()
+    _client._note_clock(date, 1_700_000_000.0)
+    assert abs(_client.clock_offset_us) < 2**63
+    number, _, reason = closing.partition(" ")
+    for error in (
+        handshake_error(_number(status), "here", with_token=True),
+        closed_error(_number(number), reason, "here", with_token=bool(reason)),
+        source_error(ValueError(reason), location),
+    ):
+        assert str(error).isprintable()
+        assert len(str(error)) < 1_000
+    assert str(shown(location)).isprintable()
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 6 else 1006
+
+
 def baseline(data: bytes) -> None:
     """Any answer with current state gives rows that can be stored, each key once, or an error."""
     try:
@@ -111,7 +183,10 @@ def _check_storable(record: Record, *, of_log: bool = True) -> None:
 
 
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "frames": frames,
+    "http_answer": http_answer,
     "reader": reader,
     "discovery": discovery,
     "baseline": baseline,
+    **DIDCOMM_TARGETS,
 }
