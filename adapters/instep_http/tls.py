@@ -4,19 +4,16 @@ turned off by name.
 
 from __future__ import annotations
 
-import logging
 import ssl
-import stat
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
+from instep.config.secret import warn_if_readable
 from instep.errors import ConfigurationError
 
 __all__ = ["TlsFiles", "TlsOptions", "check_files", "client_context", "server_context"]
-
-_log = logging.getLogger("instep.http")
 
 
 class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,8 +60,8 @@ def check_files(tls: TlsFiles, where: str) -> None:
     for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
-    if tls.key is not None and Path(tls.key).stat().st_mode & stat.S_IROTH:
-        _log.warning("%s.key: every user of this machine can read %s", where, tls.key)
+    if tls.key is not None:
+        warn_if_readable(tls.key, f"{where}.key")
 
 
 def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:

@@ -13,6 +13,7 @@ import msgspec
 from yarl import URL
 
 from instep.config.plugins import verifier_plugin
+from instep.config.secret import warn_if_readable
 from instep.errors import (
     AuthenticationError,
     DiscoveryError,
@@ -36,7 +37,7 @@ from instep_tapi.endpoints.selection import (
     select,
     websocket_address,
 )
-from instep_tapi.options import Options, host_of
+from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
@@ -106,6 +107,8 @@ class TapiSource(Source):
         """Open feeds with their endpoints."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
+        if isinstance(options.auth, Bearer) and options.auth.token_file:
+            warn_if_readable(options.auth.token_file, f"{where}.auth.token_file")
         if not options.tls.verifies:
             _log.warning("%s: certificates are not verified (tls.verify is off)", where)
         if options.tls.insecure_websocket:

@@ -16,6 +16,7 @@ from didcomm_messaging.crypto.backend.askar import AskarSecretKey
 from didcomm_messaging.crypto.base import SecretsManager
 from didcomm_messaging.multiformats import multibase, multicodec
 
+from instep.config.secret import warn_if_readable
 from instep.errors import ConfigurationError
 
 __all__ = ["SIGNING_ALGORITHMS", "SecretKeys", "new_identity"]
@@ -81,6 +82,8 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
         """
         if path is None and variable is None:
             return cls()
+        if path is not None:
+            warn_if_readable(path, where)
         try:
             text = Path(path).read_bytes() if path is not None else os.environ[variable or ""]
             read = msgspec.json.decode(text)

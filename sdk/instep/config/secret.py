@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import stat
+from contextlib import suppress
 from hmac import compare_digest
+from pathlib import Path
 
-__all__ = ["Secret"]
+__all__ = ["Secret", "warn_if_readable"]
+
+_log = logging.getLogger("instep.config")
 
 
 class Secret:
@@ -38,3 +44,13 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not pickled")
+
+
+def warn_if_readable(path: str, where: str) -> None:
+    """Log a warning if every user of the machine can read this file of secrets; `where` is the
+    place of its path in the configuration.
+    """
+    # A file that is not there is an error of whoever reads it.
+    with suppress(OSError):
+        if Path(path).stat().st_mode & stat.S_IROTH:
+            _log.warning("%s: every user of this machine can read %s", where, path)
