@@ -1,34 +1,74 @@
-"""Decodes RESTCONF answers within bounds: a short answer must not take much memory."""
+"""Decodes RESTCONF answers within bounds: a short answer must not take much memory, and a long one
+must not stop the event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["MAX_VALUES", "decode_bounded", "decode_document"]
+__all__ = ["decode_bounded", "decode_document"]
 
-MAX_VALUES: Final = 16_000_000
-"""Most JSON values in one document. Real contexts have some forty bytes for each, ``[],[],[]``
-three.
-"""
+_FREE_VALUES: Final = 1_000_000
+_BYTES_PER_VALUE: Final = 16
+"""Fewest bytes for each further JSON value. Real contexts have some forty, ``[],[],[]`` three."""
+_SLICE_BYTES: Final = 1 << 20
+"""Largest part that is decoded in one piece: meanwhile no other thread runs."""
+_anything: Final = msgspec.json.Decoder()
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 async def decode_document(body: bytes) -> Any:
     """The JSON of an answer. Raises `ValueError` saying what is wrong with it.
 
-    Decoded in a thread: a context of 100 MB must not keep Pongs waiting.
+    Decoded in a thread, slice by slice: a context of 100 MB must not keep Pongs waiting.
     """
     return await asyncio.to_thread(decode_bounded, body)
 
 
 def decode_bounded(body: bytes) -> Any:
     """The same without a thread, for small answers."""
-    # Each value but the first follows a comma, a bracket or a brace; texts may hold more of them.
-    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise ValueError(f"more than {MAX_VALUES:,} JSON values")
+    most, values = _FREE_VALUES + len(body) // _BYTES_PER_VALUE, 0
+    for at in range(0, len(body), _SLICE_BYTES):
+        # Each value but the first follows one of these; texts may hold more of them.
+        values += sum(body.count(sign, at, at + _SLICE_BYTES) for sign in (b",", b"[", b"{"))
+    if values > most:
+        raise ValueError(f"more than {most:,} JSON values in {len(body):,} bytes")
     try:
-        return msgspec.json.decode(body)
+        with _without_collections(len(body)):
+            return _decoded(body)
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
+
+
+def _decoded(part: bytes | msgspec.Raw) -> Any:
+    """A large object or list is decoded member by member, so that each step is short."""
+    view = memoryview(part)
+    if view.nbytes > _SLICE_BYTES:
+        match bytes(view[:_SLICE_BYTES]).lstrip()[:1]:
+            case b"{":
+                return {name: _decoded(value) for name, value in _members.decode(view).items()}
+            case b"[":
+                return [_decoded(value) for value in _items.decode(view)]
+    return _anything.decode(view)
+
+
+@contextmanager
+def _without_collections(size_bytes: int) -> Iterator[None]:
+    """No garbage collection while a large document is built: each would look at all of it, with
+    every thread waiting.
+    """
+    if size_bytes <= _SLICE_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
