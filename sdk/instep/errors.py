@@ -47,7 +47,6 @@ __all__ = [
     "TlsError",
     "TokenRefusedError",
     "UnreachableError",
-    "plain",
 ]
 
 

@@ -93,6 +93,24 @@ def test_every_path_of_the_page_exists() -> None:
     assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
 
 
+def test_every_cited_test_exists() -> None:
+    cited_tests = {
+        (path, quoted)
+        for path, text in MARKDOWN.items()
+        for quoted in QUOTED.findall(text)
+        if quoted.startswith("tests/") and "::" in quoted
+    }
+    assert len(cited_tests) > 80
+    broken = [
+        f"{where(path)} cites {quoted}"
+        for path, quoted in sorted(cited_tests)
+        for file, _, test in [quoted.partition("::")]
+        for source in [SOURCES.get(REPOSITORY / file, "")]
+        if not re.search(rf"^(?:async )?def {test}\(", source, re.MULTILINE)
+    ]
+    assert broken == []
+
+
 def test_every_cited_rule_has_an_anchor() -> None:
     broken = [
         f"{where(path, line)} cites {tag}"
