@@ -173,6 +173,9 @@ _PARENT = b',"parent-address":'
 _nothing = bytearray()
 
 
+_BRACE = ord("{")
+
+
 def open_exact_body(body: ExactBody, deviations: list[str]) -> tuple[str, Buffer, Buffer]:
     """The same of a body spelled to the letter."""
     time, parent = body.event_time_stamp, body.parent_address
@@ -183,4 +186,6 @@ def open_exact_body(body: ExactBody, deviations: list[str]) -> tuple[str, Buffer
     if envelope.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) >= 0:
         deviations.append("event-time-nested")
     content = b"" if body.entity is NO_BODY else bytearray(body.entity)
+    if content and content[0] != _BRACE:
+        raise BadRecord("what is no object is judged by the reference")
     return body.entity_class, content, envelope

@@ -99,7 +99,7 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
     else:
         deviations.append("record-content-missing")
     if container is not None and container in body:
-        content = bytes(body.pop(container))
+        content = _object(bytes(body.pop(container)), container)
     else:
         entity_class, content = _other_container(body, entity_class, container, deviations)
     # In one order, whatever the provider's order: a repeated statement is no change.
@@ -109,6 +109,15 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
     elif envelope.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) >= 0:
         deviations.append("event-time-nested")
     return entity_class, content, envelope
+
+
+def _object(content: bytes, container: str) -> bytes:
+    """The content of a container, empty for null. Raises `BadRecord` for any other value."""
+    if content == b"null":
+        return b""
+    if not content.startswith(b"{"):
+        raise BadRecord(f"its {container} is no object")
+    return content
 
 
 @lru_cache(maxsize=1024)

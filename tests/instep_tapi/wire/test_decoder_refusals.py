@@ -14,6 +14,8 @@ from instep.model.records import RecordType
 from instep_tapi.deviations import DEVIATIONS
 from tests.instep_tapi.log_record_kit import log_record, only, read, refused
 
+EXACT = {"event-time-stamp": {}, "record-content": "CONDITION_DETECTOR"}
+
 
 @pytest.mark.parametrize(
     ("frame", "reason"),
@@ -36,6 +38,15 @@ from tests.instep_tapi.log_record_kit import log_record, only, read, refused
         (log_record(**{"record-type": None}), "no record-type"),
         (log_record(body=None), "without the entity"),
         (log_record(body={"record-content": "NODE"}), "without the entity"),
+        *(
+            (log_record(body={**EXACT, "condition-detector": value}), reason)
+            for value, reason in (
+                ("text", "its condition-detector is no object"),
+                (1, "its condition-detector is no object"),
+                ([{}], "its condition-detector is no object"),
+                (None, "without the entity"),
+            )
+        ),
         (json.dumps(log_record()).encode().replace(b"ODU", b"\xff"), "utf-8"),
     ],
 )
