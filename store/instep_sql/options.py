@@ -135,6 +135,13 @@ def check_url(url: str, where: str) -> None:
             hint='use a URL such as "sqlite:///network.db" or "postgresql://user@host/database"',
             key="url",
         )
+    if parsed.port is not None and not 0 < parsed.port < 1 << 16:
+        raise ConfigurationError(
+            f"the key 'url' is not usable: there is no port {parsed.port}",
+            where=where,
+            hint="a port is a number from 1 to 65535; without one, PostgreSQL's own is used",
+            key="url",
+        )
     schema = parsed.query.get("schema", "x")
     if not (isinstance(schema, str) and re.search(_SCHEMA, schema)):
         raise ConfigurationError(

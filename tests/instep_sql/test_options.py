@@ -28,6 +28,7 @@ from instep_sql.plugin import sink
         ({"url": 5}, "the key 'url' is not usable"),
         ({"url": "sqlite://", "quarantine_max_records": 0}, "'quarantine_max_records'"),
         ({"url": "postgresql://u:pw@host:port/x"}, "the key 'url' is not a database URL"),
+        ({"url": "postgresql://u:pw@host:99999/x"}, "'url' is not usable: there is no port 99999"),
         ({"url": "postgresql:///x", "schema": 'a"; --'}, "the key 'schema' is not usable"),
         ({"url": "postgresql:///x?schema=a%22b"}, "the key 'url' is not usable: .*schema"),
         ({"url": "postgresql:///x", "statement_timeout_s": 0}, "'statement_timeout_s'"),
