@@ -17,7 +17,15 @@ import tenacity
 from instep.errors import InstepError
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["Environment", "ProcessError", "backoff_s", "process_error", "retrying"]
+__all__ = [
+    "Environment",
+    "ProcessError",
+    "backoff_s",
+    "is_retried_late",
+    "late_wait_s",
+    "process_error",
+    "retrying",
+]
 
 ProcessError = Callable[[Exception], Exception | None]
 
@@ -50,6 +58,16 @@ def backoff_s(settings: ConsumerSettings, environment: Environment, failures: in
     return min(settings.reconnect_max_s, longest) * environment.rng.uniform(0.5, 1.0)
 
 
+def is_retried_late(error: BaseException | None) -> bool:
+    """Whether this error is retried only because something worked before, after `late_wait_s`."""
+    return isinstance(error, InstepError) and error.retried_late
+
+
+def late_wait_s(settings: ConsumerSettings, environment: Environment) -> float:
+    """The wait in seconds after an error that only the provider or a new configuration can end."""
+    return settings.reconnect_late_s * environment.rng.uniform(0.5, 1.0)
+
+
 def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.AsyncRetrying:
     """Attempts with the waits of `backoff_s` between them, and longer ones after an error that is
     retried late (`InstepError.retry_late`).
@@ -57,8 +75,8 @@ def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.A
 
     def wait_s(state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, InstepError) and error.retried_late:
-            return settings.reconnect_late_s * environment.rng.uniform(0.5, 1.0)
+        if is_retried_late(error):
+            return late_wait_s(settings, environment)
         return backoff_s(settings, environment, state.attempt_number)
 
     def retriable(error: BaseException) -> bool:

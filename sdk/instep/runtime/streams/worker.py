@@ -22,7 +22,7 @@ from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
-from instep.runtime.retry import Environment, backoff_s, retrying
+from instep.runtime.retry import Environment, backoff_s, is_retried_late, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
 
@@ -144,9 +144,8 @@ class StreamWorker:
             pass
         except Exception as error:
             self._failed(error, opened=opened_s is not None)
-            late = isinstance(error, InstepError) and error.retried_late
             fatal = self._environment.process_error(error) is not None
-            if fatal or late or not self._healthy(opened_s):
+            if fatal or is_retried_late(error) or not self._healthy(opened_s):
                 raise
         finally:
             self._feed = None
