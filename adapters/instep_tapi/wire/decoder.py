@@ -305,8 +305,9 @@ class _FastPathBackoff:
 
 
 def _time_us(stamp: str) -> int:
-    moment = datetime.fromisoformat(stamp)
-    if moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+    # Python takes any character for the T: 20211111102220Z would be 02:22, eight hours before it.
+    moment = datetime.fromisoformat(stamp) if stamp[10:11] == "T" else None
+    if moment is None or moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
         raise BadRecord("an unusual time is left to the liberal decoder")
     return round(moment.timestamp() * 1_000_000)
 

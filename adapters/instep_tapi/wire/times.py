@@ -50,6 +50,9 @@ def read_time(text: str) -> tuple[int, str | None]:
             offset = timedelta(hours=int(hours), minutes=int(minutes))
             moment = moment.replace(tzinfo=timezone(offset if sign == "+" else -offset))
         return epoch_us(moment), None if utc or sign else "time-without-zone"
+    # Python takes any character for the T.
+    if "T" not in text and " " not in text:
+        raise ValueError(f"{text!r} is no time")
     moment = datetime.fromisoformat(text)
     return epoch_us(moment), "time-without-zone" if moment.tzinfo is None else None
 

@@ -68,6 +68,10 @@ _ONCE_READ_OTHERWISE = {
     "a blank that is none in JSON": b'{\x0b"log-record":' + _LIST + b"}",
     "a control character in the wrapper": b'{"ietf-restconf:notification":{"eventTime":"\n",'
     b'"stream-record":{"log-record":' + _LIST + b"}}}",
+    **{
+        f"the time {stamp}": _dumped(log_record(**{"log-append-time-stamp": stamp}))
+        for stamp in ("20211111102220Z", "20211111102220-0500", "2021111110222Z", "20211111T1022Z")
+    },
     "a class with an escape": _dumped(log_record(body=_NODE)).replace(b"NODE", b"N\\u004fDE"),
     "a parent that is an object": _dumped(_deleted(**{"log-record-body": _NO_ENTITY})),
 }

@@ -36,6 +36,12 @@ def test_microseconds_survive(since_us: int) -> None:
     assert read_time(moment.isoformat()) == (since_us, None)
 
 
+@pytest.mark.parametrize("text", ["202111022237Z", "2021-11-02-22:37:13Z", "2021110222371"])
+def test_digits_that_are_no_time_are_not_read_as_one(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        read_time(text)
+
+
 @given(st.text(max_size=30))
 def test_other_texts_are_refused(text: str) -> None:
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -12,14 +13,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamKey", "in_any_stream", "in_stream", "of_streams", "ordinals", "text"]
 
+_SPECIAL: Final = re.compile(r"['\\$]")
 StreamKey = tuple[str, str]
 """Consumer and stream."""
 
 
 def text(value: str) -> str:
     """A string as a literal of Spark SQL, whatever the session takes for an escape."""
-    # A session may read a backslash as itself (spark.sql.parser.escapedStringLiterals).
-    if "\\" in value or "'" in value:
+    # A session may read a backslash as itself (spark.sql.parser.escapedStringLiterals), and puts
+    # its configuration in the place of ${key} (spark.sql.variable.substitute).
+    if _SPECIAL.search(value):
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
     return f"'{value}'"
 
