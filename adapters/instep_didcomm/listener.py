@@ -98,7 +98,9 @@ class DidcommListener:
         self._intake: Intake | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
-        """Refused messages, by reason."""
+        """Messages that could not be read or were not proven, by reason; those that their sequence
+        refused are counted by the intake."""
+        self._logged: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -124,6 +126,8 @@ class DidcommListener:
     async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment
         self._intake = intake
+        intake.show_refusals(self.refused)
+        intake.show_refusals(self._server.refused)
         client = EnvelopeClient(
             self._client_tls,
             options.send_timeout_s,
@@ -207,7 +211,7 @@ class DidcommListener:
         try:
             incoming = self._decoder.decode_plain(raw, content_type)
         except MessageRefusedError as error:
-            respond(self._refuse(error.status, error.reason, error.message))
+            respond(self._unread(error))
             return
         if incoming is None or incoming.message is None or incoming.headers.received_orders:
             task = asyncio.ensure_future(self._process(raw, content_type, respond))
@@ -235,7 +239,7 @@ class DidcommListener:
         try:
             response = await self._commit(await self._decoder.decode(raw, content_type))
         except MessageRefusedError as error:
-            response = self._refuse(error.status, error.reason, error.message)
+            response = self._unread(error)
         except InstepError as error:
             response = self._unavailable(error)
         except Exception:  # noqa: BLE001 - a waiting sender is answered
@@ -264,10 +268,14 @@ class DidcommListener:
         _log.debug("a message cannot be taken now: %s", error)
         return self._refuse(503, error.code, "it cannot be kept now")
 
+    def _unread(self, error: MessageRefusedError) -> Response:
+        self.refused[error.reason] += 1
+        return self._refuse(error.status, error.reason, error.message)
+
     def _refuse(self, status: int, code: str, detail: str) -> Response:
-        self.refused[code] += 1
         # The first of each kind is a warning; a hostile sender must not fill the log.
-        level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
+        level = logging.DEBUG if code in self._logged else logging.WARNING
+        self._logged.add(code)
         _log.log(level, "a message is refused: %s: %s", code, detail)
         return problem(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
@@ -318,6 +326,8 @@ class DidcommListener:
             # A sender that receives no ack sends again, and asks again.
             with suppress(InstepError):
                 await sender.send_received_orders(thid, peer)
+        except Exception:  # noqa: BLE001 - what a peer states may lead to any mistake of ours
+            _log.exception("an ack could not be sent for a reason of our own")
         finally:
             self._acks_under_way.discard((thid, peer))
         if (thid, peer) in self._acks_wanted:

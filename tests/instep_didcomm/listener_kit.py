@@ -156,6 +156,9 @@ class MemoryIntake:
     def report_deviation(self, kind: str) -> None:
         self.deviations[kind] += 1
 
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        pass
+
     def numbers(self, scope: str) -> list[int]:
         return [message.number for message in self.delivered if message.scope == scope]
 

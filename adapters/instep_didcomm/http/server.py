@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 
 from aiohttp import WSCloseCode
 from yarl import URL
@@ -73,6 +74,11 @@ class MessageServer:
     def address(self) -> str:
         """The URL with the actual port; empty while the server does not listen."""
         return self._server.address
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections and requests that the server refused, by reason."""
+        return self._server.refused
 
     async def start(self) -> None:
         """Begin to listen. Raises `SourceError` if that is not possible."""

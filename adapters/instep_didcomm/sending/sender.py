@@ -177,6 +177,9 @@ class Sender:
                 _log.info("message %d to %.80s is not sent yet: %s", sent.number, peer, result)
                 if result.retriable:
                     away.add(peer)
+            elif isinstance(result, Exception):
+                _log.error("message %d cannot be sent", sent.number, exc_info=result)
+                away.add(peer)
             elif isinstance(result, BaseException):
                 raise result
         return away

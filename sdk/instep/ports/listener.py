@@ -7,7 +7,7 @@ resend, a fault) come back through `Listener.carry_out`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -141,6 +141,12 @@ class Intake(Protocol):
 
     def report_deviation(self, kind: str) -> None:
         """Count a departure of the peer from its specification; kept with the next commit."""
+        ...
+
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        """Show in the health what the listener refuses before it reaches the intake: reason →
+        count. The listener goes on counting in this mapping.
+        """
         ...
 
 

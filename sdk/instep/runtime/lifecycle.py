@@ -15,6 +15,7 @@ from instep.errors import LeaseLostError
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
+from instep.runtime.loop_lag import LoopLag
 from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
 
@@ -46,6 +47,7 @@ class Service(ABC):
         self._changed = asyncio.Event()
         self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
+        self._lag = LoopLag(self._environment.measure_lag_s, self._report_lag)
 
     @abstractmethod
     def health(self) -> Health:
@@ -67,6 +69,7 @@ class Service(ABC):
         """Open the sink and start. Raises `SinkError`; the provider need not be reachable yet."""
         await self._sink.open(self.name)
         self._task = asyncio.create_task(self._run(), name=f"instep {self.name}")
+        self._lag.start()
         return self
 
     async def __aexit__(
@@ -79,6 +82,7 @@ class Service(ABC):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._lag.stop()
         self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
         self._emit("", "stopped", "stopped")
         try:
@@ -142,6 +146,10 @@ class Service(ABC):
     def _error_text(self, error: str) -> str:
         """Why it does not work, the most severe reason first; empty if it works."""
         return str(self._error or error or (self._pair.last_error if self._pair else ""))
+
+    def _report_lag(self, lag_s: float) -> None:
+        text = f"the event loop was late by {lag_s:.1f} s: a callback took long, or the machine"
+        self._emit("", "loop-lag", text)
 
     async def _run(self) -> None:
         try:

@@ -235,6 +235,11 @@ class CommitGroup:
         return scope_changes.scope.sequencer.claims(scope_changes.change.state)
 
     @property
+    def released(self) -> int:
+        """How many messages the group has released for delivery."""
+        return sum([changes.released for changes in self._scope_changes.values()])
+
+    @property
     def scopes(self) -> list[str]:
         """The scopes that the group has touched and that are known."""
         return [name for name, changes in self._scope_changes.items() if changes.known]

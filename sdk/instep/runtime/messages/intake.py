@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import UNSEQUENCED, Message
@@ -99,8 +99,8 @@ class MessageIntake:
             answer_within_s=self._limits.answer_within_s,
             expire=self._refuse_late,
         )
-        self._refused = 0
-        """Messages refused because there was no room or the commit took too long."""
+        self._refused: Counter[str] = Counter()
+        self._listener_refused: list[Mapping[str, int]] = []
         self.released = asyncio.Event()
         """Set when messages begin to wait for the handler."""
         self._started_us = self._clock_us = 0
@@ -124,9 +124,14 @@ class MessageIntake:
         return self._store
 
     @property
-    def refused(self) -> int:
-        """Messages refused since the start: by their sequence, for want of room, or as too late."""
-        return self.counts["refused"] + self._refused
+    def refusals(self) -> Counter[str]:
+        """What was refused since the start: reason → count. By sequences, for want of room, as too
+        late, and by the listener.
+        """
+        total = self._refused.copy()
+        for counts in self._listener_refused:
+            total.update(counts)
+        return total
 
     @property
     def queued_messages(self) -> int:
@@ -183,6 +188,9 @@ class MessageIntake:
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
         self._queue.wake()
+
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        self._listener_refused.append(counts)
 
     def delivered(self, counts: dict[str, int]) -> None:
         """Subtract delivered messages from those that wait for the handler, by scope."""
@@ -248,6 +256,9 @@ class MessageIntake:
         waiting = [request for request in requests if not request.done]
         receipts = [entry.receipt for request in waiting for entry in request.entries]
         self.counts.update([receipt.outcome for receipt in receipts if receipt is not None])
+        refused = [receipt.refusal for receipt in receipts if receipt and receipt.refusal]
+        if refused:
+            self._refused.update([refusal.value for refusal in refused])
 
     async def _commit(self, requests: list[PendingRequest]) -> CommitGroup | None:
         requests = [request for request in requests if not request.done]
@@ -302,6 +313,8 @@ class MessageIntake:
         self._put_effects(group, message_group.owed)
         self.deviations.update(message_group.deviations)
         self.counts["commits"] += 1
+        if not self._handled:
+            self.counts["delivered"] += group.released
         times_us = [self._due_us, *(change.due_us for change in message_group.changes)]
         self._due_us = min((at_us for at_us in times_us if at_us is not None), default=None)
         return group
@@ -443,11 +456,11 @@ class MessageIntake:
         messages = len(request.entries)
         if self._committer.submit(request, messages or 1, request.size_bytes):
             return True
-        self._refused += messages
+        self._refused[Refusal.FULL.value] += messages
         return False
 
     def _refuse_late(self, request: PendingRequest) -> None:
-        self._refused += len(request.entries)
+        self._refused[Refusal.FULL.value] += len(request.entries)
         request.answer(Refusal.FULL)
 
     def _now_us(self) -> int:

@@ -174,7 +174,7 @@ async def test_a_commit_that_takes_too_long_is_refused_and_may_be_durable() -> N
         await at.until(1)
         assert at.told == [FULL]
         assert outcomes(await waiting) == [FULL, FULL]
-        assert at.intake.refused == 3
+        assert at.intake.refusals == {"full": 3}
         at.store.go.set()
         at.submit(1)
         await at.until(2)
