@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,7 +17,7 @@ from instep.ports.listener import Intake, Receipt, ReceiptOutcome
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
-from instep.sequencing.transitions import Refusal
+from instep.sequencing.transitions import Refusal, SequenceRefusedError
 from instep_didcomm.http.client import EnvelopeClient
 from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
@@ -39,7 +39,6 @@ __all__ = ["DidcommListener"]
 _ACCEPTED: Final = Response(202)
 _FINISH_S: Final = 1.0
 _RETRY_AFTER_S: Final = 1
-_MOST_THREADS: Final = 10_000
 _MOST_PARTIES: Final = 1_000
 _MOST_ACKS_WANTED: Final = 10_000
 _PROBLEM_CODES: Final = {Refusal.EXPIRED: "e.m.req.time", Refusal.FAILED: "e.p.msg.sequence"}
@@ -89,7 +88,6 @@ class DidcommListener:
         )
         self._server = MessageServer(options, self._on_message, server_tls(options, where))
         self._client_tls = client_tls(options, where)
-        self._parties: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._acks_wanted: set[tuple[str, str]] = set()
         self._acks_under_way: set[tuple[str, str]] = set()
         self._ack_wanted = asyncio.Event()
@@ -213,21 +211,30 @@ class DidcommListener:
         except MessageRefusedError as error:
             respond(self._unread(error))
             return
-        if incoming is None or incoming.message is None or incoming.headers.received_orders:
+        if (
+            incoming is None
+            or incoming.message is None
+            or incoming.counts_in
+            or incoming.headers.received_orders
+        ):
             task = asyncio.ensure_future(self._process(raw, content_type, respond))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
         for kind in incoming.deviations:
             self._intake.report_deviation(kind)
-        self._intake.submit(incoming.message, partial(self._on_receipt, incoming.headers, respond))
+        self._intake.submit(
+            incoming.message,
+            partial(self._on_receipt, incoming.headers, respond),
+            incoming.settings,
+        )
 
     def _on_receipt(
         self, headers: Headers, respond: Callable[[Response], None], receipt: Receipt | InstepError
     ) -> None:
         if isinstance(receipt, InstepError):
             respond(self._unavailable(receipt))
-        elif receipt.outcome is ReceiptOutcome.REFUSED:
+        elif receipt.outcome is ReceiptOutcome.REFUSED or receipt.deviation:
             respond(self._refused_by_sequence(receipt))
         else:
             self._note_sender(headers)
@@ -253,14 +260,31 @@ class DidcommListener:
         for kind in incoming.deviations:
             intake.report_deviation(kind)
         if incoming.message is not None:
-            receipt = await intake.receive(incoming.message)
-            if receipt.outcome is ReceiptOutcome.REFUSED:
+            receipt = await intake.receive(incoming.message, incoming.settings)
+            if receipt.outcome is ReceiptOutcome.REFUSED or receipt.deviation:
                 return self._refused_by_sequence(receipt)
+        if incoming.counts_in:
+            try:
+                await intake.count(incoming.counts_in, incoming.headers.sender_order)
+            except SequenceRefusedError as error:
+                # A sequence that is over counts nothing more; what else is in the message stands.
+                if http_status(error.refusal) != 410:
+                    return self._refuse(
+                        http_status(error.refusal), error.refusal, f"the sequence: {error.refusal}"
+                    )
         self._note_sender(incoming.headers)
         await self._process_acks(incoming.headers, intake)
         return _ACCEPTED
 
     def _refused_by_sequence(self, receipt: Receipt) -> Response:
+        if receipt.deviation:
+            # 202 would say that it is durable (S3), and it is dropped.
+            return self._refuse(
+                409,
+                "content-changed",
+                "another message was received under this sender_order, and this one is not kept: "
+                "a sender that numbers anew begins a new thread",
+            )
         refusal = receipt.refusal or Refusal.UNPROCESSABLE
         return self._refuse(http_status(refusal), refusal, f"the sequence: {refusal!s}")
 
@@ -280,18 +304,10 @@ class DidcommListener:
         return problem(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _note_sender(self, headers: Headers) -> None:
-        """Record that the sender takes part in the thread, and whether it wants an ack."""
-        if not headers.sender:
-            return
-        if headers.sender_order:
-            parties = self._parties.setdefault(headers.thid, {})
-            self._parties.move_to_end(headers.thid)
-            if len(parties) < _MOST_PARTIES:
-                parties[headers.sender] = None
-            if len(self._parties) > _MOST_THREADS:
-                self._parties.popitem(last=False)
+        """Record whether the sender wants an ack."""
         if (
-            headers.please_ack
+            headers.sender
+            and headers.please_ack
             and self._sender is not None
             and len(self._acks_wanted) + len(self._acks_under_way) < _MOST_ACKS_WANTED
         ):
@@ -335,8 +351,9 @@ class DidcommListener:
 
     async def _received_orders(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
         assert self._intake is not None
+        known = await self._intake.scopes(sequence_scope(thid, ""), _MOST_PARTIES)
         detectors = []
-        for party in dict.fromkeys([*parties, *self._parties.get(thid, ())]):
+        for party in dict.fromkeys([*parties, *map(self.peer_of, known)]):
             scope = sequence_scope(thid, party)
             claims = await self._intake.claims(scope)
             if claims is not None and claims.highest is not None:

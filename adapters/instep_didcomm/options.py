@@ -213,17 +213,26 @@ def _check_did(did: str | None, where: str) -> None:
 
 
 def _check_sequence(options: Options, where: str) -> None:
-    if options.sequence.first_number != 1 or options.outbox.first_number != 1:
-        raise ConfigurationError(
-            "sender_order counts from 1 (Advanced Sequencing)",
-            where=f"{where}.sequence.first_number",
-        )
-    if (
-        options.sequence.gap_policy is GapPolicy.REALIGN
-        or options.sequence.gap_last_resort is LastResort.REALIGN
-    ):
+    if options.outbox.first_number != 1:
+        raise _first_number_error(f"{where}.outbox")
+    _check_policies(options.sequence, f"{where}.sequence")
+    for place, protocol in enumerate(options.protocols):
+        if protocol.sequence is not None:
+            _check_policies(protocol.sequence, f"{where}.protocols[{place}].sequence")
+
+
+def _check_policies(settings: SequencerSettings, where: str) -> None:
+    if settings.first_number != 1:
+        raise _first_number_error(where)
+    if settings.gap_policy is GapPolicy.REALIGN or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(
             "DIDComm has no other way to obtain the state of lost messages",
-            where=f"{where}.sequence",
+            where=where,
             hint="resend, wait, skip or fail",
         )
+
+
+def _first_number_error(where: str) -> ConfigurationError:
+    return ConfigurationError(
+        "sender_order counts from 1 (Advanced Sequencing)", where=f"{where}.first_number"
+    )

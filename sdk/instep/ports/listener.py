@@ -83,17 +83,27 @@ class Intake(Protocol):
         """The store of our own messages until they are acknowledged (S12)."""
         ...
 
-    async def receive(self, message: Message) -> Receipt:
-        """Make a message durable, and return its outcome (S1, S3)."""
+    async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
+        """Make a message durable, and return its outcome (S1, S3).
+
+        `settings` are those that its protocol declares: they become those of a sequence that was
+        opened implicitly and has none of its own yet, instead of `Listener.settings_of` (S9).
+        """
         ...
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         """Make messages that arrived together durable; returns one receipt each, in their order."""
         ...
 
-    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+    def submit(
+        self,
+        message: Message,
+        answer: Callable[[Receipt | InstepError], None],
+        settings: SequencerSettings | None = None,
+    ) -> None:
         """Queue one message without waiting for its commit. `answer` is called once, perhaps before
         this returns, with the receipt or with the error that ended the intake. It must not raise.
+        `settings`: see `receive`.
         """
         ...
 
@@ -121,6 +131,18 @@ class Intake(Protocol):
         `SequenceRefusedError` with `UNKNOWN` where the sequence was never opened, unless a message
         among the events opens it implicitly (S9).
         """
+        ...
+
+    async def count(self, scope: str, number: int) -> None:
+        """Count a number of the sequence as received whose message is not delivered by it: it has
+        no content, or no order. Opens the sequence as a message does; durable when this returns.
+
+        Raises `SequenceRefusedError`.
+        """
+        ...
+
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """The known sequences whose names begin with this text, at most `limit`."""
         ...
 
     async def state(self, scope: str) -> SequencerState | None:

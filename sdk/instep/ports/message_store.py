@@ -241,6 +241,10 @@ class MessageStore(OutboxStore, Protocol):
         """Scope → its committed sequence, for those of the scopes that are stored."""
         ...
 
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """The stored scopes whose names begin with this text, at most `limit`."""
+        ...
+
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """Of these unsequenced messages, (scope, id) of those that were received before."""
         ...
@@ -271,8 +275,8 @@ class MessageStore(OutboxStore, Protocol):
         ...
 
     async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
-        """(scope, number) → digest of these messages, where it is still kept (S7). `numbers`:
-        scope → numbers.
+        """(scope, number) → digest of these messages, or its first eight bytes at least, where it
+        is still kept (S7). `numbers`: scope → numbers.
         """
         ...
 

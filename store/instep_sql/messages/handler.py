@@ -19,7 +19,7 @@ from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, 
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room
-from instep_sql.messages.inbox import FAILED
+from instep_sql.messages.inbox import FAILED, Trimmer, content_key, remember
 from instep_sql.options import SqlOptions
 
 __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
@@ -76,6 +76,7 @@ async def deliver(
     no: int,
     handler: Deliver,
     *,
+    trimmer: Trimmer,
     now_us: int,
     limit_messages: int,
 ) -> DeliveryResult:
@@ -90,6 +91,8 @@ async def deliver(
         lambda connection: _ready(connection, no, now_us, limit_messages)
     ):
         await delivery.deliver(handler, sequence, rows, whole=whole)
+    if delivery.remembered:
+        steps.later(lambda connection: trimmer.trim_seen(connection, delivery.remembered, now_us))
     last = await steps.run(lambda connection: pending_deliveries(connection, no))
     delivery.done.next_us, delivery.done.blocked = last.next_us, last.blocked
     return delivery.done
@@ -159,6 +162,8 @@ class _Delivery:
         self, steps: _Steps, dialect: Dialect, options: SqlOptions, no: int, now_us: int
     ) -> None:
         self.done = DeliveryResult()
+        self.remembered = 0
+        """How many messages a copy can be compared with from now on."""
         self._steps = steps
         self._dialect = dialect
         self._options = options
@@ -172,6 +177,7 @@ class _Delivery:
         scope: str = sequence.scope
         attempts: int = sequence.attempts
         gone: list[tuple[int]] = []
+        keys: list[bytes] = []
         after = {"id": sequence.id, "at_us": None, "attempts": 0, "blocked": 0, "error": ""}
         if not whole:
             after["at_us"] = self._now_us
@@ -182,6 +188,8 @@ class _Delivery:
             connection.end(keep=failure is None)
             if failure is None:
                 gone.append((row.id,))
+                if row.number >= 0 and row.digest:
+                    keys.append(content_key(row.number, row.digest))
                 attempts = 0
                 continue
             if failure.retry_at_us is None:
@@ -199,6 +207,11 @@ class _Delivery:
         self._steps.later(
             lambda connection: self._dialect.execute_many(connection, _DELIVERED, gone)
         )
+        if keys:
+            self._steps.later(
+                lambda connection: remember(connection, sequence.id, keys, self._now_us)
+            )
+            self.remembered += len(keys)
         self._steps.later(lambda connection: connection.execute(_AFTER, after))
         if gone or left:
             self.done.delivered[scope] = len(gone) + left

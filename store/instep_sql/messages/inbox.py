@@ -22,9 +22,11 @@ __all__ = [
     "WAITING",
     "Trimmer",
     "apply_group",
+    "content_key",
     "count_messages",
     "deliver_waiting",
     "digests",
+    "remember",
     "seen",
 ]
 
@@ -37,6 +39,7 @@ FAILED: Final = 2
 
 _HIGHEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 16
+_KEY_BYTES: Final = 8
 _SEEN_AT_ONCE: Final = 500
 _TRIM_RECORDS: Final = 1_000
 
@@ -47,6 +50,10 @@ _INTO_MESSAGE: Final = """
     instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
                     delivered_at_us, body, digest)"""
 _INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
+_TAKEN: Final = text("""
+    SELECT digest FROM instep_seen
+    WHERE sequence_no = :no AND digest >= :low AND digest <= :high ORDER BY seen_at_us
+""")
 _FORGET: Final = """
     DELETE FROM instep_inbox
     WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number BETWEEN ? AND ?
@@ -157,7 +164,25 @@ def digests(
             for row in connection.exec_driver_sql(query, tuple(chain.from_iterable(some))):
                 if row.digest:
                     found[asked[row.sequence_no, row.number]] = bytes(row.digest)
+    for sequence_no, number in keys:
+        of_number = {"no": sequence_no, "low": content_key(number, b"")}
+        of_number["high"] = content_key(number, b"\xff" * _KEY_BYTES)
+        for key in connection.execute(_TAKEN, of_number).scalars():
+            found[asked[sequence_no, number]] = bytes(key)[_KEY_BYTES:]
     return found
+
+
+def content_key(number: int, digest: bytes) -> bytes:
+    """The key in `instep_seen` of a numbered message that a handler took: number, then digest. The
+    keys of one number are a range, in which a copy finds the content that counted (S7).
+    """
+    return number.to_bytes(_KEY_BYTES) + digest[:_KEY_BYTES]
+
+
+def remember(connection: Connection, sequence_no: int, keys: Sequence[bytes], now_us: int) -> None:
+    """Keep the keys of numbered messages that the handler took."""
+    rows = [(sequence_no, key, now_us) for key in keys]
+    insert_rows(connection, _INTO_SEEN, rows, "ON CONFLICT (sequence_no, digest) DO NOTHING")
 
 
 class Trimmer:
@@ -178,6 +203,10 @@ class Trimmer:
             options.messages_retention_records,
             options.messages_retention_s,
         )
+
+    def trim_seen(self, connection: Connection, new: int, now_us: int) -> None:
+        """Remove old identifiers, after `new` were added."""
+        self._seen.trim(connection, new, now_us)
 
     def trim(self, connection: Connection, group: MessageGroup) -> None:
         """Remove old rows after a group was written, in its transaction."""

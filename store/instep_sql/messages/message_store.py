@@ -85,6 +85,13 @@ class SqlMessageStore:
             lambda connection: sequences.load(connection, self._dialect, no, scopes)
         )
 
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(
+            lambda connection: sequences.scopes(connection, no, prefix, limit)
+        )
+
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """See `MessageStore`."""
 
@@ -189,6 +196,7 @@ class SqlMessageStore:
                 self._options,
                 receiver.no,
                 handler,
+                trimmer=self._trimmer,
                 now_us=now_us,
                 limit_messages=limit_messages,
             )

@@ -20,7 +20,7 @@ from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import storable_text
 
-__all__ = ["due", "load", "reclaim", "row_ids_of", "usage", "write"]
+__all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 
 _INTO: Final = """
     instep_sequence (receiver_no, scope, state, due_us, deliver_at_us, attempts, blocked, error,
@@ -38,6 +38,10 @@ _DUE: Final = text("""
     SELECT scope, due_us FROM instep_sequence
     WHERE receiver_no = :no AND due_us IS NOT NULL ORDER BY due_us LIMIT :limit
 """)
+_NAMES: Final = "SELECT scope FROM instep_sequence WHERE receiver_no = :no AND state <> '' AND"
+_IN_RANGE: Final = text(f"{_NAMES} scope >= :low AND scope < :high ORDER BY scope LIMIT :limit")
+_BEGINNING: Final = text(f"{_NAMES} starts_with(scope, :low) ORDER BY id LIMIT :limit")
+_TOP: Final = "\U0010ffff"
 _USAGE: Final = text("""
     SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
     WHERE receiver_no = :no AND state <> '' GROUP BY peer
@@ -128,6 +132,15 @@ def load(
             state = msgspec.structs.replace(state, buffered=buffered[row.id])
         found[row.scope] = StoredSequence(state, row.waiting)
     return {scope: found[storable_text(scope)] for scope in scopes if storable_text(scope) in found}
+
+
+def scopes(connection: Connection, no: int, prefix: str, limit: int) -> list[str]:
+    """The scopes whose names begin with this text."""
+    values = {"no": no, "low": storable_text(prefix), "limit": limit}
+    # SQLite finds a range by its index; another database compares texts by its own collation.
+    if connection.dialect.name == "sqlite":
+        return list(connection.execute(_IN_RANGE, {**values, "high": f"{prefix}{_TOP}"}).scalars())
+    return list(connection.execute(_BEGINNING, values).scalars())
 
 
 def due(connection: Connection, no: int, now_us: int, limit: int) -> DueSequences:

@@ -58,11 +58,19 @@ class Entry(MessageHeader, gc=False):
     # The fields of `MessageHeader` have defaults, so these must.
     message: Message | None = None
     receipt: Receipt | None = None
+    settings: SequencerSettings | None = None
+    """Those that the protocol of the message declares; see `Intake.receive`."""
 
     @classmethod
-    def of(cls, message: Message) -> Entry:
+    def of(cls, message: Message, settings: SequencerSettings | None = None) -> Entry:
         return cls(
-            message.number, message.digest, len(message.body), message.expires_at_us, message
+            message.number,
+            message.digest,
+            len(message.body),
+            message.expires_at_us,
+            message,
+            None,
+            settings,
         )
 
 
@@ -128,6 +136,9 @@ class CommitGroup:
     def receive(self, scope: Scope, entries: list[Entry]) -> None:
         """Receive messages of one scope that arrived without a request between them."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
+        settings = entries[0].settings
+        if settings is not None and sequencer.durable.settings is None:
+            sequencer.adopt(settings)
         known = scope_changes.known
         room = scope.waiting < sequencer.settings.limit_messages
         if known and room and sequencer.take_next(entries, self._now_us):
@@ -147,13 +158,15 @@ class CommitGroup:
             if self._may_hold(scope, entry):
                 self._decide(scope_changes, partial(sequencer.receive, [entry], self._now_us))
 
-    def apply(self, scope: Scope, events: list[EntryEvent]) -> None:
-        """Apply the events of one envelope as a whole (S11). Raises `SequenceRefusedError`."""
+    def apply(self, scope: Scope, events: list[EntryEvent], *, opens: bool = False) -> None:
+        """Apply the events of one envelope as a whole (S11). With `opens` they open the sequence
+        as a message does. Raises `SequenceRefusedError`.
+        """
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         entries = [event for event in events if isinstance(event, Entry)]
         if not scope_changes.known:
             sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
-            refused = self._why_unknown(scope, opens=bool(sequenced))
+            refused = self._why_unknown(scope, opens=opens or bool(sequenced))
             if refused is not None:
                 raise SequenceRefusedError(refused, f"there is no sequence {scope.name!r}")
         if scope.waiting >= sequencer.settings.limit_messages:

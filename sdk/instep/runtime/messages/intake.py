@@ -36,6 +36,7 @@ from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import AskResend, OwedEffect
+from instep.sequencing.events import Fill
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
@@ -140,17 +141,24 @@ class MessageIntake:
 
     # -- what a listener calls -------------------------------------------------------------------
 
-    async def receive(self, message: Message) -> Receipt:
-        return (await self.receive_many((message,)))[0]
+    async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
+        return (await self._receive([Entry.of(message, settings)]))[0]
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        request = PendingRequest([Entry.of(message) for message in messages])
-        durable = not messages or await self._durable(request)
-        full = REFUSED[Refusal.FULL]
-        return [(durable and entry.receipt) or full for entry in request.entries]
+        return await self._receive([Entry.of(message) for message in messages])
 
-    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
-        if not self._submit(PendingMessage(Entry.of(message), answer)):
+    async def _receive(self, entries: list[Entry]) -> list[Receipt]:
+        durable = not entries or await self._durable(PendingRequest(entries))
+        full = REFUSED[Refusal.FULL]
+        return [(durable and entry.receipt) or full for entry in entries]
+
+    def submit(
+        self,
+        message: Message,
+        answer: Callable[[Receipt | InstepError], None],
+        settings: SequencerSettings | None = None,
+    ) -> None:
+        if not self._submit(PendingMessage(Entry.of(message, settings), answer)):
             answer(REFUSED[Refusal.FULL])
 
     async def open(
@@ -168,6 +176,12 @@ class MessageIntake:
         receipts = [entry.receipt for entry in envelope.entries]
         assert envelope.claims is not None
         return EnvelopeReceipt([one for one in receipts if one is not None], envelope.claims)
+
+    async def count(self, scope: str, number: int) -> None:
+        await self._request(Envelope(scope, events=[Fill([(number, number)])], opens=True))
+
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        return await self._store.scopes(prefix, limit)
 
     async def state(self, scope: str) -> SequencerState | None:
         sequencer = await self._committed_sequencer(scope)
@@ -366,7 +380,7 @@ class MessageIntake:
             changed = [
                 entry
                 for entry in entries
-                if kept.get((name, entry.number), entry.digest) != entry.digest
+                if not entry.digest.startswith(kept.get((name, entry.number), b""))
             ]
             if changed:
                 group.content_changed(self._scopes[name], changed)
