@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,6 +142,7 @@ async def test_each_protocol_has_its_own_policies(tmp_path: Path) -> None:
         assert (await post(listener.address, plain(3, thid="t", type=quote)))[0] == 202
         assert (await post(listener.address, plain(2)))[0] == 202
         await until(lambda: [message.number for message in heard] == [3])
+        await until(lambda: delivered(receiver) == 1)
     async with receiving("x", store, heard, **options) as (listener, receiver):
         assert (await post(listener.address, plain(5, thid="t", type=quote)))[0] == 202
         await until(lambda: [message.number for message in heard] == [3, 5])
@@ -249,6 +251,57 @@ async def test_peers_that_never_answer_hold_up_no_honest_one() -> None:
                 assert state.phase is SequencePhase.OPEN
         for writer in stuck:
             writer.close()
+
+
+@pytest.mark.asyncio
+async def test_who_is_left_out_of_a_thread_for_a_message_misses_nothing(tmp_path: Path) -> None:
+    """Bids to b and c, one to c alone, one to both; then d joins. All get what is theirs."""
+    did, keys = {}, {}
+    for name in "abcd":
+        did[name], raw = new_identity()
+        keys[name] = keys_file(tmp_path, name, raw)
+    heard: dict[str, list[Message]] = {name: [] for name in "bcd"}
+    async with contextlib.AsyncExitStack() as stack:
+        links = {name: await stack.enter_async_context(faulty_link()) for name in "bcd"}
+        peers = [{"did": did[name], "endpoint": links[name].url} for name in "bcd"]
+        a, at_a = await stack.enter_async_context(
+            receiving(
+                "a",
+                f"sqlite:///{tmp_path}/a.db",
+                [],
+                secrets_file=keys["a"],
+                peers=peers,
+                outbox={"resend_after_s": 0.1},
+            )
+        )
+        for name in "bcd":
+            listener, _ = await stack.enter_async_context(
+                receiving(
+                    name,
+                    f"sqlite:///{tmp_path}/{name}.db",
+                    heard[name],
+                    secrets_file=keys[name],
+                    peers=[{"did": did["a"], "endpoint": a.address}],
+                    ack_delay_s=0.01,
+                    sequence={"gap_deadline_s": 0.1, "gap_repeat_s": 0.2, "gap_attempts": 50},
+                )
+            )
+            links[name].onward = listener.address
+        sender = await a.sender()
+        for to in ("bc", "c", "bc", "bcd"):
+            recipients = [did[name] for name in to]
+            await sender.conversation(recipients, thid="lot-7").send(BID, {})
+        numbers = {"b": [1, 3, 4], "c": [1, 2, 3, 4], "d": [4]}
+        await until(
+            lambda: {n: [one.number for one in heard[n]] for n in heard} == numbers, timeout_s=30
+        )
+        await acknowledged(at_a)
+
+
+def delivered(receiver: Receiver) -> int:
+    """How many messages were delivered for good: what a handler took may be undone before."""
+    intake = receiver.health().intake
+    return intake.delivered if intake else 0
 
 
 async def acknowledged(receiver: Receiver) -> None:

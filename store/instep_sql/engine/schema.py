@@ -12,7 +12,7 @@ from instep_sql.engine.dialect import Dialect
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 
 

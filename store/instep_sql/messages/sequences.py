@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, text
@@ -40,7 +41,7 @@ _DUE: Final = text("""
 """)
 _NAMES: Final = "SELECT scope FROM instep_sequence WHERE receiver_no = :no AND state <> '' AND"
 _IN_RANGE: Final = text(f"{_NAMES} scope >= :low AND scope < :high ORDER BY scope LIMIT :limit")
-_BEGINNING: Final = text(f"{_NAMES} starts_with(scope, :low) ORDER BY id LIMIT :limit")
+_BEGINNING: Final = text(f"{_NAMES} scope LIKE :low ORDER BY id LIMIT :limit")
 _TOP: Final = "\U0010ffff"
 _USAGE: Final = text("""
     SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
@@ -136,10 +137,12 @@ def load(
 
 def scopes(connection: Connection, no: int, prefix: str, limit: int) -> list[str]:
     """The scopes whose names begin with this text."""
-    values = {"no": no, "low": storable_text(prefix), "limit": limit}
+    low = storable_text(prefix)
+    values: dict[str, Any] = {"no": no, "low": low, "limit": limit}
     # SQLite finds a range by its index; another database compares texts by its own collation.
     if connection.dialect.name == "sqlite":
-        return list(connection.execute(_IN_RANGE, {**values, "high": f"{prefix}{_TOP}"}).scalars())
+        return list(connection.execute(_IN_RANGE, {**values, "high": f"{low}{_TOP}"}).scalars())
+    values["low"] = re.sub(r"([\\%_])", r"\\\1", values["low"]) + "%"
     return list(connection.execute(_BEGINNING, values).scalars())
 
 
