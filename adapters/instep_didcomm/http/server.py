@@ -97,7 +97,9 @@ class MessageServer:
     async def _read_socket(self, _: Request, socket: MessageSocket) -> None:
         async for body in socket:
             answer = await self._take(body, "")
-            if answer.status == 503:
+            if answer.status < 300:
+                socket.accepted()
+            elif answer.status == 503:
                 # The message was not accepted. On a WebSocket only this close code can report that.
                 await socket.close(WSCloseCode.TRY_AGAIN_LATER)
 
