@@ -1,15 +1,30 @@
-"""An outbox knows the parties of its thread; the sequences of a thread are found by an index."""
+"""An outbox knows the parties of its thread; the sequences of a thread are found by an index; the
+size of the delivered messages is known.
+"""
 
 from alembic import op
-from sqlalchemy import Column, Text
+from sqlalchemy import BigInteger, Column, Integer, Text
 
 revision = "0008"
 down_revision = "0007"
+
+_COUNT = """
+    INSERT INTO instep_message_size (id, counted_to, size_bytes)
+    SELECT 1, coalesce(max(id), 0), coalesce(sum(length(body) + 300), 0) FROM instep_message
+"""
 
 
 def upgrade() -> None:
     # A recipient of our messages -> the first number of which it was one, as JSON.
     op.add_column("instep_outbox", Column("parties", Text, nullable=False, server_default="{}"))
+    # One row: the size of all delivered messages up to an id, so that it can be bounded.
+    op.create_table(
+        "instep_message_size",
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("counted_to", BigInteger, nullable=False),
+        Column("size_bytes", BigInteger, nullable=False),
+    )
+    op.execute(_COUNT)
     if op.get_bind().dialect.name == "postgresql":
         # An index in the order of the database's language finds no beginnings of texts.
         op.execute(
