@@ -10,22 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
 from instep.model.messages import UNSEQUENCED, Message, MessageHeader
 from instep.model.ranges import Ranges
 from instep.ports.listener import Receipt, ReceiptOutcome
-from instep.ports.message_store import MessageGroup, Obligation, SequenceChange
+from instep.ports.message_store import (
+    MessageGroup,
+    Obligation,
+    OperatorAction,
+    OperatorRequest,
+    SequenceChange,
+)
 from instep.runtime.messages.usage import InboxUsage
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import Decision, OwedEffect, SequenceEffect
 from instep.sequencing.events import (
     Changed,
+    Close,
     EndRequest,
+    GiveUp,
     NumberRequest,
+    Realigned,
     Receive,
+    Reset,
     SequencerInput,
 )
 from instep.sequencing.sequencer import Sequencer
@@ -206,6 +216,33 @@ class CommitGroup:
     def tick(self, scope: Scope) -> None:
         """Act on the time in one scope: see `Sequencer.tick`."""
         self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
+
+    def act(self, scope: Scope, request: OperatorRequest) -> str:
+        """Carry out what an operator wants done; returns what became of it."""
+        sequencer, number = scope.sequencer, request.number
+        events: list[EntryEvent]
+        match request.action:
+            case OperatorAction.GIVE_UP:
+                highest = sequencer.claims().highest
+                through = number if number is not None else highest
+                if through is None:
+                    return "give-up: nothing is missing"
+                events, done = [GiveUp(through, "given up by the operator")], f"through {through}"
+            case OperatorAction.RESET:
+                first = sequencer.settings.first_number
+                following = first if number is None else number
+                events, done = [Reset()], f"the next number is {following}"
+                if following > first:
+                    events.append(Realigned(following - 1))
+            case OperatorAction.CLOSE:
+                events, done = [Close()], "nothing more is accepted"
+            case _:
+                assert_never(request.action)
+        try:
+            self.apply(scope, events)
+        except SequenceRefusedError as error:
+            return f"{request.action!s}: refused: {error.message}"
+        return f"{request.action!s}: {done}"
 
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
         """Apply `Changed` to messages of `uncompared` whose content differs (S7)."""

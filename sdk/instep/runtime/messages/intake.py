@@ -20,7 +20,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from instep.errors import InstepError, SinkError
 from instep.model.messages import UNSEQUENCED, Message
 from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receipt
-from instep.ports.message_store import MessageStore, Obligation, OutboxStore, StoredSequence
+from instep.ports.message_store import (
+    MessageStore,
+    Obligation,
+    OperatorRequest,
+    OutboxStore,
+    StoredSequence,
+)
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
 from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Opening, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
@@ -109,6 +115,8 @@ class MessageIntake:
         """When to ask the store for due sequences, in microseconds since 1970; None: not before a
         commit sets a time.
         """
+        self._look_us = 0
+        """When to ask the store for requests of operators."""
         self._deviations: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         """Messages by their outcome in a commit, and commits, since the start."""
@@ -239,8 +247,9 @@ class MessageIntake:
         """Wait until there is something to commit, or a sequence is due."""
         if self._queue or self._deviations or self._settled:
             return
-        wait_s = None if self._due_us is None else (self._due_us - self._now_us()) / 1e6
-        if wait_s is None or wait_s > 0:
+        due_us = min(self._look_us, self._look_us if self._due_us is None else self._due_us)
+        wait_s = (due_us - self._now_us()) / 1e6
+        if wait_s > 0:
             await self._queue.arrival(wait_s)
 
     async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
@@ -281,18 +290,10 @@ class MessageIntake:
             self._scopes.clear()
         if not self._recovered:
             await self._recover()
+        wanted = await self._operator_requests()
         due = await self._due()
-        names = {request.envelope.scope for request in requests if request.envelope} | set(due)
-        unsequenced: list[Message] = []
-        for request in requests:
-            for entry in request.entries:
-                entry.receipt = None
-                message = entry.message
-                assert message is not None
-                names.add(message.scope)
-                if entry.number == UNSEQUENCED:
-                    unsequenced.append(message)
-        await self._load(names)
+        names, unsequenced = _begin(requests)
+        await self._load(names.union(due, [one.scope for one in wanted]))
         seen = await self._store.seen(unsequenced) if unsequenced else ()
         group = CommitGroup(
             self._now_us(),
@@ -302,6 +303,7 @@ class MessageIntake:
             opens_implicitly=self._listener.opens_implicitly,
         )
         apply(requests, group, self._scopes)
+        told = [(one.scope, group.act(self._scopes[one.scope], one)) for one in wanted]
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
@@ -311,7 +313,8 @@ class MessageIntake:
         deviations, self._deviations = self._deviations, Counter()
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
-        if not message_group.changes and not message_group.deviations and not settled:
+        message_group.done = [one.id for one in wanted]
+        if not (message_group.changes or message_group.deviations or settled or wanted):
             self._give_claims(requests, group)
             return None
         try:
@@ -320,6 +323,8 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
+        for name, text in told:
+            self._emit(name, "operator", text)
         self._obligations += len(message_group.owed)
         self._effects.forget(settled)
         del self._settled[: len(settled)]
@@ -341,6 +346,15 @@ class MessageIntake:
         self._obligations = max([self._obligations, *(one.number for one in owed)])
         self._effects.restore(owed)
         self._recovered = True
+
+    async def _operator_requests(self) -> list[OperatorRequest]:
+        """What operators want done; asked for every `poll_s`."""
+        now_us = self._now_us()
+        if now_us < self._look_us:
+            return []
+        wanted = await self._store.operator_requests()
+        self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
+        return wanted
 
     async def _due(self) -> list[str]:
         """The sequences that are due for a tick; reclaims those that may be forgotten (S10)."""
@@ -481,3 +495,19 @@ class MessageIntake:
         """The time in microseconds since 1970; it never goes back."""
         self._clock_us = max(self._clock_us, int(self._environment.now() * 1_000_000))
         return self._clock_us
+
+
+def _begin(requests: Iterable[PendingRequest]) -> tuple[set[str], list[Message]]:
+    """Begin requests, perhaps again. Returns their scopes, and their messages without a number."""
+    names, unsequenced = set[str](), list[Message]()
+    for request in requests:
+        if request.envelope is not None:
+            names.add(request.envelope.scope)
+        for entry in request.entries:
+            entry.receipt = None
+            message = entry.message
+            assert message is not None
+            names.add(message.scope)
+            if entry.number == UNSEQUENCED:
+                unsequenced.append(message)
+    return names, unsequenced

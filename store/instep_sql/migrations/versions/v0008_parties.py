@@ -1,5 +1,5 @@
 """An outbox knows the parties of its thread; the sequences of a thread are found by an index; the
-size of the delivered messages is known.
+size of the delivered messages is known; operators have their requests kept.
 """
 
 from alembic import op
@@ -25,6 +25,13 @@ def upgrade() -> None:
         Column("size_bytes", BigInteger, nullable=False),
     )
     op.execute(_COUNT)
+    op.create_table(
+        "instep_sequence_request",
+        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+        Column("sequence_no", BigInteger, nullable=False),
+        Column("action", Text, nullable=False),
+        Column("number", BigInteger),
+    )
     if op.get_bind().dialect.name == "postgresql":
         # An index in the order of the database's language finds no beginnings of texts.
         op.execute(

@@ -16,6 +16,7 @@ from instep.ports.message_store import (
     MessageGroup,
     MessageStore,
     Obligation,
+    OperatorRequest,
     SenderUsage,
     StoredSequence,
 )
@@ -63,6 +64,9 @@ class Store:
         return {}
 
     async def obligations(self) -> list[Obligation]:
+        return []
+
+    async def operator_requests(self) -> list[OperatorRequest]:
         return []
 
     async def digests(self, _numbers: object) -> dict[tuple[str, int], bytes]:
