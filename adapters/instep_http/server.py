@@ -38,7 +38,8 @@ __all__ = [
 MIB: Final = 1024 * 1024
 _HEARTBEAT_S: Final = 30.0
 _LINGER_S: Final = 1.0
-_SPARE_DESCRIPTORS: Final = 64
+_SPARE_DESCRIPTORS: Final = 200
+"""Open files that are kept for stores, other connections and other consumers."""
 _MAX_HEADERS: Final = 128
 
 _log = logging.getLogger("instep.http")
