@@ -7,11 +7,12 @@ other messages are not affected.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, NestedTransaction, Row, text
+from sqlalchemy import Connection, NestedTransaction, Row, TextClause, text
 
 from instep.errors import SinkError
 from instep.model.messages import Message
@@ -27,6 +28,10 @@ __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
 T = TypeVar("T")
 
 _SCOPES_AT_ONCE: Final = 32
+_ENDS: Final = re.compile(
+    r"(\s|--[^\n]*\n|/\*.*?\*/|;)*(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|SAVEPOINT|RELEASE)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _BLOCKED_SHOWN: Final = 100
 _FULL_RETRY_US: Final = 30_000_000
 
@@ -260,9 +265,14 @@ class _HandlerConnection:
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> Any:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
-        is unavailable.
+        is unavailable, or where the text would end the transaction of the store.
         """
         prepared = text(statement) if isinstance(statement, str) else statement
+        if isinstance(prepared, TextClause) and _ENDS.match(prepared.text):
+            raise SinkError(
+                "a handler cannot begin or end a transaction: its message is delivered in one",
+                hint="raise an error to undo what the handler did",
+            )
 
         def work(connection: Connection) -> Any:
             result = connection.execute(prepared, parameters)

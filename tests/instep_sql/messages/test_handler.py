@@ -235,6 +235,25 @@ async def test_statements_as_text_and_their_rows(database: str) -> None:
         assert got == [1, [7, 9]]
 
 
+@pytest.mark.parametrize("statement", ["COMMIT", " /* x */ rollback", ";End", "SAVEPOINT a"])
+async def test_a_handler_cannot_end_the_transaction(database: str, statement: str) -> None:
+    told: list[str] = []
+
+    async def handle(_message: Message, connection: HandlerConnection) -> None:
+        try:
+            await connection.execute(statement)
+        except SinkError as error:
+            told.append(str(error))
+        await connection.execute("SELECT 1 -- COMMIT")
+
+    async with spoken(database, handler=handle) as at:
+        assert outcomes(await at.say(1, 2)) == [ACCEPTED] * 2
+        async with asyncio.timeout(10):
+            while len(told) < 2:
+                await asyncio.sleep(0.01)
+        assert "cannot begin or end a transaction" in told[0]
+
+
 async def test_a_handler_that_hangs_has_failed_and_is_undone(database: str) -> None:
     async def handle(message: Message, connection: HandlerConnection) -> None:
         await connection.execute("CREATE TABLE notes (n INTEGER)")
