@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self
@@ -17,6 +19,7 @@ from yarl import URL
 
 __all__ = ["ATTACKS", "Stranger"]
 
+_AT_ONCE: Final = 50
 BID: Final = "https://didcomm.org/auction/1.0/bid"
 BAD_ENDPOINTS: Final = (
     "http://[",
@@ -43,7 +46,7 @@ class Stranger:
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=30)
-        connector = aiohttp.TCPConnector(limit=64, force_close=True)
+        connector = aiohttp.TCPConnector(limit=128, force_close=True)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
         async def never_answers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -130,10 +133,13 @@ async def did_bombs(at: Stranger) -> None:
 
 async def threads(at: Stranger) -> None:
     """Threads without end: 50,000 in ten minutes at the usual rate."""
-    number = 0
-    while True:
-        number += 1
-        await at.post("threads", bid(f"did:ex:{number % 500}", f"t{number}", 1))
+    for first in itertools.count(1, _AT_ONCE):
+        numbers = range(first, first + _AT_ONCE)
+        began_s = time.monotonic()
+        await asyncio.gather(
+            *(at.post("threads", bid(f"did:ex:{n % 500}", f"t{n}", 1)) for n in numbers)
+        )
+        await asyncio.sleep(max(0.0, began_s + _AT_ONCE * at.pause_s - time.monotonic()))
 
 
 async def gaps(at: Stranger) -> None:
