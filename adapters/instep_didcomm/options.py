@@ -141,12 +141,12 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("did_documents"), str):
         table["did_documents"] = [table["did_documents"]]
+    table = _with_idle_timeout(table)
+    if isinstance(table.get("protocols"), list | tuple):
+        table["protocols"] = [_with_idle_timeout(protocol) for protocol in table["protocols"]]
     for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings), ("tls", Tls)):
         if name in table:
-            given = table[name]
-            if name == "sequence" and isinstance(given, dict):
-                given = {"idle_timeout_s": _IDLE_S, **given}
-            table[name] = read_table(struct, given, f"{where}.{name}")
+            table[name] = read_table(struct, table[name], f"{where}.{name}")
     if "listen" not in table:
         raise ConfigurationError(
             "listen is missing", where=where, hint='listen = "http://127.0.0.1:9555/didcomm"'
@@ -156,6 +156,13 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     read = read_table(Options, table, where)
     _check(read, where)
     return read
+
+
+def _with_idle_timeout(table: Any) -> Any:
+    """A table whose sequences have our default, which is not that of the core."""
+    if isinstance(table, dict) and isinstance(table.get("sequence"), dict):
+        return {**table, "sequence": {"idle_timeout_s": _IDLE_S, **table["sequence"]}}
+    return table
 
 
 def server_tls(options: Options, where: str) -> ssl.SSLContext | None:

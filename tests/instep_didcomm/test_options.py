@@ -59,6 +59,11 @@ def test_beyond_loopback_a_sender_is_proven_unless_that_is_allowed_by_name(tmp_p
 def test_an_idle_thread_is_forgotten_in_the_end() -> None:
     for given in ({}, {"sequence": {"gap_policy": "skip"}}):
         assert read_options({**LISTEN, **given}, "x").sequence.idle_timeout_s == 30 * 86_400
+    protocol = {"type": "x", "sequence": {"gap_policy": "skip"}}
+    read = read_options({**LISTEN, "protocols": [protocol]}, "x").protocols[0].sequence
+    assert read is not None
+    assert read.idle_timeout_s == 30 * 86_400
+    assert protocol["sequence"] == {"gap_policy": "skip"}
     never = {"sequence": {"idle_timeout_s": 0}}
     assert read_options({**LISTEN, **never}, "x").sequence.idle_timeout_s == 0
 
