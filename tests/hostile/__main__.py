@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -106,6 +107,9 @@ async def run(
         "p50_s": round(late[len(late) // 2], 4),
         "p99_s": round(late[int(len(late) * 0.99)], 4),
         "worst_s": round(late[-1], 4),
+        "p50_s_by_third": [_median(honest, third) for third in range(3)],
+        "processor_s": at.processor_s,
+        "load": os.getloadavg()[0],
         "memory_bytes": at.most_memory_bytes,
         "disk_bytes": at.most_disk_bytes,
         "log_bytes": at.log_bytes,
@@ -113,6 +117,15 @@ async def run(
         "heard": at.last_health("heard"),
         "answers": answers,
     }
+
+
+def _median(honest: list[Honest], third: int) -> float:
+    """The median of a third of the time: whether it grows with what the store holds."""
+    seconds: list[float] = []
+    for one in honest:
+        size = len(one.seconds) // 3
+        seconds += one.seconds[third * size : (third + 1) * size]
+    return round(sorted(seconds)[len(seconds) // 2], 4) if seconds else 0.0
 
 
 def judge(facts: dict[str, Any], limits: Limits) -> list[str]:

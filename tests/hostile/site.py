@@ -76,11 +76,14 @@ class Site:
         self.url = url
         self.process = process
         self.most_memory_bytes = self.most_disk_bytes = 0
+        self.processor_s = 0.0
 
     def look(self) -> None:
         """Note what it costs now. Raises `AssertionError` where it has ended."""
         assert self.process.poll() is None, f"it has ended: {self.process.returncode}"
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        self.processor_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
         self.most_memory_bytes = max(self.most_memory_bytes, pages * resource.getpagesize())
         disk_bytes = 0
         for path in self.folder.glob("*.db*"):
