@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,7 +17,7 @@ from instep.ports.listener import Intake, Receipt, ReceiptOutcome
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
-from instep.sequencing.transitions import Refusal
+from instep.sequencing.transitions import Refusal, SequenceRefusedError
 from instep_didcomm.http.client import EnvelopeClient
 from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
@@ -39,7 +39,6 @@ __all__ = ["DidcommListener"]
 _ACCEPTED: Final = Response(202)
 _FINISH_S: Final = 1.0
 _RETRY_AFTER_S: Final = 1
-_MOST_THREADS: Final = 10_000
 _MOST_PARTIES: Final = 1_000
 _MOST_ACKS_WANTED: Final = 10_000
 _PROBLEM_CODES: Final = {Refusal.EXPIRED: "e.m.req.time", Refusal.FAILED: "e.p.msg.sequence"}
@@ -89,7 +88,6 @@ class DidcommListener:
         )
         self._server = MessageServer(options, self._on_message, server_tls(options, where))
         self._client_tls = client_tls(options, where)
-        self._parties: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._acks_wanted: set[tuple[str, str]] = set()
         self._acks_under_way: set[tuple[str, str]] = set()
         self._ack_wanted = asyncio.Event()
@@ -98,7 +96,9 @@ class DidcommListener:
         self._intake: Intake | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
-        """Refused messages, by reason."""
+        """Messages that could not be read or were not proven, by reason; those that their sequence
+        refused are counted by the intake."""
+        self._logged: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -124,6 +124,8 @@ class DidcommListener:
     async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment
         self._intake = intake
+        intake.show_refusals(self.refused)
+        intake.show_refusals(self._server.refused)
         client = EnvelopeClient(
             self._client_tls,
             options.send_timeout_s,
@@ -207,23 +209,32 @@ class DidcommListener:
         try:
             incoming = self._decoder.decode_plain(raw, content_type)
         except MessageRefusedError as error:
-            respond(self._refuse(error.status, error.reason, error.message))
+            respond(self._unread(error))
             return
-        if incoming is None or incoming.message is None or incoming.headers.received_orders:
+        if (
+            incoming is None
+            or incoming.message is None
+            or incoming.counts_in
+            or incoming.headers.received_orders
+        ):
             task = asyncio.ensure_future(self._process(raw, content_type, respond))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
         for kind in incoming.deviations:
             self._intake.report_deviation(kind)
-        self._intake.submit(incoming.message, partial(self._on_receipt, incoming.headers, respond))
+        self._intake.submit(
+            incoming.message,
+            partial(self._on_receipt, incoming.headers, respond),
+            incoming.settings,
+        )
 
     def _on_receipt(
         self, headers: Headers, respond: Callable[[Response], None], receipt: Receipt | InstepError
     ) -> None:
         if isinstance(receipt, InstepError):
             respond(self._unavailable(receipt))
-        elif receipt.outcome is ReceiptOutcome.REFUSED:
+        elif receipt.outcome is ReceiptOutcome.REFUSED or receipt.deviation:
             respond(self._refused_by_sequence(receipt))
         else:
             self._note_sender(headers)
@@ -235,7 +246,7 @@ class DidcommListener:
         try:
             response = await self._commit(await self._decoder.decode(raw, content_type))
         except MessageRefusedError as error:
-            response = self._refuse(error.status, error.reason, error.message)
+            response = self._unread(error)
         except InstepError as error:
             response = self._unavailable(error)
         except Exception:  # noqa: BLE001 - a waiting sender is answered
@@ -249,14 +260,31 @@ class DidcommListener:
         for kind in incoming.deviations:
             intake.report_deviation(kind)
         if incoming.message is not None:
-            receipt = await intake.receive(incoming.message)
-            if receipt.outcome is ReceiptOutcome.REFUSED:
+            receipt = await intake.receive(incoming.message, incoming.settings)
+            if receipt.outcome is ReceiptOutcome.REFUSED or receipt.deviation:
                 return self._refused_by_sequence(receipt)
+        if incoming.counts_in:
+            try:
+                await intake.count(incoming.counts_in, incoming.headers.sender_order)
+            except SequenceRefusedError as error:
+                # A sequence that is over counts nothing more; what else is in the message stands.
+                if http_status(error.refusal) != 410:
+                    return self._refuse(
+                        http_status(error.refusal), error.refusal, f"the sequence: {error.refusal}"
+                    )
         self._note_sender(incoming.headers)
         await self._process_acks(incoming.headers, intake)
         return _ACCEPTED
 
     def _refused_by_sequence(self, receipt: Receipt) -> Response:
+        if receipt.deviation:
+            # 202 would say that it is durable (S3), and it is dropped.
+            return self._refuse(
+                409,
+                "content-changed",
+                "another message was received under this sender_order, and this one is not kept: "
+                "a sender that numbers anew begins a new thread",
+            )
         refusal = receipt.refusal or Refusal.UNPROCESSABLE
         return self._refuse(http_status(refusal), refusal, f"the sequence: {refusal!s}")
 
@@ -264,26 +292,22 @@ class DidcommListener:
         _log.debug("a message cannot be taken now: %s", error)
         return self._refuse(503, error.code, "it cannot be kept now")
 
+    def _unread(self, error: MessageRefusedError) -> Response:
+        self.refused[error.reason] += 1
+        return self._refuse(error.status, error.reason, error.message)
+
     def _refuse(self, status: int, code: str, detail: str) -> Response:
-        self.refused[code] += 1
         # The first of each kind is a warning; a hostile sender must not fill the log.
-        level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
+        level = logging.DEBUG if code in self._logged else logging.WARNING
+        self._logged.add(code)
         _log.log(level, "a message is refused: %s: %s", code, detail)
         return problem(status, code, detail, _RETRY_AFTER_S if status == 503 else 0)
 
     def _note_sender(self, headers: Headers) -> None:
-        """Record that the sender takes part in the thread, and whether it wants an ack."""
-        if not headers.sender:
-            return
-        if headers.sender_order:
-            parties = self._parties.setdefault(headers.thid, {})
-            self._parties.move_to_end(headers.thid)
-            if len(parties) < _MOST_PARTIES:
-                parties[headers.sender] = None
-            if len(self._parties) > _MOST_THREADS:
-                self._parties.popitem(last=False)
+        """Record whether the sender wants an ack."""
         if (
-            headers.please_ack
+            headers.sender
+            and headers.please_ack
             and self._sender is not None
             and len(self._acks_wanted) + len(self._acks_under_way) < _MOST_ACKS_WANTED
         ):
@@ -318,6 +342,8 @@ class DidcommListener:
             # A sender that receives no ack sends again, and asks again.
             with suppress(InstepError):
                 await sender.send_received_orders(thid, peer)
+        except Exception:  # noqa: BLE001 - what a peer states may lead to any mistake of ours
+            _log.exception("an ack could not be sent for a reason of our own")
         finally:
             self._acks_under_way.discard((thid, peer))
         if (thid, peer) in self._acks_wanted:
@@ -325,8 +351,9 @@ class DidcommListener:
 
     async def _received_orders(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
         assert self._intake is not None
+        known = await self._intake.scopes(sequence_scope(thid, ""), _MOST_PARTIES)
         detectors = []
-        for party in dict.fromkeys([*parties, *self._parties.get(thid, ())]):
+        for party in dict.fromkeys([*parties, *map(self.peer_of, known)]):
             scope = sequence_scope(thid, party)
             claims = await self._intake.claims(scope)
             if claims is not None and claims.highest is not None:

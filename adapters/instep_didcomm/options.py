@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from yarl import URL
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
@@ -22,6 +23,7 @@ from instep_http import (
     check_files,
     check_url,
     client_context,
+    is_loopback,
     read_listen,
     server_context,
 )
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+
+
+_IDLE_S = 30 * 86_400.0
 
 
 class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,10 +91,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which protocols use `sender_order`; the first that fits counts, others are not sequenced."""
     require_authenticated: bool | None = None
     """Whether a `from` that no key proves is refused. None: it is if there are secret keys."""
+    allow_unauthenticated: bool = False
+    """Whether `listen` may be beyond loopback although no `from` needs to be proven: anybody who
+    reaches it can then write in anybody's name."""
     packing: Packing | None = None
     """The packing of our messages; None: authcrypt with secret keys, plain without."""
-    sequence: SequencerSettings = SequencerSettings()
-    """How gaps are handled, and how many messages may be buffered behind them."""
+    sequence: SequencerSettings = SequencerSettings(idle_timeout_s=_IDLE_S)
+    """How gaps are handled, and how many messages may be buffered behind them. A thread in which
+    nothing came for 30 days (`idle_timeout_s`) is closed, and later forgotten.
+    """
     outbox: OutboxSettings = OutboxSettings()
     """When our own messages are sent again, and how many are kept."""
     ack_delay_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 0.3
@@ -131,6 +141,9 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("did_documents"), str):
         table["did_documents"] = [table["did_documents"]]
+    table = _with_idle_timeout(table)
+    if isinstance(table.get("protocols"), list | tuple):
+        table["protocols"] = [_with_idle_timeout(protocol) for protocol in table["protocols"]]
     for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings), ("tls", Tls)):
         if name in table:
             table[name] = read_table(struct, table[name], f"{where}.{name}")
@@ -143,6 +156,13 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     read = read_table(Options, table, where)
     _check(read, where)
     return read
+
+
+def _with_idle_timeout(table: Any) -> Any:
+    """A table whose sequences have our default, which is not that of the core."""
+    if isinstance(table, dict) and isinstance(table.get("sequence"), dict):
+        return {**table, "sequence": {"idle_timeout_s": _IDLE_S, **table["sequence"]}}
+    return table
 
 
 def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
@@ -197,6 +217,15 @@ def _check_identity(options: Options, where: str) -> None:
     for place, peer in enumerate(options.peers):
         _check_did(peer.did, f"{where}.peers[{place}].did")
         check_url(peer.endpoint, ("http", "https"), f"{where}.peers[{place}].endpoint")
+    keys = bool(options.secrets_file or options.secrets_env)
+    proven = keys if options.require_authenticated is None else options.require_authenticated
+    host = URL(options.listen).host or ""
+    if not (proven or options.allow_unauthenticated or is_loopback(host)):
+        raise ConfigurationError(
+            f"{host} is not loopback, and anybody could write there in anybody's name",
+            where=f"{where}.listen",
+            hint="give secrets_file, or allow it by name: allow_unauthenticated = true",
+        )
     if options.packing in (Packing.AUTHCRYPT, Packing.SIGNED) and not (
         options.secrets_file or options.secrets_env
     ):
@@ -213,17 +242,26 @@ def _check_did(did: str | None, where: str) -> None:
 
 
 def _check_sequence(options: Options, where: str) -> None:
-    if options.sequence.first_number != 1 or options.outbox.first_number != 1:
-        raise ConfigurationError(
-            "sender_order counts from 1 (Advanced Sequencing)",
-            where=f"{where}.sequence.first_number",
-        )
-    if (
-        options.sequence.gap_policy is GapPolicy.REALIGN
-        or options.sequence.gap_last_resort is LastResort.REALIGN
-    ):
+    if options.outbox.first_number != 1:
+        raise _first_number_error(f"{where}.outbox")
+    _check_policies(options.sequence, f"{where}.sequence")
+    for place, protocol in enumerate(options.protocols):
+        if protocol.sequence is not None:
+            _check_policies(protocol.sequence, f"{where}.protocols[{place}].sequence")
+
+
+def _check_policies(settings: SequencerSettings, where: str) -> None:
+    if settings.first_number != 1:
+        raise _first_number_error(where)
+    if settings.gap_policy is GapPolicy.REALIGN or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(
             "DIDComm has no other way to obtain the state of lost messages",
-            where=f"{where}.sequence",
+            where=where,
             hint="resend, wait, skip or fail",
         )
+
+
+def _first_number_error(where: str) -> ConfigurationError:
+    return ConfigurationError(
+        "sender_order counts from 1 (Advanced Sequencing)", where=f"{where}.first_number"
+    )

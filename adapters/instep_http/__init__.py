@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from instep_http.address_policy import ANY_ADDRESS, PUBLIC_ONLY, AddressPolicy
 from instep_http.client import Answer, ClientSettings, GuardedClient, post_with_retries
+from instep_http.connection_limits import is_loopback
 from instep_http.errors import FOREIGN_ERRORS, retry_later, source_error
 from instep_http.redirects import NO_REDIRECTS, SAME_ORIGIN, KeepMethod, RedirectPolicy, SameOrigin
 from instep_http.server import (
@@ -43,6 +44,7 @@ __all__ = [
     "check_files",
     "check_url",
     "client_context",
+    "is_loopback",
     "parse_url",
     "post_with_retries",
     "problem",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from instep_http.connection_limits import ConnectionLimits
+from instep_http.connection_limits import TOO_MANY, ConnectionLimits
 
 __all__ = ["Acceptor", "Slot"]
 
@@ -59,6 +59,7 @@ class Acceptor:
         tls: The server's certificate; None for plain TCP.
         handshake_timeout_s: Longest TLS handshake.
         close_timeout_s: Longest wait for the TLS close of a peer.
+        displace: Ends a connection to make room for another; returns whether it did.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Acceptor:
         tls: ssl.SSLContext | None,
         handshake_timeout_s: float,
         close_timeout_s: float,
+        displace: Callable[[], bool] = lambda: False,
     ) -> None:
         self._factory = factory
         self._limits = limits
@@ -76,9 +78,11 @@ class Acceptor:
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._close_timeout_s = close_timeout_s
+        self._displace = displace
         self._sockets: list[socket.socket] = []
         self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._starting: set[asyncio.Task[None]] = set()
+        self._starting: dict[asyncio.Task[None], Slot] = {}
+        """Connections whose handshake is under way, the oldest first."""
         self._log_again_s = float("-inf")
 
     async def listen(self, host: str, port: int) -> int:
@@ -133,14 +137,28 @@ class Acceptor:
                     self._pause(listening, error)
                 return  # no more, or one that is gone already (accept(2))
             reason = self._limits.admit(peer[0])
+            if reason == TOO_MANY and (self._end_handshake() or self._displace()):
+                reason = self._limits.admit(peer[0])
             if reason:
                 self._refused[reason] += 1
                 _reset(connection)
                 continue
             connection.setblocking(False)
-            task = asyncio.ensure_future(self._start(connection, Slot(self._limits, peer[0])))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            slot = Slot(self._limits, peer[0])
+            task = asyncio.ensure_future(self._start(connection, slot))
+            self._starting[task] = slot
+            task.add_done_callback(lambda done: self._starting.pop(done, None))
+
+    def _end_handshake(self) -> bool:
+        """End the oldest TLS handshake under way; returns whether there is one."""
+        if self._tls is None or not self._starting:
+            return False
+        task, slot = next(iter(self._starting.items()))
+        self._refused["displaced"] += 1
+        slot.release()
+        del self._starting[task]
+        task.cancel()
+        return True
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Pause accepting for a while: without a free descriptor the socket stays readable."""

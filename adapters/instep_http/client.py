@@ -124,6 +124,7 @@ class GuardedClient:
         self._redirects = redirects
         self._addresses = addresses
         self._session: aiohttp.ClientSession | None = None
+        self._ended = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -209,6 +210,8 @@ class GuardedClient:
         """The aiohttp session, for uses other than request and response. Its user has to bound
         redirects, time and size.
         """
+        if self._ended:
+            raise UnreachableError("the client has ended", where="http", retriable=False)
         if self._session is None:
             settings = self._settings
             proxy = settings.proxy.reveal() if settings.proxy is not None else None
@@ -231,8 +234,11 @@ class GuardedClient:
             )
         return self._session
 
-    async def close(self) -> None:
-        """Close the connections. Safe to call again."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """Close the connections. Safe to call again. With `for_good` the client cannot be used
+        again: requests under way are not tried again.
+        """
+        self._ended = self._ended or for_good
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -318,6 +324,7 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
     redirects: RedirectPolicy | None = None,
     retry_on: Callable[[int], bool] = retry_later,
     cut: bool = False,
+    once: bool = False,
 ) -> Answer:
     """POST; try again if the server is unreachable or asks for it, with growing waits of 5 s at
     most.
@@ -335,6 +342,7 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
         redirects: Instead of the client's own policy.
         retry_on: Returns whether a status means to retry later.
         cut: See `GuardedClient.send`.
+        once: Whether it is not sent again where the server may have received it.
 
     Returns:
         The last response, whose status may still mean to retry later.
@@ -359,7 +367,9 @@ async def post_with_retries(  # noqa: PLR0913 - clock and randomness come from o
 
     def retriable(error: BaseException) -> bool:
         return isinstance(error, _RetryLater) or (
-            isinstance(error, SourceError) and error.retriable
+            isinstance(error, SourceError)
+            and error.retriable
+            and not (once and error.data.get("maybe_received"))
         )
 
     retrying = tenacity.AsyncRetrying(

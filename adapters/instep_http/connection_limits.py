@@ -7,7 +7,10 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-__all__ = ["ConnectionLimits", "is_loopback"]
+__all__ = ["TOO_MANY", "ConnectionLimits", "is_loopback"]
+
+TOO_MANY: Final = "too-many"
+"""The reason of a refusal where there are too many connections in total."""
 
 _LEAST_PER_ADDRESS: Final = 8
 _NETWORKS_CACHED: Final = 1_024
@@ -24,7 +27,8 @@ class ConnectionLimits:
     """
 
     def __init__(self, most: int, most_per_address: int = 0) -> None:
-        self._most = most
+        self.most = most
+        """Most connections in total."""
         self._most_per_address = most_per_address or max(most // 10, _LEAST_PER_ADDRESS)
         self._by_network: Counter[str] = Counter()
         self.open = 0
@@ -33,8 +37,8 @@ class ConnectionLimits:
         """Count a connection of this address. Returns the reason if it is refused, else an empty
         text.
         """
-        if self.open >= self._most:
-            return "too-many"
+        if self.open >= self.most:
+            return TOO_MANY
         network = _network(address)
         if network:
             if self._by_network[network] >= self._most_per_address:

@@ -51,7 +51,8 @@ def retry_later(status: int) -> bool:
 def source_error(
     error: BaseException, where: URL | str, *, tls_hint: str = "", body_hint: str = ""
 ) -> SourceError:
-    """Translate an error of a library; the result never contains a secret.
+    """Translate an error of a library; the result never contains a secret. `maybe_received` in its
+    data: the request may have reached the server.
 
     Args:
         error: One of `FOREIGN_ERRORS`, or a `SourceError`, which is returned as it is.
@@ -80,7 +81,8 @@ def source_error(
         case aiohttp.ClientHttpProxyError():
             return UnreachableError(f"the proxy answers {error.status}", where=place)
         case asyncio.TimeoutError():
-            return UnreachableError("no answer in time", where=place)
+            sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
+            return UnreachableError("no answer in time", where=place, maybe_received=sent)
         case BodyTooBig():
             return SourceError(
                 f"an answer of more than {error.limit_bytes} bytes",
@@ -91,12 +93,17 @@ def source_error(
         case AddressRefusedError() | aiohttp.ClientConnectorError(os_error=AddressRefusedError()):
             return UnreachableError(_reason(error), where=place, retriable=False)
         case aiohttp.ClientConnectorError() | OSError():
-            return UnreachableError(f"no connection: {_reason(error)}", where=place)
+            sent = not isinstance(error, aiohttp.ClientConnectorError)
+            return UnreachableError(
+                f"no connection: {_reason(error)}", where=place, maybe_received=sent
+            )
         case ValueError() | OverflowError():
             # The text of the error is left out: it may quote a header with a login.
             return SourceError("no URL or header that can be sent", where=place)
         case _:
-            return UnreachableError(f"connection lost: {type(error).__name__}", where=place)
+            return UnreachableError(
+                f"connection lost: {type(error).__name__}", where=place, maybe_received=True
+            )
 
 
 def _reason(error: BaseException) -> str:

@@ -57,6 +57,8 @@ class KeepMethod(msgspec.Struct, frozen=True):
 
     other_origin: bool
     """Whether a redirect to another origin is followed: only an encrypted message may go there."""
+    query: bool = True
+    """Whether the query of the target is kept; without it, a peer cannot choose the request."""
     max_redirects: int = 3
     statuses: frozenset[int] = frozenset({307})
 
@@ -68,7 +70,7 @@ class KeepMethod(msgspec.Struct, frozen=True):
             raise _refusal(url, "redirects from https to a less protected URL")
         if not self.other_origin and origin != url.origin():
             raise _refusal(url, "redirects to another host, and the message is not encrypted")
-        return target
+        return target if self.query else target.with_query(None)
 
 
 SAME_ORIGIN: Final = SameOrigin()

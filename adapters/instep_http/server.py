@@ -9,6 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -37,7 +38,8 @@ __all__ = [
 MIB: Final = 1024 * 1024
 _HEARTBEAT_S: Final = 30.0
 _LINGER_S: Final = 1.0
-_SPARE_DESCRIPTORS: Final = 64
+_SPARE_DESCRIPTORS: Final = 200
+"""Open files that are kept for stores, other connections and other consumers."""
 _MAX_HEADERS: Final = 128
 
 _log = logging.getLogger("instep.http")
@@ -57,7 +59,10 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_s: float = 60.0
     """How long a connection is kept open without a request."""
     max_connections: int = 1_000
-    """Most connections at once; more are reset."""
+    """Most connections at once, and at most what the limit of open files leaves room for. A further
+    one takes the place of the oldest one that has not sent a request that was accepted; where there
+    is none, it is reset.
+    """
     max_connections_per_address: int = 0
     """Most from one IPv4 address or IPv6 /64; 0: a tenth of all, at least 8. Loopback is exempt."""
     stop_timeout_s: float = 1.0
@@ -98,8 +103,10 @@ class MessageSocket:
     bytes.
     """
 
-    def __init__(self, socket: web.WebSocketResponse) -> None:
+    def __init__(self, socket: web.WebSocketResponse, accepted: Callable[[], None]) -> None:
         self._socket = socket
+        self.accepted = accepted
+        """To be called when a message was accepted: from then on it keeps its place."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for message in self._socket:
@@ -121,6 +128,14 @@ WebSocketHandler = Callable[[Request, MessageSocket], Awaitable[None]]
 
 class Connection(Protocol):
     """A connection, as the server sees it."""
+
+    @property
+    def slot(self) -> Slot:
+        """Its place within the limits."""
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether it only holds a place: no whole request is being handled."""
 
     def end(self) -> None:
         """Close the connection; an accepted request is answered first."""
@@ -185,9 +200,9 @@ class BoundedServer:
         self.address = ""
         """The URL with the actual port; empty while the server does not listen."""
         self.refused: Counter[str] = Counter()
-        """What was refused, by reason: connections (too-many, too-many-of-address, tls-handshake,
-        slow-head, no-descriptors) and requests (not-found, method, origin, too-slow, too-big,
-        unreadable, bad-request, internal, stopping).
+        """What was refused, by reason: connections (too-many, too-many-of-address, displaced,
+        tls-handshake, slow-head, no-descriptors) and requests (not-found, method, origin, too-slow,
+        too-big, unreadable, bad-request, internal, stopping).
         """
         self._listen = listen
         self._handler = handler
@@ -203,6 +218,8 @@ class BoundedServer:
         self._manager: web.Server | None = None
         self._stopping = False
         self._connections: set[Connection] = set()
+        self._unproven: dict[Connection, None] = {}
+        """Connections on which no request was accepted yet, the oldest first."""
         self._none_left = asyncio.Event()
         self._none_left.set()
         self._handling: set[asyncio.Task[Any]] = set()
@@ -230,6 +247,7 @@ class BoundedServer:
             self._tls,
             limits.head_timeout_s,
             limits.stop_timeout_s,
+            self._displace,
         )
         try:
             port = await acceptor.listen(self._listen.host or "", self._listen.port or 0)
@@ -275,6 +293,7 @@ class BoundedServer:
     def opened(self, connection: Connection) -> None:
         """Register an open connection; while the server stops, it is closed at once."""
         self._connections.add(connection)
+        self._unproven[connection] = None
         self._none_left.clear()
         if self._stopping:
             connection.end()
@@ -282,8 +301,26 @@ class BoundedServer:
     def closed(self, connection: Connection) -> None:
         """Unregister a connection: it is lost, or was handed over."""
         self._connections.discard(connection)
+        self._unproven.pop(connection, None)
         if not self._connections:
             self._none_left.set()
+
+    def accepted(self, connection: Connection) -> None:
+        """Note that a request of this connection was accepted (2xx): it is not displaced."""
+        self._unproven.pop(connection, None)
+
+    def _displace(self) -> bool:
+        """Make room for a new connection: a sender that comes to send must not wait for one that
+        only holds a place. Returns whether there is room.
+        """
+        for connection in self._unproven:
+            if connection.replaceable:
+                self.refused["displaced"] += 1
+                connection.slot.release()
+                del self._unproven[connection]
+                connection.abort()
+                return True
+        return False
 
     def take_over(self, transport: asyncio.Transport, slot: Slot, data: bytes) -> None:
         """Take a connection over. `data` was read from it and not answered."""
@@ -305,11 +342,15 @@ class BoundedServer:
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.limits.max_connections + _SPARE_DESCRIPTORS
         if allowed != resource.RLIM_INFINITY and allowed < wanted:
+            most = max(allowed // 2, allowed - _SPARE_DESCRIPTORS)
+            self._count.most = min(self._count.most, most)
             _log.warning(
-                "%s: %d open files are allowed, which is too few for max_connections = %d",
+                "%s: %d open files are allowed, which is too few for max_connections = %d: "
+                "%d are accepted",
                 self.address,
                 allowed,
                 self.limits.max_connections,
+                self._count.most,
             )
 
     # -- one request -----------------------------------------------------------------------------
@@ -322,9 +363,11 @@ class BoundedServer:
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
         with connection.handling():
-            return await self._respond(request, connection.slot.address)
+            return await self._respond(request, connection)
 
-    async def _respond(self, request: web.BaseRequest, peer: str) -> web.StreamResponse:
+    async def _respond(
+        self, request: web.BaseRequest, connection: _Connection
+    ) -> web.StreamResponse:
         detail = self.origins.refusal(request.headers)
         if detail:
             return self._refusal(403, "origin", detail, close=True)
@@ -335,7 +378,7 @@ class BoundedServer:
             and request.method == "GET"
             and request.headers.get("Upgrade", "").lower() == "websocket"
         ):
-            return await self._serve_websocket(request, peer, self._websocket)
+            return await self._serve_websocket(request, connection, self._websocket)
         if request.method not in self._methods:
             allowed = ", ".join(sorted(self._methods))
             ways = f"{allowed} or WebSocket" if self._websocket is not None else allowed
@@ -345,11 +388,16 @@ class BoundedServer:
             return body
         if self._stopping:
             return self._refusal(503, "stopping", "the server stops", close=True)
+        connection.replaceable = False
         try:
-            answer = await self._handler(_request(request, body, peer))
+            answer = await self._handler(_request(request, body, connection.slot.address))
         except Exception:  # noqa: BLE001 - the peer gets a response
             _log.exception("the handler of a request failed")
             return self._refusal(500, "internal", "it could not be handled")
+        finally:
+            connection.replaceable = True
+        if 200 <= answer.status < 300:
+            self.accepted(connection)
         return _response(answer, close=self._stopping)
 
     async def _body(self, request: web.BaseRequest) -> bytes | web.Response:
@@ -375,7 +423,7 @@ class BoundedServer:
         return body
 
     async def _serve_websocket(
-        self, request: web.BaseRequest, peer: str, handler: WebSocketHandler
+        self, request: web.BaseRequest, connection: _Connection, handler: WebSocketHandler
     ) -> web.StreamResponse:
         if self._stopping:
             return self._refusal(503, "stopping", "the server stops", close=True)
@@ -389,8 +437,9 @@ class BoundedServer:
         except web.HTTPException:
             return self._refusal(400, "unreadable", "no handshake of a WebSocket", close=True)
         self._sockets.add(socket)
+        messages = MessageSocket(socket, partial(self.accepted, connection))
         try:
-            await handler(_request(request, b"", peer), MessageSocket(socket))
+            await handler(_request(request, b"", connection.slot.address), messages)
         except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
             _log.exception("the handler of a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
@@ -429,7 +478,9 @@ class _Connection(web.RequestHandler):
         )
         self.slot = slot
         self._server = server
-        self._busy = False
+        self.busy = False
+        """Whether a request is being handled."""
+        self.replaceable = True
         self._head_deadline_s: float | None = None
         """The deadline of the head that is awaited, in the loop's time; None: no head
         is awaited.
@@ -456,7 +507,7 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         # Between two requests the idle timeout applies; from the first byte of a head, this
         # deadline.
-        if self._head_deadline_s is None and not self._busy:
+        if self._head_deadline_s is None and not self.busy:
             self._await_head()
         super().data_received(data)
 
@@ -477,15 +528,15 @@ class _Connection(web.RequestHandler):
     def handling(self) -> Iterator[None]:
         """Mark the request as being handled: its head was read."""
         self._head_deadline_s = None
-        self._busy = True
+        self.busy = True
         try:
             yield
         finally:
-            self._busy = False
+            self.busy = False
 
     def end(self) -> None:
         # The response to an accepted request closes the connection, because the server stops.
-        if not self._busy:
+        if not self.busy:
             self.force_close()
 
     def abort(self) -> None:

@@ -62,6 +62,9 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The name of this process while it holds the lease; None: its host and process id."""
     messages_retention_records: _Positive | None = None
     """Delivered messages kept in `instep_message`, the newest ones; None: all."""
+    messages_retention_bytes: _Positive = 16 << 30
+    """The same in bytes: about, because bodies, and 300 bytes for each, are counted from time to
+    time."""
     messages_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Delivered messages older than this are removed; None: age does not matter."""
     dedup_max_records: _Positive = 1_000_000

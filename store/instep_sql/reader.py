@@ -281,6 +281,9 @@ class SqlReader(MessageReading, StoreReader):
             lambda connection: fencing.ask_to_hand_over(connection, consumer, where)
         )
 
+    def _migrate(self, connection: Connection) -> None:
+        schema.migrate(connection, self._dialect)
+
     async def _write(self, work: Callable[[Connection], T]) -> T:
         if self._shared:
             return await self.database.run(work)

@@ -11,7 +11,9 @@ from docs import tables
 from instep import errors
 from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
-from instep.runtime.settings import ConsumerSettings
+from instep.runtime.settings import ConsumerSettings, IntakeSettings
+from instep.sequencing.outbox import OutboxSettings
+from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.deviations import DEVIATIONS as DIDCOMM_DEVIATIONS
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer, Tls
@@ -22,7 +24,7 @@ from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 
-KEY = re.compile(r"`(source|settings|sink)\.(\w+)`")
+KEY = re.compile(r"`(source|settings|sink|intake|sequence|outbox)\.(\w+)`")
 STRUCTS: list[type[msgspec.Struct]] = [
     Options,
     StreamOptions,
@@ -100,16 +102,26 @@ def test_the_schema_is_that_of_a_new_store() -> None:
 
 def test_the_page_of_bounds_has_the_defaults_of_the_code() -> None:
     page = Path(__file__).parents[2] / "docs" / "topics" / "bounds.md"
-    places: dict[str, type[msgspec.Struct]] = {
-        "source": Options,
-        "settings": ConsumerSettings,
-        "sink": SqlOptions,
+    places: dict[str, tuple[type[msgspec.Struct], ...]] = {
+        "source": (Options, DidcommOptions),
+        "settings": (ConsumerSettings,),
+        "sink": (SqlOptions,),
+        "intake": (IntakeSettings,),
+        "sequence": (SequencerSettings,),
+        "outbox": (OutboxSettings,),
     }
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[0:1] == "|"]
     named = [(place, key, row) for row in rows for place, key in KEY.findall(row)]
     assert len(named) > 15
     for place, key, row in named:
-        (field,) = (f for f in msgspec.structs.fields(places[place]) if f.name == key)
-        value = field.default or 0
-        spellings = (f"{value:,}", f"{value / 2**20:g} MiB", f"{value:g} s")
-        assert not value or any(spelling in row for spelling in spellings), (key, row)
+        fields = [f for kind in places[place] for f in msgspec.structs.fields(kind)]
+        values = [field.default or 0 for field in fields if field.name == key]
+        assert values, key
+        assert any(_states(row, value) for value in values), (key, row)
+
+
+def _states(row: str, value: float) -> bool:
+    """Whether a row states a default, in any unit; 0 is none."""
+    units = {" MiB": 2**20, " GiB": 2**30, " s": 1, " days": 86_400}
+    spellings = [f"{value:,}", *(f"{value / size:g}{unit}" for unit, size in units.items())]
+    return not value or any(spelling in row for spelling in spellings)

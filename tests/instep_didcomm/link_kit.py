@@ -18,7 +18,10 @@ class FaultyLink:
     onward: str = ""
     """Where envelopes are passed on to; empty: they end here and are read as plaintext."""
     loses: set[int] = field(default_factory=set)
-    """Transmissions, counted from 1, that do not arrive: the connection breaks."""
+    """Transmissions, counted from 1, that are read and not taken: the connection breaks, so their
+    sender cannot know."""
+    away: bool = False
+    """Whether it takes nothing, and says so."""
     raw: list[bytes] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
@@ -32,6 +35,8 @@ async def faulty_link() -> AsyncIterator[FaultyLink]:
         async def handle(request: web.BaseRequest) -> web.Response:
             body = await request.read()
             link.count += 1
+            if link.away:
+                return web.Response(status=503)
             if link.count in link.loses:
                 assert request.transport
                 request.transport.abort()

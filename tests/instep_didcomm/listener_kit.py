@@ -108,7 +108,9 @@ class MemoryIntake:
     def _sequencer(self, scope: str) -> Sequencer:
         return self.sequencers.setdefault(scope, Sequencer(self.settings))
 
-    async def receive(self, message: Message) -> Receipt:
+    async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
+        if settings is not None:
+            self.sequencers.setdefault(message.scope, Sequencer(settings))
         receipt = self._receive(message)
         self.receipts[receipt.outcome.value] += 1
         return receipt
@@ -138,9 +140,23 @@ class MemoryIntake:
             return Receipt(ReceiptOutcome.DUPLICATE, deviation=bool(outcome.deviations))
         return Receipt(ReceiptOutcome.ACCEPTED)
 
-    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+    async def count(self, scope: str, number: int) -> None:
+        sequencer = self._sequencer(scope)
+        outcome = sequencer.fill(number, number, 0)
+        sequencer.committed(sequencer.checkpoint())
+        self.delivered += [self.held.pop((scope, n)) for n in outcome.deliver]
+
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        return [scope for scope in self.sequencers if scope.startswith(prefix)][:limit]
+
+    def submit(
+        self,
+        message: Message,
+        answer: Callable[[Receipt | InstepError], None],
+        settings: SequencerSettings | None = None,
+    ) -> None:
         async def received() -> None:
-            answer(await self.receive(message))
+            answer(await self.receive(message, settings))
 
         task = asyncio.ensure_future(received())
         self.tasks.add(task)
@@ -155,6 +171,9 @@ class MemoryIntake:
 
     def report_deviation(self, kind: str) -> None:
         self.deviations[kind] += 1
+
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        pass
 
     def numbers(self, scope: str) -> list[int]:
         return [message.number for message in self.delivered if message.scope == scope]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -37,10 +38,10 @@ async def test_what_is_being_taken_has_ended_when_serving_has() -> None:
     taking = asyncio.Event()
 
     class Stuck(MemoryIntake):
-        async def receive(self, message: Message) -> Receipt:
+        async def receive(self, message: Message, settings: Any = None) -> Receipt:
             taking.set()
             await asyncio.Event().wait()
-            return await super().receive(message)
+            return await super().receive(message, settings)
 
     reported = plain(1, received_orders=[{"id": "did:ex:us", "last": 1, "gaps": []}])
     async with AsyncExitStack() as stack:

@@ -42,6 +42,32 @@ def test_the_least_and_the_most(tmp_path: Path) -> None:
     source.check(LISTEN, str(tmp_path))
 
 
+def test_beyond_loopback_a_sender_is_proven_unless_that_is_allowed_by_name(tmp_path: Path) -> None:
+    _, keys = new_identity()
+    proven = {"secrets_file": keys_file(tmp_path, "us", keys)}
+    for listen in ("0.0.0.0:0", "http://192.0.2.1:9555/in", "[::]:0", "http://example.org/in"):
+        with pytest.raises(ConfigurationError, match="allow_unauthenticated"):
+            read_options({"listen": listen}, "x")
+        with pytest.raises(ConfigurationError, match="allow_unauthenticated"):
+            read_options({"listen": listen, **proven, "require_authenticated": False}, "x")
+        for given in (proven, {"allow_unauthenticated": True}, {"require_authenticated": True}):
+            read_options({"listen": listen, **given}, "x")
+    for listen in ("127.0.0.1:0", "[::1]:0", "localhost:0"):
+        read_options({"listen": listen}, "x")
+
+
+def test_an_idle_thread_is_forgotten_in_the_end() -> None:
+    for given in ({}, {"sequence": {"gap_policy": "skip"}}):
+        assert read_options({**LISTEN, **given}, "x").sequence.idle_timeout_s == 30 * 86_400
+    protocol = {"type": "x", "sequence": {"gap_policy": "skip"}}
+    read = read_options({**LISTEN, "protocols": [protocol]}, "x").protocols[0].sequence
+    assert read is not None
+    assert read.idle_timeout_s == 30 * 86_400
+    assert protocol["sequence"] == {"gap_policy": "skip"}
+    never = {"sequence": {"idle_timeout_s": 0}}
+    assert read_options({**LISTEN, **never}, "x").sequence.idle_timeout_s == 0
+
+
 @pytest.mark.parametrize(
     ("table", "where", "said"),
     [

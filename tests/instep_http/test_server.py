@@ -182,6 +182,9 @@ async def test_connections_are_bounded_and_free_again() -> None:
     async with serving(max_connections=2) as server:
         url = URL(server.address)
         held = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(request())
+            assert (await answer(reader))[0] == 200
         with pytest.raises(aiohttp.ClientError):
             await post(server.address)
         assert server.refused["too-many"]
@@ -192,6 +195,48 @@ async def test_connections_are_bounded_and_free_again() -> None:
             while server.connections:
                 await asyncio.sleep(0.01)
         assert (await post(server.address))[0] == 200
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /in HTTP/1.1\r\nHo", request(path="/other"), UPGRADE, request()[:-1]]
+)
+async def test_who_only_holds_a_place_leaves_it_to_who_sends(sent: bytes) -> None:
+    """Silent, half-sent, refused and WebSocket connections; not one that was of use."""
+    async with serving(max_connections=2, websocket=count_messages) as server:
+        async with connected(server) as (proven, to_proven), connected(server) as (held, to_held):
+            to_proven.write(request())
+            assert (await answer(proven))[0] == 200
+            to_held.write(sent)
+            async with asyncio.timeout(10):
+                while server.connections < 2:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            for _ in range(3):
+                assert (await post(server.address))[0] == 200
+            await closed(held)
+            to_proven.write(request())
+            assert (await answer(proven))[0] == 200
+        assert server.refused["displaced"] == 1
+
+
+async def count_messages(_: Request, socket: MessageSocket) -> None:
+    async for _message in socket:
+        socket.accepted()
+
+
+@pytest.mark.asyncio
+async def test_a_thousand_silent_connections_keep_no_sender_out() -> None:
+    async with serving(max_connections=50) as server:
+        url = URL(server.address)
+        silent = [await asyncio.open_connection(url.host, url.port) for _ in range(200)]
+        for _ in range(20):
+            assert (await post(server.address))[0] == 200
+            silent.append(await asyncio.open_connection(url.host, url.port))
+        assert server.refused["too-many"] == 0
+        assert server.connections <= 50
+        for _, writer in silent:
+            writer.close()
 
 
 @pytest.mark.asyncio

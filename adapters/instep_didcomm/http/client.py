@@ -7,14 +7,16 @@ origin.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from instep.errors import SourceError
+from instep.errors import SourceError, UnreachableError
 from instep.runtime.retry import Environment
+from instep_didcomm.http.origin_limits import OriginLimits
 from instep_didcomm.wire.envelope import MEDIA_TYPES, Form
 from instep_http import (
     ANY_ADDRESS,
@@ -22,6 +24,7 @@ from instep_http import (
     ClientSettings,
     GuardedClient,
     KeepMethod,
+    parse_url,
     post_with_retries,
     retry_later,
     shown,
@@ -30,6 +33,10 @@ from instep_http import (
 __all__ = ["EnvelopeClient", "PeerEndpoint", "RefusedByPeerError"]
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024
+_STATED_TIMEOUT_S: Final = 10.0
+"""Longest wait for an endpoint that the peer stated."""
+_ANSWERS_WITHIN_S: Final = 1.0
+"""An endpoint that fails sooner holds nothing up."""
 _MOST_CONNECTIONS: Final = 128
 """As many as the slots of what is sent at the same time, and some."""
 
@@ -59,6 +66,9 @@ class EnvelopeClient:
         environment: The clock, for a Retry-After; randomness, for the wait between two attempts.
         private_endpoints: Whether an endpoint from a DID document may have any address; otherwise
             only a public one.
+
+    An endpoint that does not answer in time is left aside for a while, and what peers can cause is
+    bounded by endpoint and in all: see `instep_didcomm.http.origin_limits`.
     """
 
     def __init__(
@@ -80,9 +90,13 @@ class EnvelopeClient:
         )
         stated = ANY_ADDRESS if private_endpoints else PUBLIC_ONLY
         self._configured = GuardedClient(settings, tls, addresses=ANY_ADDRESS)
-        self._stated = GuardedClient(settings, tls, addresses=stated)
+        quick = min(timeout_s, _STATED_TIMEOUT_S)
+        self._stated = GuardedClient(
+            msgspec.structs.replace(settings, total_timeout_s=quick), tls, addresses=stated
+        )
         self._attempts = attempts
         self._environment = environment
+        self._origins = OriginLimits()
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,25 +107,52 @@ class EnvelopeClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._configured.close()
-        await self._stated.close()
+        await self._configured.close(for_good=True)
+        await self._stated.close(for_good=True)
 
-    async def deliver(self, endpoint: PeerEndpoint, envelope: bytes, form: Form) -> None:
-        """Post the envelope until the peer has accepted it.
+    async def deliver(
+        self, endpoint: PeerEndpoint, envelope: bytes, form: Form, *, once: bool = False
+    ) -> None:
+        """Post the envelope until the peer has accepted it. With `once` it is not posted again
+        where the peer may have received it: the next sending must have another `sent_count`.
+        Otherwise it is a reply, which the peer caused.
 
-        Raises `SourceError`: the peer has not accepted it, as far as we know.
+        Raises `SourceError`: the peer has not accepted it, as far as we know. `maybe_received` in
+        its data: it may have received it.
         """
+        origin = str(parse_url(endpoint.url).origin())
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        chosen_by_peer = not (once or endpoint.configured)
+        reason = self._origins.begin(origin, began_s, chosen_by_peer=chosen_by_peer)
+        if reason:
+            raise UnreachableError(reason, where=shown(endpoint.url))
+        answered = accepted = False
+        try:
+            await self._post(endpoint, envelope, form, once=once)
+            answered = accepted = True
+        except SourceError as error:
+            answered = "status" in error.data or loop.time() - began_s < _ANSWERS_WITHIN_S
+            raise
+        finally:
+            self._origins.end(origin, loop.time(), answered=answered, accepted=accepted)
+
+    async def _post(
+        self, endpoint: PeerEndpoint, envelope: bytes, form: Form, *, once: bool
+    ) -> None:
         now = self._environment.now
         answer = await post_with_retries(
             self._configured if endpoint.configured else self._stated,
             endpoint.url,
             envelope,
             {"Content-Type": MEDIA_TYPES[form]},
-            attempts=self._attempts,
+            # A peer may cause any number of replies: each is tried once where it chose the place.
+            attempts=self._attempts if endpoint.configured or once else 1,
             rng=self._environment.rng,
             now=now,
-            redirects=KeepMethod(other_origin=form is Form.ENCRYPTED),
+            redirects=KeepMethod(other_origin=form is Form.ENCRYPTED, query=endpoint.configured),
             cut=True,
+            once=once,
         )
         if not 200 <= answer.status < 300:
             raise RefusedByPeerError(

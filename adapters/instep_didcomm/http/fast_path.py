@@ -109,7 +109,9 @@ class FastPostConnection(asyncio.Protocol):
     ) -> None:
         self._server = server
         self._limits = server.limits
-        self._slot = slot
+        self.slot = slot
+        """See `instep_http.server.Connection`."""
+        self._proven = False
         self._head_parser = head_parser
         self._post = post
         self._transport: asyncio.Transport | None = None
@@ -128,7 +130,7 @@ class FastPostConnection(asyncio.Protocol):
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._slot.release()
+        self.slot.release()
         self._detach()
 
     def data_received(self, data: bytes) -> None:
@@ -146,6 +148,11 @@ class FastPostConnection(asyncio.Protocol):
             data = bytes(buffer)
             buffer.clear()
         self._read_request(data)
+
+    @property
+    def replaceable(self) -> bool:
+        """See `instep_http.server.Connection`."""
+        return not self.busy
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -176,7 +183,7 @@ class FastPostConnection(asyncio.Protocol):
             transport = self._transport
             self._detach()
             if transport is not None:
-                self._server.take_over(transport, self._slot, data)
+                self._server.take_over(transport, self.slot, data)
             return
         if needed > len(data):
             self._buffer += data
@@ -193,6 +200,9 @@ class FastPostConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        if not self._proven and 200 <= answer.status < 300:
+            self._proven = True
+            self._server.accepted(self)
         closes = self._ending or answer.close
         transport.write(_response(answer, close=closes))
         if closes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 
 from aiohttp import WSCloseCode
 from yarl import URL
@@ -74,6 +75,11 @@ class MessageServer:
         """The URL with the actual port; empty while the server does not listen."""
         return self._server.address
 
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections and requests that the server refused, by reason."""
+        return self._server.refused
+
     async def start(self) -> None:
         """Begin to listen. Raises `SourceError` if that is not possible."""
         await self._server.start()
@@ -91,7 +97,9 @@ class MessageServer:
     async def _read_socket(self, _: Request, socket: MessageSocket) -> None:
         async for body in socket:
             answer = await self._take(body, "")
-            if answer.status == 503:
+            if answer.status < 300:
+                socket.accepted()
+            elif answer.status == 503:
                 # The message was not accepted. On a WebSocket only this close code can report that.
                 await socket.close(WSCloseCode.TRY_AGAIN_LATER)
 

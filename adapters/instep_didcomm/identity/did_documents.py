@@ -8,24 +8,32 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-import msgspec
 from aries_askar import Key, KeyAlg
 from did_peer_2 import resolve as resolve_peer_2
 from did_peer_4 import resolve as resolve_peer_4
 from didcomm_messaging.crypto.backend.askar import AskarKey
 from didcomm_messaging.multiformats import multibase, multicodec
 from didcomm_messaging.resolver import DIDResolver
-from pydid import DIDDocument, DIDUrl, VerificationMethod
+from pydid import VerificationMethod
 
 from instep_didcomm.problems import MessageRefusedError, Reason
 
 __all__ = ["DidDocuments", "PublicKey", "Relation"]
 
-_LONGEST_DID: Final = 8192
-"""Bounds the memory for a DID, and its decoding, whose time grows with the square of the length."""
+_LONGEST_DID: Final = 2_048
+"""The time to decode base58 grows with the square of the length."""
+_MOST_ENTRIES: Final = 20
+"""Most keys and services of a document, each: anybody can make a DID with more, and send it."""
+_METHODS_CACHED: Final = 512
+_SHOWN: Final = 120
 
 Relation = Literal["key_agreement", "authentication"]
 """What a key of a DID document may be used for."""
+_RELATIONS: Final[Mapping[Relation, str]] = {
+    "key_agreement": "keyAgreement",
+    "authentication": "authentication",
+}
+_LISTS: Final = (*_RELATIONS.values(), "verificationMethod", "service")
 
 
 class PublicKey(AskarKey):  # type: ignore[misc]
@@ -37,7 +45,11 @@ class PublicKey(AskarKey):  # type: ignore[misc]
 
 
 class DidDocuments(DIDResolver):  # type: ignore[misc]
-    """Resolves DIDs without I/O; caches the last thousand.
+    """Resolves DIDs without I/O.
+
+    A DID arrives before its sender is proven, so it is bounded in length and in the number of its
+    keys, and only the key that is needed is parsed. The last keys are cached, and so is a key that
+    cannot be found.
 
     Args:
         given: DID documents from the configuration, each with its ``id``. They take precedence.
@@ -45,7 +57,7 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
 
     def __init__(self, given: Iterable[Mapping[str, Any]] = ()) -> None:
         self._given = {document["id"]: dict(document) for document in given}
-        self._parsed = lru_cache(maxsize=1000)(self._parse)
+        self._find = lru_cache(maxsize=_METHODS_CACHED)(self._find_method)
 
     def __repr__(self) -> str:
         return f"<DidDocuments, {len(self._given)} given>"
@@ -55,26 +67,10 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
 
     async def resolve(self, did: str) -> dict[str, Any]:
         """The DID document. Raises `MessageRefusedError`."""
-        if did in self._given:
-            return self._given[did]
-        if len(did) > _LONGEST_DID:
-            raise _unresolved(did, f"has more than {_LONGEST_DID:,} characters")
-        try:
-            if did.startswith("did:peer:2"):
-                return dict(resolve_peer_2(did))
-            if did.startswith("did:peer:4"):
-                return dict(resolve_peer_4(did))
-            if did.startswith("did:key:"):
-                return _key_document(did)
-        except Exception as error:  # noqa: BLE001 - the libraries raise anything for a hostile DID
-            raise _unresolved(did, f"is not well formed ({type(error).__name__})") from None
-        raise _unresolved(did, "is of a method that is not known here; give its document")
-
-    async def resolve_and_parse(self, did: str) -> DIDDocument:
-        return self._parsed(msgspec.json.encode(await self.resolve(did)), did)
+        return self._document(did)
 
     async def resolve_and_dereference_verification_method(self, did_url: str) -> VerificationMethod:
-        """Called by the library: the key with which a sender has encrypted."""
+        """Called by the library: the key of a sender or of a recipient of an encrypted message."""
         return await self.verification_method(did_url, "key_agreement")
 
     async def verification_method(self, kid: str, relation: Relation) -> VerificationMethod:
@@ -83,25 +79,29 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
 
         Raises `MessageRefusedError`.
         """
-        document = await self.resolve_and_parse(kid.partition("#")[0])
-        for entry in getattr(document, relation) or ():
-            verification_method = (
-                document.dereference(entry) if isinstance(entry, DIDUrl) else entry
-            )
-            if (
-                isinstance(verification_method, VerificationMethod)
-                and _absolute(verification_method) == kid
-            ):
-                return verification_method
-        raise _unresolved(kid, f"is no key for {relation.replace('_', ' ')}")
+        if len(kid) > _LONGEST_DID:  # before anything of it is kept
+            raise _unresolved(kid, f"has more than {_LONGEST_DID:,} characters")
+        found = self._find(kid, relation)
+        if isinstance(found, str):
+            raise _unresolved(kid, found)
+        return found
+
+    async def agreement_kid(self, did: str) -> str:
+        """The key id with which messages to this DID are encrypted: the first that its document
+        names. Raises `MessageRefusedError`.
+        """
+        document = self._document(did)
+        for entry in _entries(document, _RELATIONS["key_agreement"]):
+            kid = _kid(entry, did)
+            if kid:
+                return kid
+        raise _unresolved(did, "has no key for key agreement")
 
     async def endpoint(self, did: str) -> str:
         """The http(s) endpoint of the DID document; empty if it states none, or one behind a
         mediator. Raises `MessageRefusedError`.
         """
-        document = await self.resolve(did)
-        services = document.get("service") or ()
-        for service in services if isinstance(services, list) else ():
+        for service in _entries(self._document(did), "service"):
             if not isinstance(service, dict) or service.get("type") != "DIDCommMessaging":
                 continue
             stated = service.get("serviceEndpoint")
@@ -112,23 +112,64 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
                     return uri
         return ""
 
-    def _parse(self, document: bytes, did: str) -> DIDDocument:
+    def _document(self, did: str) -> dict[str, Any]:
+        if did in self._given:
+            return self._given[did]
+        if len(did) > _LONGEST_DID:
+            raise _unresolved(did, f"has more than {_LONGEST_DID:,} characters")
+        if did.count(".") > 2 * _MOST_ENTRIES:  # did:peer:2 has one for each key and service
+            raise _unresolved(did, f"has more than {_MOST_ENTRIES} keys or services")
         try:
-            return DIDDocument.deserialize(msgspec.json.decode(document))
-        except Exception as error:  # noqa: BLE001 - the library raises anything for a bad document
-            raise _unresolved(did, f"has no readable document ({type(error).__name__})") from None
+            if did.startswith("did:peer:2"):
+                document = dict(resolve_peer_2(did))
+            elif did.startswith("did:peer:4"):
+                document = dict(resolve_peer_4(did))
+            elif did.startswith("did:key:"):
+                document = _key_document(did)
+            else:
+                document = {}
+        except Exception as error:  # noqa: BLE001 - the libraries raise anything for a hostile DID
+            raise _unresolved(did, f"is not well formed ({type(error).__name__})") from None
+        if not document:
+            raise _unresolved(did, "is of a method that is not known here; give its document")
+        if any(len(_entries(document, name)) > _MOST_ENTRIES for name in _LISTS):
+            raise _unresolved(did, f"has more than {_MOST_ENTRIES} keys or services")
+        return document
+
+    def _find_method(self, kid: str, relation: Relation) -> VerificationMethod | str:
+        """The verification method, or why there is none."""
+        did = kid.partition("#")[0]
+        try:
+            document = self._document(did)
+        except MessageRefusedError as error:
+            return error.message.removeprefix(f"{did[:_SHOWN]} ")
+        allowed = _entries(document, _RELATIONS[relation])
+        if all(_kid(entry, did) != kid for entry in allowed):
+            return f"is no key for {relation.replace('_', ' ')}"
+        for entry in (*allowed, *_entries(document, "verificationMethod")):
+            if isinstance(entry, dict) and _kid(entry, did) == kid:
+                try:
+                    return VerificationMethod.deserialize({**entry, "id": kid})
+                except Exception as error:  # noqa: BLE001 - the library raises anything here
+                    return f"has no readable key ({type(error).__name__})"
+        return "is not in the document of its DID"
 
 
-def _absolute(verification_method: VerificationMethod) -> str:
-    return str(
-        verification_method.id
-        if verification_method.id.did
-        else verification_method.id.as_absolute(verification_method.controller)
-    )
+def _entries(document: Mapping[str, Any], name: str) -> list[Any]:
+    entries = document.get(name)
+    return entries if isinstance(entries, list) else []
+
+
+def _kid(entry: object, did: str) -> str:
+    """The absolute key id of a method, or of a reference to one; empty where it has none."""
+    id = entry.get("id") if isinstance(entry, dict) else entry
+    if not isinstance(id, str):
+        return ""
+    return f"{did}{id}" if id.startswith("#") else id
 
 
 def _unresolved(did: str, what: str) -> MessageRefusedError:
-    return MessageRefusedError(Reason.UNRESOLVED, f"{did[:120]} {what}", did=did[:200])
+    return MessageRefusedError(Reason.UNRESOLVED, f"{did[:_SHOWN]} {what}", did=did[:200])
 
 
 def _key_document(did: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Sends our messages again when the outbox decides so, except to unreachable peers.
 
-A delivery that does not reach the peer does not count as one. While a peer cannot be reached, its
-messages are kept, and the oldest is tried now and then, with growing waits. The other recipients of
-a message do not wait for it.
+A delivery that does not reach the peer does not count as one; one that may have reached it does,
+and the next has a higher `sent_count`. While a peer cannot be reached, its messages are kept, and
+the oldest is tried now and then, with growing waits. The other recipients of a message do not wait
+for it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class _Away(msgspec.Struct, frozen=True):
     until_us: int
     """No attempt is made before this time."""
     wait_s: float
+    maybe_received: bool
+    """Whether the last delivery may have reached it."""
 
 
 class Resender:
@@ -43,14 +46,14 @@ class Resender:
     Args:
         thread_of: Returns the thread of an outbox's scope.
         transmit: Sends one message to the peers that have not acknowledged it; returns the peers
-            that could not be reached.
+            that did not accept it, and whether they may have received it.
     """
 
     def __init__(
         self,
         store: OutboxStore,
         thread_of: Callable[[str], ThreadOutbox],
-        transmit: Callable[[str, OutboxMessage, bytes], Awaitable[set[str]]],
+        transmit: Callable[[str, OutboxMessage, bytes], Awaitable[dict[str, bool]]],
         settings: OutboxSettings,
         environment: Environment,
     ) -> None:
@@ -97,16 +100,17 @@ class Resender:
         for peer in sent.waiting_for:
             if peer not in missed:
                 self.mark_reached(peer)
-            elif peer not in self._away:
-                self._mark_away(peer)
+            elif peer not in self._away or missed[peer]:
+                self._mark_away(peer, maybe_received=missed[peer])
 
-    def _mark_away(self, peer: str) -> None:
+    def _mark_away(self, peer: str, *, maybe_received: bool) -> None:
         """Note that the peer could not be reached, and set when it is tried next."""
         before = self._away.get(peer)
         wait_s = before.wait_s * 2 if before else self._settings.resend_after_s
         wait_s = min(_LONGEST_AWAY_S, wait_s)
         jitter = self._environment.rng.uniform(0.5, 1.0)
-        self._away[peer] = _Away(self._now_us() + int(wait_s * jitter * _US), wait_s)
+        until_us = self._now_us() + int(wait_s * jitter * _US)
+        self._away[peer] = _Away(until_us, wait_s, maybe_received)
 
     async def _apply(self, thread: ThreadOutbox, outcome: OutboxDecision) -> None:
         """Report messages that are given up, and send those that are to be resent. Raises
@@ -176,14 +180,24 @@ class Resender:
             away = self._away.get(peer)
             if away is not None and away.until_us <= now_us:
                 # Set before the attempt, so that no other thread tries the peer meanwhile.
-                self._mark_away(peer)
-                await self._probe_peer(peer, thread, sent)
+                self._mark_away(peer, maybe_received=False)
+                await self._probe_peer(peer, thread, sent, again=away.maybe_received)
         absent = self._away.keys() & waiting.keys()
         await self._apply(thread, await thread.tick(now_us, absent))
         return set(waiting)
 
-    async def _probe_peer(self, peer: str, thread: ThreadOutbox, oldest: OutboxMessage) -> None:
-        """Send the oldest message as it was last sent, because that delivery did not arrive."""
+    async def _probe_peer(
+        self, peer: str, thread: ThreadOutbox, oldest: OutboxMessage, *, again: bool
+    ) -> None:
+        """Send the oldest message: as it was last sent if that delivery did not arrive, else
+        `again`, as another sending.
+        """
+        if again:
+            outcome = await thread.resend(peer, oldest.number, self._now_us())
+            await self._apply(thread, OutboxDecision(given_up=outcome.given_up))
+            if not outcome.resend:
+                return
+            (oldest,) = outcome.resend
         body = (await thread.bodies([oldest])).get(oldest.number)
         if body is not None:
             one = msgspec.structs.replace(oldest, waiting_for=[peer])

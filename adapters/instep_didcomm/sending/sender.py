@@ -12,6 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ PROBLEM_REPORT: Final = "https://didcomm.org/report-problem/2.0/problem-report"
 _US: Final = 1_000_000
 _MAX_REPLIES: Final = 64
 _MAX_REPLIES_PER_PEER: Final = 2
+_MAX_OWN_PER_PEER: Final = 8
 _MAX_THREADS: Final = 1_000
 """Threads kept in memory; others are read from the store when needed."""
 
@@ -75,7 +77,7 @@ class Sender:
         self._settings = settings
         self._environment = environment
         self._threads: OrderedDict[str, ThreadOutbox] = OrderedDict()
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._own = PeerSlots(MAX_CONCURRENT, _MAX_OWN_PER_PEER)
         """For messages of our own, whose recipients we chose."""
         self._replies = PeerSlots(_MAX_REPLIES, _MAX_REPLIES_PER_PEER)
         """For what anybody can cause who sends to us."""
@@ -153,48 +155,69 @@ class Sender:
         """Resend what is due, until cancelled. Raises fatal errors."""
         await self._resender.run()
 
-    async def _transmit(self, thid: str, sent: OutboxMessage, raw: bytes) -> set[str]:
+    async def _transmit(self, thid: str, sent: OutboxMessage, raw: bytes) -> dict[str, bool]:
         """Deliver a message once to each peer that has not acknowledged it; failures are left to
         the next attempt.
 
         Returns the peers that could not be reached, or that responded only that they will accept it
-        later.
+        later, and whether they may have received it.
         """
-        message = msgspec.json.decode(raw)
-        message["please_ack"] = [""]
-        if sent.sent_count > 1:
-            message["sent_count"] = sent.sent_count
         detectors: Sequence[GapDetector] = ()
         with suppress(InstepError):  # The message itself is durable, and is sent without them.
             detectors = await self._detectors(thid, sent.waiting_for)
         results = await asyncio.gather(
-            *(self._deliver_own(message, peer, detectors) for peer in sent.waiting_for),
+            *(
+                self._deliver_own(self._for_peer(thid, sent, raw, peer), peer, detectors)
+                for peer in sent.waiting_for
+            ),
             return_exceptions=True,
         )
-        away = set()
+        away = {}
         for peer, result in zip(sent.waiting_for, results, strict=True):
             if isinstance(result, SourceError):
                 _log.info("message %d to %.80s is not sent yet: %s", sent.number, peer, result)
                 if result.retriable:
-                    away.add(peer)
+                    away[peer] = bool(result.data.get("maybe_received"))
+            elif isinstance(result, Exception):
+                _log.error("message %d cannot be sent", sent.number, exc_info=result)
+                away[peer] = False
             elif isinstance(result, BaseException):
                 raise result
         return away
 
+    def _for_peer(self, thid: str, sent: OutboxMessage, raw: bytes, peer: str) -> dict[str, Any]:
+        """What one recipient gets under this number."""
+        if peer in sent.not_addressed:
+            empty = self._message(EMPTY_MESSAGE_TYPE, [peer], thid, "")
+            # Each sending of it must be the same message.
+            empty["id"] = sha256(f"{thid} {sent.number} {peer}".encode()).hexdigest()[:32]
+            message = {**empty, "sender_order": sent.number, "body": {}}
+        else:
+            message = msgspec.json.decode(raw)
+        message["please_ack"] = [""]
+        if sent.sent_count_to(peer) > 1:
+            message["sent_count"] = sent.sent_count_to(peer)
+        return message
+
     async def _deliver_own(
         self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]
     ) -> None:
-        async with self._slots:
-            await self._deliver(message, to, detectors)
+        async with self._own.slot(to):
+            await self._deliver(message, to, detectors, numbered=True)
 
     async def _deliver(
-        self, message: Mapping[str, Any], to: str, detectors: Sequence[GapDetector]
+        self,
+        message: Mapping[str, Any],
+        to: str,
+        detectors: Sequence[GapDetector],
+        *,
+        numbered: bool = False,
     ) -> None:
         if detectors:
             message = {**message, "received_orders": detectors}
         endpoint = await self._resolver.endpoint(to)
         envelope, form = await self._packer.pack(msgspec.json.encode(message), self.did, to)
-        await self._client.deliver(endpoint, envelope, form)
+        await self._client.deliver(endpoint, envelope, form, once=numbered)
 
     def _message(
         self, message_type: str, to: Sequence[str], thid: str, pthid: str

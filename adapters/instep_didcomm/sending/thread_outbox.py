@@ -62,12 +62,20 @@ class ThreadOutbox:
     async def acknowledge(self, peer: str, detector: GapDetector, now_us: int) -> OutboxDecision:
         """Apply a peer's gap detector. Raises `ReceivedOrdersError` and `SinkError`."""
 
-        def decide(outbox: Outbox) -> tuple[OutboxDecision, None]:
+        def decide(outbox: Outbox) -> tuple[OutboxDecision, dict[int, bytes]]:
             first_number = outbox.settings.first_number
             seen, missing = reported(detector, outbox.last_number, first_number)
-            return outbox.acknowledge(peer, seen, missing, now_us), None
+            outcome = outbox.acknowledge(peer, seen, missing, now_us)
+            # What explains a hole has no body: it is the same for all.
+            return outcome, {sent.number: b"" for sent in outcome.resend if not sent.id}
 
         return await self._shielded(self._step(decide))
+
+    async def resend(self, peer: str, number: int, now_us: int) -> OutboxDecision:
+        """Count another sending of a message to one peer. Raises `SinkError`."""
+        return await self._shielded(
+            self._step(lambda outbox: (outbox.resend(peer, number, now_us), None))
+        )
 
     async def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
         """Decide what is due at `now_us`, for peers that are not in `away`. Raises `SinkError`."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from instep.model.messages import UNSEQUENCED, Message
+from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.problems import MessageRefusedError, Reason
 from instep_didcomm.wire.envelope import Form, form_of, media_form, parse_object
 from instep_didcomm.wire.headers import EMPTY_MESSAGE_TYPE, Headers, digest_of, read_headers
@@ -44,6 +45,11 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
     message: Message | None
     """None for an empty message, which has headers only."""
     deviations: list[str]
+    settings: SequencerSettings | None = None
+    """The policies that the protocol of the message declares for its sequence."""
+    counts_in: str = ""
+    """The scope in which `sender_order` counts although the message is not delivered by it: it is
+    empty, or of a protocol that is not sequenced. Empty: none."""
 
 
 class MessageDecoder:
@@ -95,14 +101,21 @@ class MessageDecoder:
                 f"{headers.sender[:120]} is claimed by a {unpacked.form!s} message and not proven:"
                 " authcrypt or sign it",
             )
+        # "The number of messages the sender has sent in the thread": all of them count.
+        numbered = headers.sender_order and headers.sender
+        counts_in = sequence_scope(headers.thid, headers.sender) if numbered else ""
         if headers.type == EMPTY_MESSAGE_TYPE:
-            return Incoming(headers, None, deviations)
-        return Incoming(headers, self._message(headers, unpacked), deviations)
+            return Incoming(headers, None, deviations, None, counts_in)
+        protocol = self._protocols.find(headers.type)
+        message = self._message(headers, unpacked, sequenced=protocol.sequenced)
+        if protocol.sequenced:
+            return Incoming(headers, message, deviations, protocol.sequence)
+        return Incoming(headers, message, deviations, None, counts_in)
 
-    def _message(self, headers: Headers, unpacked: Unpacked) -> Message:
+    def _message(self, headers: Headers, unpacked: Unpacked, *, sequenced: bool) -> Message:
         now_us = int(self._now() * _US)
         expires_at_us = headers.expires_time_s * _US
-        if self._protocols.sequenced(headers.type):
+        if sequenced:
             if not headers.sender:
                 raise MessageRefusedError(
                     Reason.NO_SENDER, f"{headers.type} has an order, which an anonymous one lacks"

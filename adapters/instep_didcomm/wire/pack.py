@@ -58,13 +58,16 @@ class EnvelopePacker:
                 raise SourceError("no key of ours can sign", where=sender, hint="give secrets")
             return sign(plaintext, secret.key, secret.kid), Form.SIGNED
         try:
+            # With key ids the library parses two keys; with DIDs it parses whole documents.
             packed = await self._packaging.pack(
                 self._crypto,
                 self._documents,
                 self._keys,
                 plaintext,
-                [to],
-                sender if packing is Packing.AUTHCRYPT else None,
+                [await self._documents.agreement_kid(to)],
+                await self._documents.agreement_kid(sender)
+                if packing is Packing.AUTHCRYPT
+                else None,
             )
         except (
             PackagingServiceError,

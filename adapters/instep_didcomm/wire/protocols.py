@@ -9,8 +9,11 @@ from __future__ import annotations
 from fnmatch import translate
 from functools import lru_cache
 from re import compile as compiled
+from typing import Final
 
 import msgspec
+
+from instep.sequencing.settings import SequencerSettings
 
 __all__ = ["Protocol", "Protocols", "message_scope", "sequence_scope"]
 
@@ -22,20 +25,31 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its message types; ``*`` matches any text:  ``https://didcomm.org/auction/1.0/*``."""
     sequenced: bool = True
     """Whether its messages are numbered by `sender_order`."""
+    sequence: SequencerSettings | None = None
+    """Its policies and limits, instead of those of the source. A thread has those of the first
+    protocol with its own of which a message came.
+    """
+
+
+_UNDECLARED: Final = Protocol("*", sequenced=False)
 
 
 class Protocols:
     """The declarations; the first that matches the type of a message applies."""
 
     def __init__(self, declared: tuple[Protocol, ...]) -> None:
-        rules = [(compiled(translate(_literal(p.type))).match, p.sequenced) for p in declared]
+        rules = [(compiled(translate(_literal(p.type))).match, p) for p in declared]
 
         @lru_cache(maxsize=1024)
-        def sequenced(message_type: str) -> bool:
-            return next((answer for fits, answer in rules if fits(message_type)), False)
+        def find(message_type: str) -> Protocol:
+            return next((p for fits, p in rules if fits(message_type)), _UNDECLARED)
 
-        self.sequenced = sequenced
+        self.find = find
+        """The declaration of a message type; of an undeclared one, one that is not sequenced."""
+
+    def sequenced(self, message_type: str) -> bool:
         """Whether messages of this type are numbered."""
+        return self.find(message_type).sequenced
 
 
 def sequence_scope(thid: str, sender: str) -> str:

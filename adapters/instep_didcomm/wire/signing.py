@@ -36,17 +36,24 @@ async def verify(message: dict[str, Any], documents: DidDocuments) -> tuple[byte
     for signature in signatures:
         try:
             protected = parse_object(_decoded(signature["protected"]))
-            kid = {**protected, **(signature.get("header") or {})}.get("kid")
+            header = signature.get("header") or {}
+            disjoint = protected.keys().isdisjoint(header)
+            kid = {**protected, **header}.get("kid")
             signed = f"{signature['protected']}.{payload}".encode("ascii")
             value = _decoded(signature["signature"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise MessageRefusedError(Reason.UNREADABLE, "the JWS cannot be read") from None
         if not isinstance(kid, str) or not kid.startswith("did:") or "#" not in kid:
             raise MessageRefusedError(Reason.UNREADABLE, "a signature names no key (kid)")
+        if not disjoint:
+            raise MessageRefusedError(
+                Reason.UNREADABLE, "the JWS has a header twice, protected and not (RFC 7515 7.2.1)"
+            )
         if "crit" in protected:
             raise MessageRefusedError(Reason.UNSUPPORTED, "the JWS uses crit")
         key = await _public_key(kid, documents)
-        if protected.get("alg") != _ALGORITHMS.get(key.algorithm):
+        # A key of another kind has no algorithm here, and is never one without `alg`.
+        if key.algorithm not in _ALGORITHMS or protected.get("alg") != _ALGORITHMS[key.algorithm]:
             raise MessageRefusedError(
                 Reason.UNSUPPORTED, f"alg {str(protected.get('alg'))[:20]} does not fit {kid[:200]}"
             )

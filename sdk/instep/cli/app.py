@@ -17,6 +17,7 @@ from instep.cli import (
     messages,
     quarantine,
     run,
+    sequences,
     status,
     sweep,
 )
@@ -40,6 +41,10 @@ _quarantine = typer.Typer(
 
 _sweep = typer.Typer(
     no_args_is_help=True, help="Look at sweeps that the guard holds, and let them go on."
+)
+
+_sequences = typer.Typer(
+    no_args_is_help=True, help="Look at numbered sequences, and help those that are stuck."
 )
 
 
@@ -97,6 +102,15 @@ def _add_commands() -> None:
     for name, command in below.items():
         _quarantine.command(name)(with_exit_code(command))
     app.add_typer(_quarantine, name="quarantine")
+    of_sequences: dict[str, Callable[..., None]] = {
+        "list": sequences.list_,
+        "give-up": sequences.give_up,
+        "reset": sequences.reset,
+        "close": sequences.close,
+    }
+    for name, command in of_sequences.items():
+        _sequences.command(name)(with_exit_code(command))
+    app.add_typer(_sequences, name="sequences")
     for name, command in {"status": sweep.status, "release": sweep.release}.items():
         _sweep.command(name)(with_exit_code(command))
     app.add_typer(_sweep, name="sweep")

@@ -134,6 +134,7 @@ class LinesView(View):
                 "left": health.left,
                 "pair": msgspec.to_builtins(health.pair),
                 "intake": msgspec.to_builtins(health.intake),
+                "loop_lag_s": round(health.loop_lag_s, 3),
                 "streams": streams,
             }
             json_line(line, flush=True)

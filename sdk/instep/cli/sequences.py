@@ -1,22 +1,30 @@
-"""The part of `instep status` about numbered sequences: their ranges, gaps and waiting messages."""
+"""`instep sequences`, and the part of `instep status` about numbered sequences: their ranges, gaps
+and waiting messages.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Column
 
-from instep.cli.output import Format, Listing, json_line, plain, stamp
+from instep.cli.check import ConfigArgument
+from instep.cli.output import Format, FormatOption, Listing, json_line, plain, stamp
+from instep.cli.store import StreamOption, open_reader, places
 from instep.model.ranges import Ranges
+from instep.ports.message_store import OperatorAction
 from instep.ports.reader import (
     SequenceCounts,
     SequenceStatus,
     StoreReader,
 )
 
-__all__ = ["show_sequences"]
+__all__ = ["close", "give_up", "list_", "reset", "show_sequences"]
 
 _SHOWN_RANGES = 10
 _SHOWN_SEQUENCES = 100
@@ -29,13 +37,136 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     counts = await reader.count_sequences()
     mine = {name: one for name, one in counts.items() if consumer in (None, name)}
     total = sum(one.sequences for one in mine.values())
-    if output is Format.JSONL:
-        async for one in reader.sequences():
-            if one.consumer in mine:
-                json_line(_facts(one))
-    elif total:
-        await _show_table(reader, mine, total)
+    if output is Format.TABLE:
+        if total:
+            await _show_table(reader, mine, total)
+        return total
+    many = total > _SHOWN_SEQUENCES
+    shown = 0
+    async for one in reader.sequences(troubled=many):
+        if one.consumer in mine and (not many or shown < _SHOWN_SEQUENCES):
+            shown += 1
+            json_line(_facts(one))
+    for name, each in mine.items() if many else ():
+        json_line(
+            {
+                "consumer": name,
+                "sequences": each.sequences,
+                "held": each.held,
+                "blocked": each.blocked,
+            }
+        )
     return total
+
+
+StoreUrl = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
+]
+Name = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only this consumer.")]
+Sequence = Annotated[str, typer.Option("--stream", metavar="ID", help="The sequence.")]
+
+
+def list_(
+    config: ConfigArgument = None,
+    store: StoreUrl = None,
+    consumer: Name = None,
+    stream: StreamOption = None,
+    troubled: Annotated[
+        bool,
+        typer.Option(
+            "--troubled", help="Only those that have failed, are blocked, or wait behind a gap."
+        ),
+    ] = False,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
+    asyncio.run(_list(config, store, consumer, stream, troubled, output))
+
+
+def give_up(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreUrl = None,
+    consumer: Name = None,
+    through: Annotated[
+        int | None,
+        typer.Option("--through", help="The last number given up.", show_default="the highest"),
+    ] = None,
+) -> None:
+    """Go on without the messages that are missing: they are reported as lost, and refused later."""
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.GIVE_UP, through))
+
+
+def reset(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreUrl = None,
+    consumer: Name = None,
+    following: Annotated[
+        int | None,
+        typer.Option("--next", help="The next number.", show_default="the first"),
+    ] = None,
+) -> None:
+    """Let a sequence begin anew, also after it has failed; what waits behind a gap is dropped."""
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.RESET, following))
+
+
+def close(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreUrl = None,
+    consumer: Name = None,
+) -> None:
+    """Accept nothing more of a sequence; in time it is forgotten."""
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.CLOSE, None))
+
+
+async def _list(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    troubled: bool,
+    output: Format,
+) -> None:
+    count = 0
+    for url, names in places(config, store, "sequences").items():
+        async with open_reader(url) as reader:
+            async for one in reader.sequences(stream=stream, troubled=troubled):
+                if consumer in (None, one.consumer) and (not names or one.consumer in names):
+                    count += 1
+                    facts = _facts(one)
+                    if output is Format.JSONL:
+                        json_line(facts)
+                    else:
+                        remarks = "blocked: " * one.blocked + one.error
+                        text = f"{facts['phase']}, next {facts['next_number']}"
+                        text += f", missing {facts['missing']}" if facts["missing"] else ""
+                        text += f", {one.held:,} held, {one.waiting:,} waiting {remarks}"
+                        typer.echo(plain(f"{one.consumer} / {one.stream}: {text}").rstrip())
+    if not count and output is Format.TABLE:
+        typer.echo("no such sequence")
+
+
+async def _act(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str,
+    action: OperatorAction,
+    number: int | None,
+) -> None:
+    count = 0
+    for url, names in places(config, store, "sequences").items():
+        async with open_reader(url) as reader:
+            known = await reader.count_sequences()
+            for name in known:
+                if consumer in (None, name) and (not names or name in names):
+                    count += await reader.request_action(name, stream, action, number)
+    if not count:
+        typer.echo(plain(f"there is no sequence {stream!r}"), err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{action!s}: the consumer, running now or later, does it within seconds")
 
 
 async def _show_table(
@@ -70,7 +201,7 @@ async def _show_table(
     for name, each in counts.items() if many else ():
         console.print(
             f"{plain(name)}: {each.sequences:,} sequences, {each.held:,} messages held, "
-            f"{each.blocked:,} blocked; --format jsonl lists them all",
+            f"{each.blocked:,} blocked; `instep sequences list` shows them all",
             markup=False,
             soft_wrap=True,
         )

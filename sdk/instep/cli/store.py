@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from instep.config.file import default_path, load
 from instep.config.plugins import store_plugin
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader
 
-__all__ = ["StoreOption", "StreamOption", "open_reader", "require_stream"]
+__all__ = ["StoreOption", "StreamOption", "open_reader", "places", "require_stream"]
 
 StoreOption = Annotated[
     str,
@@ -38,6 +40,23 @@ async def open_reader(url: str) -> AsyncIterator[StoreReader]:
         raise
     finally:
         await reader.close()
+
+
+def places(config: Path | None, store: str | None, where: str) -> dict[str, set[str]]:
+    """Store → the consumers of a configuration that use it; none named for `store`. Raises
+    `ConfigurationError`.
+    """
+    if config is not None and store is not None:
+        raise ConfigurationError(
+            "CONFIG and --store were both given", where=where, hint="leave one of them out"
+        )
+    if store is not None:
+        return {store: set()}
+    found: dict[str, set[str]] = {}
+    for consumer in load(config or default_path()).consumers:
+        url = str(consumer.sink.options.get("url", ""))
+        found.setdefault(url, set()).add(consumer.name)
+    return found
 
 
 async def require_stream(reader: StoreReader, stream: str | None) -> None:

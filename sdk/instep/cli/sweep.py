@@ -11,9 +11,7 @@ import typer
 
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, json_line, plain
-from instep.cli.store import open_reader
-from instep.config.file import default_path, load
-from instep.errors import ConfigurationError
+from instep.cli.store import open_reader, places
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
 from instep.ports.reader import StoreReader
@@ -84,18 +82,7 @@ async def _held(
     config: Path | None, store: str | None
 ) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
     """The streams whose sweep is held, of a store or of a configuration's consumers."""
-    if config is not None and store is not None:
-        raise ConfigurationError(
-            "CONFIG and --store were both given", where="sweep", hint="leave one of them out"
-        )
-    places: dict[str, set[str]] = {}
-    if store is not None:
-        places[store] = set()
-    else:
-        for consumer in load(config or default_path()).consumers:
-            url = str(consumer.sink.options.get("url", ""))
-            places.setdefault(url, set()).add(consumer.name)
-    for url, names in places.items():
+    for url, names in places(config, store, "sweep").items():
         async with open_reader(url) as reader:
             for one in await reader.streams():
                 named = not names or one.consumer in names

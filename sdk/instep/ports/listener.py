@@ -7,7 +7,7 @@ resend, a fault) come back through `Listener.carry_out`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -83,17 +83,27 @@ class Intake(Protocol):
         """The store of our own messages until they are acknowledged (S12)."""
         ...
 
-    async def receive(self, message: Message) -> Receipt:
-        """Make a message durable, and return its outcome (S1, S3)."""
+    async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
+        """Make a message durable, and return its outcome (S1, S3).
+
+        `settings` are those that its protocol declares: they become those of a sequence that was
+        opened implicitly and has none of its own yet, instead of `Listener.settings_of` (S9).
+        """
         ...
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
         """Make messages that arrived together durable; returns one receipt each, in their order."""
         ...
 
-    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
+    def submit(
+        self,
+        message: Message,
+        answer: Callable[[Receipt | InstepError], None],
+        settings: SequencerSettings | None = None,
+    ) -> None:
         """Queue one message without waiting for its commit. `answer` is called once, perhaps before
         this returns, with the receipt or with the error that ended the intake. It must not raise.
+        `settings`: see `receive`.
         """
         ...
 
@@ -123,6 +133,18 @@ class Intake(Protocol):
         """
         ...
 
+    async def count(self, scope: str, number: int) -> None:
+        """Count a number of the sequence as received whose message is not delivered by it: it has
+        no content, or no order. Opens the sequence as a message does; durable when this returns.
+
+        Raises `SequenceRefusedError`.
+        """
+        ...
+
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """The known sequences whose names begin with this text, at most `limit`."""
+        ...
+
     async def state(self, scope: str) -> SequencerState | None:
         """The committed state of a sequence; None: it is unknown. Reading opens nothing (S9)."""
         ...
@@ -141,6 +163,12 @@ class Intake(Protocol):
 
     def report_deviation(self, kind: str) -> None:
         """Count a departure of the peer from its specification; kept with the next commit."""
+        ...
+
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        """Show in the health what the listener refuses before it reaches the intake: reason →
+        count. The listener goes on counting in this mapping.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ the transaction of its message as a `HandlerConnection`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ __all__ = [
     "MessageGroup",
     "MessageStore",
     "Obligation",
+    "OperatorAction",
+    "OperatorRequest",
     "OutboxStore",
     "SenderUsage",
     "SequenceChange",
@@ -131,6 +134,29 @@ class Obligation(msgspec.Struct, frozen=True):
     effect: OwedEffect
 
 
+class OperatorAction(StrEnum):
+    """What an operator can do about a sequence that is stuck."""
+
+    GIVE_UP = "give-up"
+    """Go on without the numbers that did not arrive, up to a number: they are reported as lost."""
+    RESET = "reset"
+    """Begin anew, also after a failure, at a number: messages behind a gap are dropped and reported
+    as lost."""
+    CLOSE = "close"
+    """Accept nothing more; in time the sequence is forgotten."""
+
+
+class OperatorRequest(msgspec.Struct, frozen=True):
+    """What an operator wants done about a sequence; the process that receives does it."""
+
+    id: int
+    scope: str
+    action: OperatorAction
+    number: int | None = None
+    """GIVE_UP: the last number given up; None: the highest known. RESET: the next number; None: the
+    first."""
+
+
 class SequenceChange(msgspec.Struct, gc=False):
     """The change of one group to one scope: applied in the order of the fields, in one transaction
     (S3).
@@ -176,6 +202,8 @@ class MessageGroup(msgspec.Struct):
     """Numbers of obligations to forget: they were carried out, or given up …"""
     owed: list[Obligation] = []
     """… and new ones to keep."""
+    done: list[int] = []
+    """Requests of operators that were carried out or refused: ids to forget."""
 
 
 class DueSequences(msgspec.Struct, frozen=True):
@@ -241,6 +269,10 @@ class MessageStore(OutboxStore, Protocol):
         """Scope → its committed sequence, for those of the scopes that are stored."""
         ...
 
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """The stored scopes whose names begin with this text, at most `limit`."""
+        ...
+
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """Of these unsequenced messages, (scope, id) of those that were received before."""
         ...
@@ -270,9 +302,13 @@ class MessageStore(OutboxStore, Protocol):
         """The obligations that are not forgotten, the oldest first (S12)."""
         ...
 
+    async def operator_requests(self) -> list[OperatorRequest]:
+        """What operators want done, the oldest first; see `MessageGroup.done`."""
+        ...
+
     async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
-        """(scope, number) → digest of these messages, where it is still kept (S7). `numbers`:
-        scope → numbers.
+        """(scope, number) → digest of these messages, or its first eight bytes at least, where it
+        is still kept (S7). `numbers`: scope → numbers.
         """
         ...
 

@@ -15,6 +15,7 @@ from instep.model.entities import Change, Quarantined, StoredEntity, StreamStatu
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
+from instep.ports.message_store import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = ["SequenceCounts", "SequenceStatus", "StoreReader"]
@@ -143,7 +144,8 @@ class StoreReader(ABC):
         troubled: bool = False,  # noqa: ARG002 - the default
     ) -> AsyncIterator[SequenceStatus]:
         """All sequences, or this one, in the order of their first message; with `troubled` only
-        those with messages buffered behind a gap, a block, or a handler that failed last.
+        those with messages buffered behind a gap, a block, or a handler that failed last, and those
+        that have failed.
         """
         none: tuple[SequenceStatus, ...] = ()
         for sequence in none:
@@ -163,6 +165,19 @@ class StoreReader(ABC):
         `ConfigurationError` for a store that keeps none.
         """
         raise ConfigurationError("this kind of store keeps no messages")
+
+    async def request_action(
+        self,
+        consumer: str,  # noqa: ARG002 - the default
+        stream: str,  # noqa: ARG002
+        action: OperatorAction,  # noqa: ARG002
+        number: int | None = None,  # noqa: ARG002
+    ) -> bool:
+        """Have something done about a sequence by the process that receives, now or later (see
+        `OperatorRequest`); returns False for an unknown sequence. Raises `ConfigurationError` for a
+        store that keeps no sequences.
+        """
+        raise ConfigurationError("this kind of store keeps no sequences")
 
     async def deliver_again(self, id: int) -> bool:  # noqa: ARG002 - the default
         """Let the handler try a message in quarantine again, and mark it replayed; returns False

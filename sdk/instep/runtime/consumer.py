@@ -101,6 +101,7 @@ class Consumer(Service):
             streams=streams,
             left=self._discovery.left,
             pair=self._pair_health(),
+            loop_lag_s=self._lag.worst_s,
         )
 
     def realign(self, stream: str, reason: str = "asked for") -> None:

@@ -69,16 +69,19 @@ class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Messages, each counted once."""
     duplicates: int
     refused: int
+    """Messages refused by their sequence, for want of room, or by the listener."""
     commits: int
     queued: int
     """Messages that wait for their commit."""
     delivered: int
-    """Messages that the handler has handled; 0 without a handler."""
+    """Messages delivered, by the handler or to the store."""
     handler_failures: int
     blocked: tuple[str, ...]
     """Sequences that are blocked by a message in quarantine; the first hundred."""
     deviations: dict[str, int]
     """Departures of the peers from their specification: kind → count."""
+    refusals: dict[str, int] = {}
+    """What was refused: reason → count; connections that the listener refused, too."""
 
 
 class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """None if the sink has no lease."""
     intake: IntakeHealth | None = None
     """None for a consumer of streams."""
+    loop_lag_s: float = 0.0
+    """The longest time in the last minute or two by which the event loop ran something too late."""
 
     @property
     def aligned(self) -> bool:
@@ -125,6 +130,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
-    deviation, stopped, failed; of a pair: standby, active, superseded, gave-up; of sequences:
-    asked, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked, quarantined."""
+    deviation, loop-lag, restarted, stopped, failed; of a pair: standby, active, superseded,
+    gave-up; of sequences: asked, realign, loss, fault, sequence-failed, not-sent, handler-failed,
+    blocked, quarantined."""
     text: str

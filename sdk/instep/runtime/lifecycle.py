@@ -15,6 +15,7 @@ from instep.errors import InstepError, LeaseLostError, plain
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
+from instep.runtime.loop_lag import LoopLag
 from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
 
@@ -48,6 +49,7 @@ class Service(ABC):
         self._changed = asyncio.Event()
         self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
+        self._lag = LoopLag(self._environment.measure_lag_s, self._report_lag)
 
     @abstractmethod
     def health(self) -> Health:
@@ -82,6 +84,7 @@ class Service(ABC):
             opened = False
         work = self._run(opened=opened)
         self._task = asyncio.create_task(work, name=f"instep {self.name}")
+        self._lag.start()
         return self
 
     async def __aexit__(
@@ -94,6 +97,7 @@ class Service(ABC):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._lag.stop()
         self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
         self._emit("", "stopped", "stopped")
         try:
@@ -163,6 +167,10 @@ class Service(ABC):
         """Why it does not work, the most severe reason first; empty if it works."""
         pair_error = self._pair.last_error if self._pair else ""
         return str(self._error or self._sink_error or error or pair_error)
+
+    def _report_lag(self, lag_s: float) -> None:
+        text = f"the event loop was late by {lag_s:.1f} s: a callback took long, or the machine"
+        self._emit("", "loop-lag", text)
 
     async def _run(self, *, opened: bool) -> None:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import partial
 
 from instep.errors import ConfigurationError
 from instep.ports.listener import Intake, Listener
@@ -12,12 +14,15 @@ from instep.runtime.health import ConsumerState, Health, IntakeHealth
 from instep.runtime.lifecycle import Service, first_error
 from instep.runtime.messages.handler import HandlerDispatcher
 from instep.runtime.messages.intake import MessageIntake
-from instep.runtime.retry import Environment, retrying
+from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import TaskEndedError, until_cancelled
 
 __all__ = ["Receiver"]
 
 _POLL_S = 0.02
+
+_log = logging.getLogger("instep.messages")
 
 
 class Receiver(Service):
@@ -40,6 +45,8 @@ class Receiver(Service):
       sequences continue.
     - Every wait is bounded: a message that cannot be made durable in time is refused in the
       protocol's own terms.
+    - A part that ends although nothing stopped it is reported (event `restarted`), and all parts
+      are started again. What was durable continues.
 
     Not promised: order between sequences. What a handler does other than through its connection may
     be repeated after a crash.
@@ -71,6 +78,8 @@ class Receiver(Service):
         self._handler = handler
         self._intake: MessageIntake | None = None
         self._dispatcher: HandlerDispatcher | None = None
+        self._restart_error = ""
+        """Why its parts are being started again."""
 
     def __repr__(self) -> str:
         return f"<Receiver {self.name}: {self._state}, {self.address or 'not listening'}>"
@@ -101,20 +110,22 @@ class Receiver(Service):
         state = ConsumerState.STANDBY if self._stands_by else self._state
         error, intake_health = "", None
         if intake is not None:
-            error, counts = intake.last_error, intake.counts
+            error, counts = self._restart_error or intake.last_error, intake.counts
+            refusals = intake.refusals
             if error and state is ConsumerState.RUNNING:
                 state = ConsumerState.RETRYING
             intake_health = IntakeHealth(
                 address=self.address,
                 accepted=counts["accepted"],
                 duplicates=counts["duplicate"],
-                refused=intake.refused,
+                refused=sum(refusals.values()),
                 commits=counts["commits"],
                 queued=intake.queued_messages,
-                delivered=dispatcher.messages if dispatcher else 0,
+                delivered=dispatcher.messages if dispatcher else counts["delivered"],
                 handler_failures=dispatcher.failures if dispatcher else 0,
                 blocked=tuple(dispatcher.blocked) if dispatcher else (),
                 deviations=dict(intake.deviations),
+                refusals=dict(refusals),
             )
         return Health(
             consumer=self.name,
@@ -123,6 +134,7 @@ class Receiver(Service):
             streams=(),
             pair=self._pair_health(),
             intake=intake_health,
+            loop_lag_s=self._lag.worst_s,
         )
 
     async def _close(self) -> None:
@@ -130,6 +142,24 @@ class Receiver(Service):
 
     async def _work(self) -> None:
         """Receive until cancelled. Raises the first fatal error."""
+        failures, limit = 0, self._settings.reconnect_attempts
+        loop = asyncio.get_running_loop()
+        while True:
+            started_s = loop.time()
+            try:
+                await self._receive()
+            except TaskEndedError as error:
+                if loop.time() - started_s > self._settings.healthy_after_s:
+                    failures = 0
+                failures += 1
+                if failures == limit or self._environment.process_error(error) is not None:
+                    raise
+                _log.exception("a part of a receiver ended; it is started again")
+                self._restart_error = str(error)
+                self._emit("", "restarted", str(error))
+                await asyncio.sleep(backoff_s(self._settings, self._environment, failures))
+
+    async def _receive(self) -> None:
         self._state = ConsumerState.STARTING
         store = self._sink.messages()
         assert store is not None
@@ -143,7 +173,7 @@ class Receiver(Service):
             handled=handled,
             emit=self._emit,
         )
-        work = [intake.run()]
+        work = {"intake": intake.run}
         if self._handler is not None:
             self._dispatcher = HandlerDispatcher(
                 self._handler,
@@ -153,14 +183,19 @@ class Receiver(Service):
                 self._environment,
                 emit=self._emit,
             )
-            work.append(self._dispatcher.run())
-        self._state = ConsumerState.RUNNING
+            work["handler"] = self._dispatcher.run
+        self._state, self._restart_error = ConsumerState.RUNNING, ""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one) for one in work]
+                tasks = [
+                    group.create_task(until_cancelled(f"{self.name}: {name}", one))
+                    for name, one in work.items()
+                ]
                 try:
                     # The listener ends first: accepted messages are still answered.
-                    await self._listener.serve(intake)
+                    await until_cancelled(
+                        f"{self.name}: listener", partial(self._listener.serve, intake)
+                    )
                 finally:
                     for task in tasks:
                         task.cancel()

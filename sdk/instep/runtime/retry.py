@@ -48,6 +48,8 @@ class Environment:
     rng: random.Random = field(default_factory=random.Random)
     """Randomness for the jitter of the back-off."""
     process_error: ProcessError = process_error
+    measure_lag_s: float = 0.5
+    """How often the lag of the event loop is measured, in seconds; 0: never."""
 
 
 def backoff_s(settings: ConsumerSettings, environment: Environment, failures: int) -> float:

@@ -53,7 +53,7 @@ class Cancel(msgspec.Struct, frozen=True):
 class Fill(msgspec.Struct, frozen=True):
     """SequenceFill: these ranges become acknowledged and are no longer cancelled; no message will
     arrive for the numbers not received (S5). Refused once the sequence is closed: its
-    acknowledgement is final.
+    acknowledgement is final; and where a range begins too far ahead (`limit_jump`).
     """
 
     ranges: Pairs

@@ -12,6 +12,7 @@ from instep.sequencing.transitions import REFUSALS, SequenceEvent, SequencePhase
 __all__ = ["Lifetime"]
 
 _US = 1_000_000
+_LONG_US = 3_600 * _US
 
 
 class Lifetime:
@@ -19,6 +20,8 @@ class Lifetime:
 
     def __init__(self, settings: SequencerSettings, state: SequencerState) -> None:
         self._idle_us = int(settings.idle_timeout_s * _US)
+        # A long idle time is not measured with each message: it would be written with each.
+        self._step_us = self._idle_us // 100 if self._idle_us >= _LONG_US else 0
         self._keep_us = int(settings.keep_ended_s * _US)
         self._keep_copies_us = int(settings.keep_copies_s * _US)
         self.expires_at_us = state.expires_at_us
@@ -34,7 +37,9 @@ class Lifetime:
 
     def due_us(self) -> int | None:
         """When the sequence ends by itself if nothing arrives; None: never."""
-        idle_at_us = self.active_at_us + self._idle_us if self._idle_us and self.active_at_us else 0
+        idle_at_us = 0
+        if self._idle_us and self.active_at_us:
+            idle_at_us = self.active_at_us + self._idle_us + self._step_us
         if self.expires_at_us and idle_at_us:
             return min(self.expires_at_us, idle_at_us)
         return self.expires_at_us or idle_at_us or None
@@ -48,7 +53,7 @@ class Lifetime:
 
     def active(self, now_us: int) -> None:
         """Restart the idle time: the peer sent something, or could not because we were away."""
-        if self._idle_us:
+        if self._idle_us and now_us - self.active_at_us >= self._step_us:
             self.active_at_us = now_us
 
     def note_deadlines(self, messages: Iterable[MessageHeader]) -> None:

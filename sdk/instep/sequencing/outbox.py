@@ -60,10 +60,17 @@ class OutboxMessage(msgspec.Struct, frozen=True):
     waiting_for: list[str]
     """Recipients that have not acknowledged it."""
     sent_count: int
-    """1 with the first sending; the header is omitted then."""
+    """1 after the first sending; counts all later ones, whomever they went to."""
     sent_at_us: int
     sendings: dict[str, int] = {}
     """Recipient → how often it was sent to it, where that is more than once."""
+    not_addressed: list[str] = []
+    """Those of `waiting_for` that are only told that this number has nothing for them: a hole in
+    their numbers would look like a loss."""
+
+    def sent_count_to(self, recipient: str) -> int:
+        """The `sent_count` of the last sending to this recipient."""
+        return self.sendings.get(recipient, 1)
 
 
 class OutboxState(msgspec.Struct, frozen=True):
@@ -71,7 +78,9 @@ class OutboxState(msgspec.Struct, frozen=True):
 
     next_number: int
     sent: list[OutboxMessage] = []
-    """By number, rising."""
+    """Unacknowledged."""
+    parties: dict[str, int] = {}
+    """Whoever was ever a recipient → the first number of which it was one."""
 
 
 class OutboxDecision(msgspec.Struct):
@@ -80,7 +89,7 @@ class OutboxDecision(msgspec.Struct):
     acknowledged: list[int] = []
     """Every recipient has them: their bodies may be forgotten."""
     resend: list[OutboxMessage] = []
-    """To be sent again to `waiting_for`, with the `sent_count` given."""
+    """To be sent to `waiting_for`, with each one's `sent_count_to`."""
     given_up: list[OutboxMessage] = []
     """Sent as often as allowed to `waiting_for`, and not acknowledged: a loss to report."""
 
@@ -88,6 +97,10 @@ class OutboxDecision(msgspec.Struct):
 class Outbox:
     """The messages we send in one thread: numbers them, keeps them until every recipient has
     acknowledged them, and decides what is sent again (S12).
+
+    The numbers are the same for all parties of a thread. Whoever is not among the recipients of a
+    message is told that its number has nothing for it; so is a party that joins later, when it
+    misses what was sent before.
 
     The module's docstring describes the calls that a driver makes.
     """
@@ -110,7 +123,7 @@ class Outbox:
 
     def checkpoint(self) -> OutboxState:
         """The state to store in the transaction of what was decided since the last one."""
-        return OutboxState(self._next_number, list(self._sent.values()))
+        return OutboxState(self._next_number, list(self._sent.values()), self._parties.copy())
 
     def committed(self, state: OutboxState) -> None:
         """Record that this checkpoint is durable: its decisions may be carried out now (S3)."""
@@ -119,6 +132,7 @@ class Outbox:
     def rolled_back(self) -> None:
         """Undo all decisions since the last commit, because their transaction failed."""
         self._next_number = self.durable.next_number
+        self._parties = self.durable.parties.copy()
         self._sent = {sent.number: sent for sent in self.durable.sent}
         self._bytes = sum(sent.size_bytes for sent in self.durable.sent)
 
@@ -142,7 +156,12 @@ class Outbox:
                 messages=len(self._sent),
                 size_bytes=self._bytes,
             )
-        sent = OutboxMessage(self._next_number, id, size_bytes, waiting_for, 1, now_us)
+        number = self._next_number
+        others = [party for party in self._parties if party not in waiting_for]
+        for recipient in waiting_for:
+            self._parties.setdefault(recipient, number)
+        waiting_for += others
+        sent = OutboxMessage(number, id, size_bytes, waiting_for, 1, now_us, not_addressed=others)
         self._next_number += 1
         if waiting_for:
             self._sent[sent.number] = sent
@@ -165,6 +184,15 @@ class Outbox:
                     outcome.acknowledged.append(sent.number)
             elif sent.number in missing:
                 self._again(sent, [peer], now_us, outcome)
+        self._explain(peer, missing, now_us, outcome)
+        return outcome
+
+    def resend(self, peer: str, number: int, now_us: int) -> OutboxDecision:
+        """Send a message to one recipient again that may have received it without saying so."""
+        outcome = OutboxDecision()
+        sent = self._sent.get(number)
+        if sent is not None and peer in sent.waiting_for:
+            self._again(sent, [peer], now_us, outcome, at_once=True)
         return outcome
 
     def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
@@ -195,13 +223,37 @@ class Outbox:
     def _resend_after_us(self) -> int:
         return int(self.settings.resend_after_s * _US)
 
+    def _explain(self, peer: str, missing: Ranges, now_us: int, outcome: OutboxDecision) -> None:
+        """Tell a party that joined later that what it misses from before was not sent to it."""
+        joined = self._parties.get(peer, self.settings.first_number)
+        for low, high in missing.pairs():
+            for number in range(low, min(high + 1, joined)):
+                sent = self._sent.get(number)
+                if sent is None and len(self._sent) >= self.settings.limit_messages:
+                    return
+                if sent is None:
+                    sent = OutboxMessage(number, "", 0, [], 1, now_us)
+                if peer not in sent.waiting_for:
+                    told = self._sent[number] = msgspec.structs.replace(
+                        sent,
+                        waiting_for=[*sent.waiting_for, peer],
+                        not_addressed=[*sent.not_addressed, peer],
+                    )
+                    outcome.resend.append(msgspec.structs.replace(told, waiting_for=[peer]))
+
     def _again(
-        self, sent: OutboxMessage, to: list[str], now_us: int, outcome: OutboxDecision
+        self,
+        sent: OutboxMessage,
+        to: list[str],
+        now_us: int,
+        outcome: OutboxDecision,
+        *,
+        at_once: bool = False,
     ) -> None:
-        if now_us < sent.sent_at_us + self._resend_after_us:
+        if not at_once and now_us < sent.sent_at_us + self._resend_after_us:
             return
         limit, sendings = self.settings.limit_sent_count, sent.sendings
-        over = [recipient for recipient in to if sendings.get(recipient, 1) >= limit]
+        over = [recipient for recipient in to if sent.sent_count_to(recipient) >= limit]
         if over:
             outcome.given_up.append(msgspec.structs.replace(sent, waiting_for=over))
             rest = [recipient for recipient in sent.waiting_for if recipient not in over]
@@ -216,7 +268,7 @@ class Outbox:
             sent,
             sent_count=sent.sent_count + 1,
             sent_at_us=now_us,
-            sendings={**sendings, **{one: sendings.get(one, 1) + 1 for one in to}},
+            sendings={**sendings, **{one: sent.sent_count_to(one) + 1 for one in to}},
         )
         self._sent[sent.number] = again
         outcome.resend.append(msgspec.structs.replace(again, waiting_for=to))

@@ -32,6 +32,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from instep.model.messages import MessageHeader
 from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing import fast_path
@@ -315,6 +317,16 @@ class Sequencer:
         if self.phase not in REFUSALS:
             self._lifetime.active(now_us)
 
+    def adopt(self, settings: SequencerSettings) -> None:
+        """Use other settings from the next decision on, and keep them with the state (S9).
+
+        For a sequence that messages opened before any of the protocol that declares its policies.
+        """
+        state = self.checkpoint()
+        self.settings = settings
+        self.durable = msgspec.structs.replace(self.durable, settings=settings)
+        self._load(state)
+
     def request_queued(self) -> None:
         """Record that `AskResend` waits to be sent. The gap's time stops until `request_sent`: the
         sender cannot answer a request that it has not received (S12).
@@ -510,6 +522,9 @@ class Sequencer:
             raise SequenceRefusedError(
                 Refusal.BEYOND_LAST, f"{number} is beyond the last, {self.last_number}"
             )
+        self._check_jump(number)
+
+    def _check_jump(self, number: int) -> None:
         if number - self._window.next_number >= self._jump():
             raise SequenceRefusedError(
                 Refusal.TOO_FAR_AHEAD,
@@ -682,6 +697,7 @@ class Sequencer:
                     Refusal.BEYOND_LAST,
                     f"{low}-{high} reaches beyond the last, {self.last_number}",
                 )
+            self._check_jump(low)
         if self.phase in FINAL:
             raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
         window, numbers = self._window, Ranges.of(*ranges)

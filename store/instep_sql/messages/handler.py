@@ -7,11 +7,12 @@ other messages are not affected.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, NestedTransaction, Row, text
+from sqlalchemy import Connection, NestedTransaction, Row, TextClause, text
 
 from instep.errors import SinkError
 from instep.model.messages import Message
@@ -19,7 +20,7 @@ from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, 
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room_for_message
-from instep_sql.messages.inbox import FAILED
+from instep_sql.messages.inbox import FAILED, Trimmer, content_key, remember
 from instep_sql.options import SqlOptions
 
 __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
@@ -27,6 +28,10 @@ __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
 T = TypeVar("T")
 
 _SCOPES_AT_ONCE: Final = 32
+_ENDS: Final = re.compile(
+    r"(\s|--[^\n]*\n|/\*.*?\*/|;)*(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|SAVEPOINT|RELEASE)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _BLOCKED_SHOWN: Final = 100
 _FULL_RETRY_US: Final = 30_000_000
 
@@ -76,6 +81,7 @@ async def deliver(
     no: int,
     handler: Deliver,
     *,
+    trimmer: Trimmer,
     now_us: int,
     limit_messages: int,
 ) -> DeliveryResult:
@@ -90,6 +96,8 @@ async def deliver(
         lambda connection: _ready(connection, no, now_us, limit_messages)
     ):
         await delivery.deliver(handler, sequence, rows, whole=whole)
+    if delivery.remembered:
+        steps.later(lambda connection: trimmer.trim_seen(connection, delivery.remembered, now_us))
     last = await steps.run(lambda connection: pending_deliveries(connection, no))
     delivery.done.next_us, delivery.done.blocked = last.next_us, last.blocked
     return delivery.done
@@ -159,6 +167,8 @@ class _Delivery:
         self, steps: _Steps, dialect: Dialect, options: SqlOptions, no: int, now_us: int
     ) -> None:
         self.done = DeliveryResult()
+        self.remembered = 0
+        """How many messages a copy can be compared with from now on."""
         self._steps = steps
         self._dialect = dialect
         self._options = options
@@ -172,6 +182,7 @@ class _Delivery:
         scope: str = sequence.scope
         attempts: int = sequence.attempts
         gone: list[tuple[int]] = []
+        keys: list[bytes] = []
         after = {"id": sequence.id, "at_us": None, "attempts": 0, "blocked": 0, "error": ""}
         if not whole:
             after["at_us"] = self._now_us
@@ -182,6 +193,8 @@ class _Delivery:
             connection.end(keep=failure is None)
             if failure is None:
                 gone.append((row.id,))
+                if row.number >= 0 and row.digest:
+                    keys.append(content_key(row.number, row.digest))
                 attempts = 0
                 continue
             if failure.retry_at_us is None:
@@ -199,6 +212,11 @@ class _Delivery:
         self._steps.later(
             lambda connection: self._dialect.execute_many(connection, _DELIVERED, gone)
         )
+        if keys:
+            self._steps.later(
+                lambda connection: remember(connection, sequence.id, keys, self._now_us)
+            )
+            self.remembered += len(keys)
         self._steps.later(lambda connection: connection.execute(_AFTER, after))
         if gone or left:
             self.done.delivered[scope] = len(gone) + left
@@ -249,9 +267,14 @@ class _HandlerConnection:
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> Any:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
-        is unavailable.
+        is unavailable, or where the text would end the transaction of the store.
         """
         prepared = text(statement) if isinstance(statement, str) else statement
+        if isinstance(prepared, TextClause) and _ENDS.match(prepared.text):
+            raise SinkError(
+                "a handler cannot begin or end a transaction: its message is delivered in one",
+                hint="raise an error to undo what the handler did",
+            )
 
         def work(connection: Connection) -> Any:
             result = connection.execute(prepared, parameters)

@@ -22,9 +22,11 @@ __all__ = [
     "WAITING",
     "Trimmer",
     "apply_group",
+    "content_key",
     "count_messages",
     "deliver_waiting",
     "digests",
+    "remember",
     "seen",
 ]
 
@@ -37,8 +39,24 @@ FAILED: Final = 2
 
 _HIGHEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 16
+_KEY_BYTES: Final = 8
 _SEEN_AT_ONCE: Final = 500
 _TRIM_RECORDS: Final = 1_000
+ROW_BYTES: Final = 300
+"""What a row of `instep_message` counts beside its body."""
+_COUNT_RECORDS: Final = 1_000
+_COUNT_BYTES: Final = 64 << 20
+"""After so many messages or bytes they are counted."""
+_COUNTED: Final = "SELECT counted_to, size_bytes FROM instep_message_size {}"
+_ADDED: Final = text(f"""
+    SELECT max(id) AS last, coalesce(sum(length(body) + {ROW_BYTES}), 0) AS size_bytes
+    FROM instep_message WHERE id > :after
+""")  # noqa: S608 — constants only
+_OLDEST: Final = text(f"""
+    SELECT id, length(body) + {ROW_BYTES} FROM instep_message ORDER BY id LIMIT :limit
+""")  # noqa: S608 — constants only
+_REMOVE: Final = text("DELETE FROM instep_message WHERE id <= :cut")
+_SET_COUNTED: Final = text("UPDATE instep_message_size SET counted_to = :to, size_bytes = :size")
 
 _INTO_INBOX: Final = """
     instep_inbox (sequence_no, epoch, number, stage, message_id, sender, attributes, digest,
@@ -47,6 +65,10 @@ _INTO_MESSAGE: Final = """
     instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
                     delivered_at_us, body, digest)"""
 _INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
+_TAKEN: Final = text("""
+    SELECT digest FROM instep_seen
+    WHERE sequence_no = :no AND digest >= :low AND digest <= :high ORDER BY seen_at_us
+""")
 _FORGET: Final = """
     DELETE FROM instep_inbox
     WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number BETWEEN ? AND ?
@@ -157,7 +179,25 @@ def digests(
             for row in connection.exec_driver_sql(query, tuple(chain.from_iterable(some))):
                 if row.digest:
                     found[asked[row.sequence_no, row.number]] = bytes(row.digest)
+    for sequence_no, number in keys:
+        of_number = {"no": sequence_no, "low": content_key(number, b"")}
+        of_number["high"] = content_key(number, b"\xff" * _KEY_BYTES)
+        for key in connection.execute(_TAKEN, of_number).scalars():
+            found[asked[sequence_no, number]] = bytes(key)[_KEY_BYTES:]
     return found
+
+
+def content_key(number: int, digest: bytes) -> bytes:
+    """The key in `instep_seen` of a numbered message that a handler took: number, then digest. The
+    keys of one number are a range, in which a copy finds the content that counted (S7).
+    """
+    return number.to_bytes(_KEY_BYTES) + digest[:_KEY_BYTES]
+
+
+def remember(connection: Connection, sequence_no: int, keys: Sequence[bytes], now_us: int) -> None:
+    """Keep the keys of numbered messages that the handler took."""
+    rows = [(sequence_no, key, now_us) for key in keys]
+    insert_rows(connection, _INTO_SEEN, rows, "ON CONFLICT (sequence_no, digest) DO NOTHING")
 
 
 class Trimmer:
@@ -177,37 +217,92 @@ class Trimmer:
             "delivered_at_us",
             options.messages_retention_records,
             options.messages_retention_s,
+            ROW_BYTES,
         )
+        self._message_bytes = _ByteRetention(dialect, options.messages_retention_bytes)
+
+    def trim_seen(self, connection: Connection, new: int, now_us: int) -> None:
+        """Remove old identifiers, after `new` were added."""
+        self._seen.trim(connection, new, now_us)
 
     def trim(self, connection: Connection, group: MessageGroup) -> None:
         """Remove old rows after a group was written, in its transaction."""
         unsequenced = sum([len(change.unsequenced) for change in group.changes])
         if unsequenced:
             self._seen.trim(connection, unsequenced, group.now_us)
-        self._messages.trim(connection, count_messages(group), group.now_us)
+        new = count_messages(group)
+        gone_bytes = self._messages.trim(connection, new, group.now_us)
+        new_bytes = sum([len(m.body) for c in group.changes for _, m in c.release])
+        new_bytes += sum([len(m.body) for c in group.changes for m in c.unsequenced])
+        self._message_bytes.trim(connection, new, new_bytes, gone_bytes)
+
+
+class _ByteRetention:
+    """Keeps the newest delivered messages up to a number of bytes."""
+
+    def __init__(self, dialect: Dialect, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._counted = text(_COUNTED.format("FOR UPDATE" if dialect.skip_locked else ""))
+        self._new = self._new_bytes = self._gone_bytes = 0
+
+    def trim(self, connection: Connection, new: int, new_bytes: int, gone_bytes: int) -> None:
+        """Count what is new from time to time, and remove the oldest messages above the limit."""
+        self._new += new
+        self._new_bytes += new_bytes
+        self._gone_bytes += gone_bytes
+        if self._new < _COUNT_RECORDS and self._new_bytes < min(_COUNT_BYTES, self._limit_bytes):
+            return
+        counted = connection.execute(self._counted).one()
+        added = connection.execute(_ADDED, {"after": counted.counted_to}).one()
+        size_bytes = max(0, counted.size_bytes - self._gone_bytes) + int(added.size_bytes)
+        self._new = self._new_bytes = self._gone_bytes = 0
+        cut = None
+        if size_bytes > self._limit_bytes:
+            for id, row_bytes in connection.execute(_OLDEST, {"limit": 4 * _COUNT_RECORDS}):
+                if size_bytes <= self._limit_bytes:
+                    break
+                cut, size_bytes = id, size_bytes - row_bytes
+        if cut is not None:
+            connection.execute(_REMOVE, {"cut": cut})
+        values = {"to": added.last or counted.counted_to, "size": max(0, size_bytes)}
+        connection.execute(_SET_COUNTED, values)
 
 
 class _Retention:
     """The retention of one table."""
 
     def __init__(
-        self, dialect: Dialect, table: str, time: str, keep: int | None, age_s: float | None
+        self,
+        dialect: Dialect,
+        table: str,
+        time: str,
+        keep: int | None,
+        age_s: float | None,
+        row_bytes: int | None = None,
     ) -> None:
         picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
         delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
+        self._sized = row_bytes is not None
+        if row_bytes is not None:
+            delete += f" RETURNING length(body) + {row_bytes}"
         over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
         old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
         self._over, self._old = text(delete.format(over)), text(delete.format(old))
         self._keep = keep
         self._age_us = None if age_s is None else int(age_s * 1_000_000)
 
-    def trim(self, connection: Connection, new: int, now_us: int) -> None:
-        """Remove old rows, after `new` rows were added."""
+    def trim(self, connection: Connection, new: int, now_us: int) -> int:
+        """Remove old rows, after `new` rows were added. Returns their bytes where rows have any."""
         limit = 2 * new + _TRIM_RECORDS
+        gone_bytes = 0
         if self._keep is not None:
-            connection.execute(self._over, {"limit": limit, "keep": self._keep})
+            gone = connection.execute(self._over, {"limit": limit, "keep": self._keep})
+            gone_bytes += sum(gone.scalars()) if self._sized else 0
         if self._age_us is not None:
-            connection.execute(self._old, {"limit": limit, "before_us": now_us - self._age_us})
+            before_us = now_us - self._age_us
+            gone = connection.execute(self._old, {"limit": limit, "before_us": before_us})
+            gone_bytes += sum(gone.scalars()) if self._sized else 0
+        return gone_bytes
 
 
 def _deliver(connection: Connection, dialect: Dialect, row_ids: Sequence[int], now_us: int) -> None:

@@ -17,6 +17,7 @@ from instep.ports.message_store import (
     DueSequences,
     MessageGroup,
     Obligation,
+    OperatorRequest,
     SenderUsage,
     StoredSequence,
 )
@@ -26,7 +27,7 @@ from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
-from instep_sql.messages import inbox, obligations, outbox, sequences
+from instep_sql.messages import inbox, obligations, operator_requests, outbox, sequences
 from instep_sql.messages.handler import deliver, pending_deliveries
 from instep_sql.options import SqlOptions
 
@@ -85,6 +86,13 @@ class SqlMessageStore:
             lambda connection: sequences.load(connection, self._dialect, no, scopes)
         )
 
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(
+            lambda connection: sequences.scopes(connection, no, prefix, limit)
+        )
+
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """See `MessageStore`."""
 
@@ -111,6 +119,7 @@ class SqlMessageStore:
             sequences.write(connection, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
             obligations.write(connection, self._dialect, receiver.no, group)
+            operator_requests.forget(connection, self._dialect, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
             if group.deviations:
                 count_deviations(connection, "instep_receiver", receiver.no, group.deviations)
@@ -159,6 +168,11 @@ class SqlMessageStore:
         no = self._receiver.no
         return await self._database.run(lambda connection: obligations.load(connection, no))
 
+    async def operator_requests(self) -> list[OperatorRequest]:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(lambda connection: operator_requests.load(connection, no))
+
     async def digests(self, numbers: Mapping[str, Collection[int]]) -> dict[tuple[str, int], bytes]:
         """See `MessageStore`."""
 
@@ -189,6 +203,7 @@ class SqlMessageStore:
                 self._options,
                 receiver.no,
                 handler,
+                trimmer=self._trimmer,
                 now_us=now_us,
                 limit_messages=limit_messages,
             )

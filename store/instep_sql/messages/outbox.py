@@ -20,12 +20,14 @@ _SCOPES: Final = text("""
       AND EXISTS (SELECT 1 FROM instep_sent AS s WHERE s.outbox_no = o.id) ORDER BY id
 """)
 _FIND: Final = text("""
-    SELECT id, next_number FROM instep_outbox WHERE receiver_no = :no AND scope = :scope
+    SELECT id, next_number, parties FROM instep_outbox WHERE receiver_no = :no AND scope = :scope
 """)
 _ENTRIES: Final = text("SELECT entry FROM instep_sent WHERE outbox_no = :outbox ORDER BY number")
 _NEXT: Final = text("""
-    INSERT INTO instep_outbox (receiver_no, scope, next_number) VALUES (:no, :scope, :next_number)
-    ON CONFLICT (receiver_no, scope) DO UPDATE SET next_number = excluded.next_number
+    INSERT INTO instep_outbox (receiver_no, scope, next_number, parties)
+    VALUES (:no, :scope, :next_number, :parties)
+    ON CONFLICT (receiver_no, scope)
+    DO UPDATE SET next_number = excluded.next_number, parties = excluded.parties
 """)
 _FORGET: Final = "DELETE FROM instep_sent WHERE outbox_no = ? AND number = ?"
 _CHANGE: Final = "UPDATE instep_sent SET entry = ? WHERE outbox_no = ? AND number = ?"
@@ -47,7 +49,8 @@ def load(connection: Connection, no: int, scope: str) -> OutboxState | None:
         return None
     entries = connection.execute(_ENTRIES, {"outbox": found.id}).scalars()
     sent = [msgspec.json.decode(entry, type=OutboxMessage) for entry in entries]
-    return OutboxState(found.next_number, sent)
+    parties = msgspec.json.decode(found.parties, type=dict[str, int])
+    return OutboxState(found.next_number, sent, parties)
 
 
 def save(
@@ -61,7 +64,8 @@ def save(
 ) -> None:
     """Write the difference between two states; `new`: number → body of a message not yet kept."""
     place = {"no": no, "scope": storable_text(scope)}
-    connection.execute(_NEXT, {**place, "next_number": state.next_number})
+    parties = msgspec.json.encode(state.parties).decode()
+    connection.execute(_NEXT, {**place, "next_number": state.next_number, "parties": parties})
     outbox = connection.execute(_FIND, place).one().id
     known = {sent.number: sent for sent in before.sent}
     left = {sent.number for sent in state.sent}

@@ -10,8 +10,10 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import StoredMessage
+from instep.ports.message_store import OperatorAction
 from instep.ports.reader import SequenceCounts, SequenceStatus
 from instep.sequencing.state import SequencerState
+from instep_sql.messages import operator_requests
 
 __all__ = ["MessageReading", "give_up_messages"]
 
@@ -23,7 +25,8 @@ _SEQUENCES: Final = """
       (SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1) AS waiting
     FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
     WHERE q.id > :after AND q.state <> '' AND (:stream = '' OR q.scope = :stream)
-      AND (:troubled = 0 OR q.held_messages > 0 OR q.blocked = 1 OR q.error <> '')
+      AND (:troubled = 0 OR q.held_messages > 0 OR q.blocked = 1 OR q.error <> ''
+           OR q.state LIKE '%"phase":"failed"%')
     ORDER BY q.id LIMIT :size
 """
 _COUNTS: Final = text("""
@@ -81,10 +84,24 @@ class MessageReading(ABC):
         async for row in self._paged(_MESSAGES, "id", cursor, {"stream": stream or ""}):
             yield _message(row)
 
+    async def request_action(
+        self, consumer: str, stream: str, action: OperatorAction, number: int | None = None
+    ) -> bool:
+        """See `StoreReader`."""
+
+        def work(connection: Connection) -> int:
+            self._migrate(connection)
+            return operator_requests.add(connection, consumer, stream, action, number)
+
+        return bool(await self._write(work))
+
     async def deliver_again(self, id: int) -> bool:
         """See `StoreReader`."""
         now_us = self._clock_us()
         return bool(await self._write(lambda connection: _deliver_again(connection, id, now_us)))
+
+    @abstractmethod
+    def _migrate(self, connection: Connection) -> None: ...
 
     @abstractmethod
     def _paged(

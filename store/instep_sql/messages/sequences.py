@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, text
@@ -20,7 +21,7 @@ from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import storable_text
 
-__all__ = ["due", "load", "reclaim", "row_ids_of", "usage", "write"]
+__all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 
 _INTO: Final = """
     instep_sequence (receiver_no, scope, state, due_us, deliver_at_us, attempts, blocked, error,
@@ -38,6 +39,10 @@ _DUE: Final = text("""
     SELECT scope, due_us FROM instep_sequence
     WHERE receiver_no = :no AND due_us IS NOT NULL ORDER BY due_us LIMIT :limit
 """)
+_NAMES: Final = "SELECT scope FROM instep_sequence WHERE receiver_no = :no AND state <> '' AND"
+_IN_RANGE: Final = text(f"{_NAMES} scope >= :low AND scope < :high ORDER BY scope LIMIT :limit")
+_BEGINNING: Final = text(f"{_NAMES} scope LIKE :low ORDER BY id LIMIT :limit")
+_TOP: Final = "\U0010ffff"
 _USAGE: Final = text("""
     SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
     WHERE receiver_no = :no AND state <> '' GROUP BY peer
@@ -130,6 +135,17 @@ def load(
     return {scope: found[storable_text(scope)] for scope in scopes if storable_text(scope) in found}
 
 
+def scopes(connection: Connection, no: int, prefix: str, limit: int) -> list[str]:
+    """The scopes whose names begin with this text."""
+    low = storable_text(prefix)
+    values: dict[str, Any] = {"no": no, "low": low, "limit": limit}
+    # SQLite finds a range by its index; another database compares texts by its own collation.
+    if connection.dialect.name == "sqlite":
+        return list(connection.execute(_IN_RANGE, {**values, "high": f"{low}{_TOP}"}).scalars())
+    values["low"] = re.sub(r"([\\%_])", r"\\\1", values["low"]) + "%"
+    return list(connection.execute(_BEGINNING, values).scalars())
+
+
 def due(connection: Connection, no: int, now_us: int, limit: int) -> DueSequences:
     """Which scopes are due, and when the next ones are."""
     rows = connection.execute(_DUE, {"no": no, "limit": limit + 1}).all()
@@ -155,7 +171,7 @@ def reclaim(
     waiting = _ids_in(connection, _WAITING, ids.values())
     gone = {scope: id for scope, id in ids.items() if id not in waiting}
     named = _ids_in(connection, _DELIVERED, gone.values())
-    for table in ("instep_inbox", "instep_seen"):
+    for table in ("instep_inbox", "instep_seen", "instep_sequence_request"):
         statement = f"DELETE FROM {table} WHERE sequence_no = ?"  # noqa: S608 — constants only
         dialect.execute_many(connection, statement, [(id,) for id in gone.values()])
     dialect.execute_many(connection, _POSTPONE, [(now_us + _AGAIN_US, id) for id in waiting])

@@ -143,4 +143,7 @@ def test_of_many_sequences_status_counts_and_shows_those_in_trouble(tmp_path: Pa
     assert "east: 150 sequences, 1 messages held, 0 blocked" in shown
     assert "t7" in shown
     assert "t8" not in shown
-    assert len(lines(instep("status", "--store", url, "--format", "jsonl"))) == 150
+    troubled, counts = lines(instep("status", "--store", url, "--format", "jsonl"))
+    assert troubled["sequence"] == "t7"
+    assert counts == {"consumer": "east", "sequences": 150, "held": 1, "blocked": 0}
+    assert len(lines(instep("sequences", "list", "--store", url, "--format", "jsonl"))) == 150

@@ -134,17 +134,17 @@ def test_who_is_away_costs_the_others_nothing_and_nothing_is_counted_for_them() 
     for count in (2, 3):
         now_us += 5 * US
         (again,) = outbox.tick(now_us, {BOB}).resend
-        assert (again.waiting_for, again.sent_count) == ([ALICE], count)
+        assert (again.waiting_for, again.sent_count_to(ALICE)) == ([ALICE], count)
     now_us += 5 * US
     outcome = outbox.tick(now_us, {BOB})
     assert [lost.waiting_for for lost in outcome.given_up] == [[ALICE]]
     assert outbox.tick(now_us + 60 * US, {BOB}) == OutboxDecision()
     assert outbox.waiting().keys() == {BOB}
-    # Back again, it is given as many sendings as anybody; the count of all goes on.
-    for count in (4, 5):
+    # Back again, it is given as many sendings as anybody, and a count of its own.
+    for count in (2, 3):
         now_us += 5 * US
         (again,) = outbox.tick(now_us).resend
-        assert (again.waiting_for, again.sent_count) == ([BOB], count)
+        assert (again.waiting_for, again.sent_count_to(BOB)) == ([BOB], count)
     outcome = outbox.tick(now_us + 5 * US)
     assert [lost.waiting_for for lost in outcome.given_up] == [[BOB]]
     assert unacknowledged(outbox) == []
@@ -155,3 +155,57 @@ def test_a_recipient_given_up_by_its_report_leaves_the_others_theirs() -> None:
     outcome = outbox.acknowledge(ALICE, *seen(0), LATER_US)
     assert [lost.waiting_for for lost in outcome.given_up] == [[ALICE]]
     assert outbox.waiting() == {BOB: outbox.checkpoint().sent[0]}
+
+
+def test_whoever_a_message_was_not_sent_to_is_told_of_its_number() -> None:
+    outbox = outbox_with(1, ALICE, BOB)
+    second = outbox.append("id-2", 100, [ALICE], T0_US)
+    assert (second.waiting_for, second.not_addressed) == ([ALICE, BOB], [BOB])
+    assert outbox.acknowledge(ALICE, *seen(2), LATER_US).acknowledged == []
+    (again,) = outbox.acknowledge(BOB, *seen(1), LATER_US).resend
+    assert (again.number, again.waiting_for, again.not_addressed) == (2, [BOB], [BOB])
+    assert again.sent_count_to(BOB) == 2
+    assert outbox.acknowledge(BOB, *seen(2), LATER_US).acknowledged == [2]
+
+
+def test_who_joins_later_is_told_of_the_numbers_before() -> None:
+    outbox = outbox_with(3, ALICE)
+    outbox.acknowledge(ALICE, *seen(2), LATER_US)
+    outbox.append("id-4", 100, [ALICE, BOB], LATER_US)
+    state = outbox.checkpoint()
+    outbox = Outbox(None, msgspec.json.decode(msgspec.json.encode(state), type=OutboxState))
+    told = outbox.acknowledge(BOB, *seen(4, 1, 2, 3), LATER_US).resend
+    assert [(one.number, one.waiting_for, one.not_addressed) for one in told] == [
+        (1, [BOB], [BOB]),
+        (2, [BOB], [BOB]),
+        (3, [BOB], [BOB]),
+    ]
+    # Once: from then on they are sent again as any other.
+    assert outbox.acknowledge(BOB, *seen(4, 1, 2, 3), LATER_US).resend == []
+    again = outbox.acknowledge(BOB, *seen(4, 1), LATER_US + 5 * US).resend
+    assert [(one.number, one.sent_count_to(BOB)) for one in again] == [(1, 2)]
+    outbox.acknowledge(BOB, *seen(4), LATER_US + 5 * US)
+    assert [sent.waiting_for for sent in outbox.checkpoint().sent] == [[ALICE], [ALICE]]
+
+
+def test_who_was_never_a_party_is_told_nothing() -> None:
+    outbox = outbox_with(2, ALICE)
+    assert outbox.acknowledge(BOB, *seen(0), LATER_US) == OutboxDecision()
+
+
+def test_a_late_party_cannot_fill_the_outbox() -> None:
+    outbox = outbox_with(1, ALICE, settings=OutboxSettings(limit_messages=3))
+    for number in range(2, 6):
+        outbox.acknowledge(ALICE, *seen(number - 1), LATER_US)
+        outbox.append(f"id-{number}", 100, [ALICE, BOB] if number == 5 else [ALICE], T0_US)
+    outbox.acknowledge(BOB, *seen(5, 1, 2, 3, 4), LATER_US)
+    assert unacknowledged(outbox) == [5, 1, 2]
+
+
+def test_a_sending_that_may_have_arrived_counts_and_is_given_up_in_time() -> None:
+    outbox = outbox_with(1, ALICE, BOB, settings=OutboxSettings(limit_sent_count=2))
+    (again,) = outbox.resend(ALICE, 1, T0_US + 1).resend
+    assert (again.waiting_for, again.sent_count_to(ALICE)) == ([ALICE], 2)
+    assert [one.waiting_for for one in outbox.resend(ALICE, 1, T0_US + 2).given_up] == [[ALICE]]
+    assert outbox.resend(ALICE, 1, T0_US + 3) == OutboxDecision()
+    assert outbox.resend(BOB, 2, T0_US + 3) == OutboxDecision()

@@ -6,6 +6,7 @@ import random
 import ssl
 
 import pytest
+from aiohttp import web
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
@@ -86,3 +87,42 @@ async def test_what_a_document_states_is_posted_to_where_it_is_public() -> None:
         async with new_client(private_endpoints=True) as client:
             await client.deliver(stated, b"x", Form.ENCRYPTED)
         assert len(there.came) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_peer_cannot_choose_a_query_by_a_redirect() -> None:
+    came: list[str] = []
+
+    def take(request: web.BaseRequest, _: int) -> web.Response:
+        came.append(request.path_qs)
+        return web.Response(status=202)
+
+    async with (
+        answering(take) as there,
+        answering(status(307, Location=f"{there.url}?delete=all")) as redirecting,
+        new_client(private_endpoints=True) as client,
+    ):
+        stated = PeerEndpoint(redirecting.url, configured=False)
+        await client.deliver(stated, b"x", Form.ENCRYPTED)
+        await client.deliver(configured(redirecting.url), b"x", Form.ENCRYPTED)
+    assert came == ["/in", "/in?delete=all"]
+
+
+@pytest.mark.asyncio
+async def test_a_reply_to_a_stated_endpoint_is_posted_once_and_not_often() -> None:
+    async with answering(status(503)) as there, new_client(private_endpoints=True) as client:
+        stated = PeerEndpoint(there.url, configured=False)
+        for _ in range(8):
+            with pytest.raises(SourceError):
+                await client.deliver(stated, b"x", Form.PLAIN)
+    assert len(there.came) == 5
+
+
+@pytest.mark.asyncio
+async def test_after_the_end_nothing_is_sent() -> None:
+    async with answering(status(202)) as there:
+        async with new_client() as client:
+            pass
+        with pytest.raises(UnreachableError, match="has ended"):
+            await client.deliver(configured(there.url), b"x", Form.PLAIN)
+        assert there.came == []

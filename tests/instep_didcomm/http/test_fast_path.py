@@ -112,9 +112,9 @@ async def test_what_comes_while_a_message_is_taken_waits_for_its_turn() -> None:
     durable = asyncio.Semaphore(0)
 
     class Slow(MemoryIntake):
-        async def receive(self, message: Message) -> Receipt:
+        async def receive(self, message: Message, settings: Any = None) -> Receipt:
             await durable.acquire()
-            return await super().receive(message)
+            return await super().receive(message, settings)
 
     async with serving(Slow()) as (listener, intake), connected(listener) as (reader, writer):
         for order in (1, 2, 3):
@@ -135,9 +135,9 @@ async def test_what_was_taken_is_answered_before_the_end() -> None:
     durable = asyncio.Event()
 
     class Slow(MemoryIntake):
-        async def receive(self, message: Message) -> Receipt:
+        async def receive(self, message: Message, settings: Any = None) -> Receipt:
             await durable.wait()
-            return await super().receive(message)
+            return await super().receive(message, settings)
 
     intake = Slow()
     async with AsyncExitStack() as connections:

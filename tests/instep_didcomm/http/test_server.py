@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -43,8 +44,8 @@ async def test_the_answer_waits_until_the_message_is_durable() -> None:
     durable = asyncio.Event()
 
     class Slow(MemoryIntake):
-        async def receive(self, message: Message) -> Receipt:
-            receipt = await super().receive(message)
+        async def receive(self, message: Message, settings: Any = None) -> Receipt:
+            receipt = await super().receive(message, settings)
             await durable.wait()
             return receipt
 

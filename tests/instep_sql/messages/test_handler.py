@@ -90,6 +90,26 @@ async def test_a_failed_handler_is_undone_and_tried_again(database: str) -> None
         assert health.handler_failures == 2
 
 
+async def test_a_handler_that_is_cancelled_from_inside_has_failed(database: str) -> None:
+    calls: list[int] = []
+
+    async def handle(message: Message, _: HandlerConnection) -> None:
+        calls.append(message.number)
+        if len(calls) == 1:
+            of_its_own = asyncio.ensure_future(asyncio.Event().wait())
+            of_its_own.cancel()
+            await of_its_own
+
+    async with spoken(database, handler=handle) as at:
+        assert outcomes(await at.say(1, 2)) == [ACCEPTED] * 2
+        async with asyncio.timeout(10):
+            while len(calls) < 3:
+                await asyncio.sleep(0.01)
+        health = at.receiver.health().intake
+        assert health is not None
+        assert (calls, health.handler_failures) == ([1, 1, 2], 1)
+
+
 async def test_a_message_that_keeps_failing_blocks_its_sequence_alone(database: str) -> None:
     handler = Bidding()
     handler.fails = {2: 99}
@@ -213,6 +233,25 @@ async def test_statements_as_text_and_their_rows(database: str) -> None:
         await at.say(1)
         await until(lambda: asyncio.sleep(0, got))
         assert got == [1, [7, 9]]
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", " /* x */ rollback", ";End", "SAVEPOINT a"])
+async def test_a_handler_cannot_end_the_transaction(database: str, statement: str) -> None:
+    told: list[str] = []
+
+    async def handle(_message: Message, connection: HandlerConnection) -> None:
+        try:
+            await connection.execute(statement)
+        except SinkError as error:
+            told.append(str(error))
+        await connection.execute("SELECT 1 -- COMMIT")
+
+    async with spoken(database, handler=handle) as at:
+        assert outcomes(await at.say(1, 2)) == [ACCEPTED] * 2
+        async with asyncio.timeout(10):
+            while len(told) < 2:
+                await asyncio.sleep(0.01)
+        assert "cannot begin or end a transaction" in told[0]
 
 
 async def test_a_handler_that_hangs_has_failed_and_is_undone(database: str) -> None:

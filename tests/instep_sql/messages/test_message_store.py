@@ -224,6 +224,26 @@ async def test_retention_trims_delivered_messages_and_identifiers(database: str)
         assert outcomes(await at.say(-1, id="a")) == [ACCEPTED]
 
 
+async def test_delivered_messages_are_bounded_in_bytes(database: str) -> None:
+    """The oldest go, whatever came between two counts, and with another retention beside it."""
+    limit_bytes = 100 * (1_000 + 300)
+    store = SqlStore(database, messages_retention_bytes=limit_bytes, messages_retention_s=3600)
+    async with spoken(store=store) as at:
+        for number in range(1, 301):
+            await at.say(number, body=b"x" * 1_000)
+        kept = await at.numbers()
+        assert 100 <= len(kept) <= 250
+        assert kept == list(range(301 - len(kept), 301))
+        ((counted_to, size_bytes),) = await at.rows(
+            "SELECT counted_to, size_bytes FROM instep_message_size"
+        )
+        assert size_bytes <= limit_bytes
+        ((real,),) = await at.rows(
+            f"SELECT sum(length(body) + 300) FROM instep_message WHERE id <= {counted_to}"
+        )
+        assert real == size_bytes
+
+
 async def test_a_sequence_without_gaps_stays_small(database: str) -> None:
     async with spoken(database, sequence=SequencerSettings(gap_policy=GapPolicy.WAIT)) as at:
         sizes = []

@@ -77,7 +77,9 @@ class Process:
             store,
             self._settings,
             environment=Environment(
-                now=world.consumer_now, rng=random.Random(world.rng.getrandbits(64))
+                now=world.consumer_now,
+                rng=random.Random(world.rng.getrandbits(64)),
+                measure_lag_s=0,
             ),
         )
         await consumer.__aenter__()

@@ -10,22 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
 from instep.model.messages import UNSEQUENCED, Message, MessageHeader
 from instep.model.ranges import Ranges
 from instep.ports.listener import Receipt, ReceiptOutcome
-from instep.ports.message_store import MessageGroup, Obligation, SequenceChange
+from instep.ports.message_store import (
+    MessageGroup,
+    Obligation,
+    OperatorAction,
+    OperatorRequest,
+    SequenceChange,
+)
 from instep.runtime.messages.usage import InboxUsage
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import Decision, OwedEffect, SequenceEffect
 from instep.sequencing.events import (
     Changed,
+    Close,
     EndRequest,
+    GiveUp,
     NumberRequest,
+    Realigned,
     Receive,
+    Reset,
     SequencerInput,
 )
 from instep.sequencing.sequencer import Sequencer
@@ -58,11 +68,19 @@ class Entry(MessageHeader, gc=False):
     # The fields of `MessageHeader` have defaults, so these must.
     message: Message | None = None
     receipt: Receipt | None = None
+    settings: SequencerSettings | None = None
+    """Those that the protocol of the message declares; see `Intake.receive`."""
 
     @classmethod
-    def of(cls, message: Message) -> Entry:
+    def of(cls, message: Message, settings: SequencerSettings | None = None) -> Entry:
         return cls(
-            message.number, message.digest, len(message.body), message.expires_at_us, message
+            message.number,
+            message.digest,
+            len(message.body),
+            message.expires_at_us,
+            message,
+            None,
+            settings,
         )
 
 
@@ -128,6 +146,9 @@ class CommitGroup:
     def receive(self, scope: Scope, entries: list[Entry]) -> None:
         """Receive messages of one scope that arrived without a request between them."""
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
+        settings = entries[0].settings
+        if settings is not None and sequencer.durable.settings is None:
+            sequencer.adopt(settings)
         known = scope_changes.known
         room = scope.waiting < sequencer.settings.limit_messages
         if known and room and sequencer.take_next(entries, self._now_us):
@@ -147,13 +168,15 @@ class CommitGroup:
             if self._may_hold(scope, entry):
                 self._decide(scope_changes, partial(sequencer.receive, [entry], self._now_us))
 
-    def apply(self, scope: Scope, events: list[EntryEvent]) -> None:
-        """Apply the events of one envelope as a whole (S11). Raises `SequenceRefusedError`."""
+    def apply(self, scope: Scope, events: list[EntryEvent], *, opens: bool = False) -> None:
+        """Apply the events of one envelope as a whole (S11). With `opens` they open the sequence
+        as a message does. Raises `SequenceRefusedError`.
+        """
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         entries = [event for event in events if isinstance(event, Entry)]
         if not scope_changes.known:
             sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
-            refused = self._why_unknown(scope, opens=bool(sequenced))
+            refused = self._why_unknown(scope, opens=opens or bool(sequenced))
             if refused is not None:
                 raise SequenceRefusedError(refused, f"there is no sequence {scope.name!r}")
         if scope.waiting >= sequencer.settings.limit_messages:
@@ -194,6 +217,33 @@ class CommitGroup:
         """Act on the time in one scope: see `Sequencer.tick`."""
         self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
 
+    def act(self, scope: Scope, request: OperatorRequest) -> str:
+        """Carry out what an operator wants done; returns what became of it."""
+        sequencer, number = scope.sequencer, request.number
+        events: list[EntryEvent]
+        match request.action:
+            case OperatorAction.GIVE_UP:
+                highest = sequencer.claims().highest
+                through = number if number is not None else highest
+                if through is None:
+                    return "give-up: nothing is missing"
+                events, done = [GiveUp(through, "given up by the operator")], f"through {through}"
+            case OperatorAction.RESET:
+                first = sequencer.settings.first_number
+                following = first if number is None else number
+                events, done = [Reset()], f"the next number is {following}"
+                if following > first:
+                    events.append(Realigned(following - 1))
+            case OperatorAction.CLOSE:
+                events, done = [Close()], "nothing more is accepted"
+            case _:
+                assert_never(request.action)
+        try:
+            self.apply(scope, events)
+        except SequenceRefusedError as error:
+            return f"{request.action!s}: refused: {error.message}"
+        return f"{request.action!s}: {done}"
+
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
         """Apply `Changed` to messages of `uncompared` whose content differs (S7)."""
         changed = [Changed(entry.number) for entry in entries]
@@ -233,6 +283,11 @@ class CommitGroup:
         """The claims of a scope, true once the group is durable (S3)."""
         scope_changes = self._scope_changes[name]
         return scope_changes.scope.sequencer.claims(scope_changes.change.state)
+
+    @property
+    def released(self) -> int:
+        """How many messages the group has released for delivery."""
+        return sum([changes.released for changes in self._scope_changes.values()])
 
     @property
     def scopes(self) -> list[str]:

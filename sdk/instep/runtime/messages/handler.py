@@ -24,6 +24,7 @@ from instep.ports.message_store import (
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
+from instep.runtime.supervision import is_cancelled
 
 __all__ = ["HandlerDispatcher", "after_failure"]
 
@@ -129,7 +130,9 @@ class HandlerDispatcher:
         try:
             async with asyncio.timeout(self._limits.handler_timeout_s):
                 await self._handler(message, connection)
-        except Exception as error:  # noqa: BLE001 - a handler may fail in any way
+        except (Exception, asyncio.CancelledError) as error:  # a handler may fail in any way
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             self.failures += 1
             reason = f"the handler failed: {type(error).__name__}: {error}"[:_REASON_CHARS]
             return after_failure(

@@ -15,12 +15,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import UNSEQUENCED, Message
 from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receipt
-from instep.ports.message_store import MessageStore, Obligation, OutboxStore, StoredSequence
+from instep.ports.message_store import (
+    MessageStore,
+    Obligation,
+    OperatorRequest,
+    OutboxStore,
+    StoredSequence,
+)
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
 from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Opening, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
@@ -36,6 +42,7 @@ from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import AskResend, OwedEffect
+from instep.sequencing.events import Fill
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
@@ -99,8 +106,8 @@ class MessageIntake:
             answer_within_s=self._limits.answer_within_s,
             expire=self._refuse_late,
         )
-        self._refused = 0
-        """Messages refused because there was no room or the commit took too long."""
+        self._refused: Counter[str] = Counter()
+        self._listener_refused: list[Mapping[str, int]] = []
         self.released = asyncio.Event()
         """Set when messages begin to wait for the handler."""
         self._started_us = self._clock_us = 0
@@ -108,6 +115,8 @@ class MessageIntake:
         """When to ask the store for due sequences, in microseconds since 1970; None: not before a
         commit sets a time.
         """
+        self._look_us = 0
+        """When to ask the store for requests of operators."""
         self._deviations: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         """Messages by their outcome in a commit, and commits, since the start."""
@@ -124,9 +133,14 @@ class MessageIntake:
         return self._store
 
     @property
-    def refused(self) -> int:
-        """Messages refused since the start: by their sequence, for want of room, or as too late."""
-        return self.counts["refused"] + self._refused
+    def refusals(self) -> Counter[str]:
+        """What was refused since the start: reason → count. By sequences, for want of room, as too
+        late, and by the listener.
+        """
+        total = self._refused.copy()
+        for counts in self._listener_refused:
+            total.update(counts)
+        return total
 
     @property
     def queued_messages(self) -> int:
@@ -135,17 +149,24 @@ class MessageIntake:
 
     # -- what a listener calls -------------------------------------------------------------------
 
-    async def receive(self, message: Message) -> Receipt:
-        return (await self.receive_many((message,)))[0]
+    async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
+        return (await self._receive([Entry.of(message, settings)]))[0]
 
     async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        request = PendingRequest([Entry.of(message) for message in messages])
-        durable = not messages or await self._durable(request)
-        full = REFUSED[Refusal.FULL]
-        return [(durable and entry.receipt) or full for entry in request.entries]
+        return await self._receive([Entry.of(message) for message in messages])
 
-    def submit(self, message: Message, answer: Callable[[Receipt | InstepError], None]) -> None:
-        if not self._submit(PendingMessage(Entry.of(message), answer)):
+    async def _receive(self, entries: list[Entry]) -> list[Receipt]:
+        durable = not entries or await self._durable(PendingRequest(entries))
+        full = REFUSED[Refusal.FULL]
+        return [(durable and entry.receipt) or full for entry in entries]
+
+    def submit(
+        self,
+        message: Message,
+        answer: Callable[[Receipt | InstepError], None],
+        settings: SequencerSettings | None = None,
+    ) -> None:
+        if not self._submit(PendingMessage(Entry.of(message, settings), answer)):
             answer(REFUSED[Refusal.FULL])
 
     async def open(
@@ -163,6 +184,12 @@ class MessageIntake:
         receipts = [entry.receipt for entry in envelope.entries]
         assert envelope.claims is not None
         return EnvelopeReceipt([one for one in receipts if one is not None], envelope.claims)
+
+    async def count(self, scope: str, number: int) -> None:
+        await self._request(Envelope(scope, events=[Fill([(number, number)])], opens=True))
+
+    async def scopes(self, prefix: str, limit: int) -> list[str]:
+        return await self._store.scopes(prefix, limit)
 
     async def state(self, scope: str) -> SequencerState | None:
         sequencer = await self._committed_sequencer(scope)
@@ -183,6 +210,9 @@ class MessageIntake:
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
         self._queue.wake()
+
+    def show_refusals(self, counts: Mapping[str, int]) -> None:
+        self._listener_refused.append(counts)
 
     def delivered(self, counts: dict[str, int]) -> None:
         """Subtract delivered messages from those that wait for the handler, by scope."""
@@ -217,8 +247,9 @@ class MessageIntake:
         """Wait until there is something to commit, or a sequence is due."""
         if self._queue or self._deviations or self._settled:
             return
-        wait_s = None if self._due_us is None else (self._due_us - self._now_us()) / 1e6
-        if wait_s is None or wait_s > 0:
+        due_us = min(self._look_us, self._look_us if self._due_us is None else self._due_us)
+        wait_s = (due_us - self._now_us()) / 1e6
+        if wait_s > 0:
             await self._queue.arrival(wait_s)
 
     async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
@@ -248,6 +279,9 @@ class MessageIntake:
         waiting = [request for request in requests if not request.done]
         receipts = [entry.receipt for request in waiting for entry in request.entries]
         self.counts.update([receipt.outcome for receipt in receipts if receipt is not None])
+        refused = [receipt.refusal for receipt in receipts if receipt and receipt.refusal]
+        if refused:
+            self._refused.update([refusal.value for refusal in refused])
 
     async def _commit(self, requests: list[PendingRequest]) -> CommitGroup | None:
         requests = [request for request in requests if not request.done]
@@ -256,18 +290,10 @@ class MessageIntake:
             self._scopes.clear()
         if not self._recovered:
             await self._recover()
+        wanted = await self._operator_requests()
         due = await self._due()
-        names = {request.envelope.scope for request in requests if request.envelope} | set(due)
-        unsequenced: list[Message] = []
-        for request in requests:
-            for entry in request.entries:
-                entry.receipt = None
-                message = entry.message
-                assert message is not None
-                names.add(message.scope)
-                if entry.number == UNSEQUENCED:
-                    unsequenced.append(message)
-        await self._load(names)
+        names, unsequenced = _begin(requests)
+        await self._load(names.union(due, [one.scope for one in wanted]))
         seen = await self._store.seen(unsequenced) if unsequenced else ()
         group = CommitGroup(
             self._now_us(),
@@ -277,6 +303,7 @@ class MessageIntake:
             opens_implicitly=self._listener.opens_implicitly,
         )
         apply(requests, group, self._scopes)
+        told = [(one.scope, group.act(self._scopes[one.scope], one)) for one in wanted]
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
@@ -286,7 +313,8 @@ class MessageIntake:
         deviations, self._deviations = self._deviations, Counter()
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
-        if not message_group.changes and not message_group.deviations and not settled:
+        message_group.done = [one.id for one in wanted]
+        if not (message_group.changes or message_group.deviations or settled or wanted):
             self._give_claims(requests, group)
             return None
         try:
@@ -295,6 +323,8 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
+        for name, text in told:
+            self._emit(name, "operator", text)
         self._obligations += len(message_group.owed)
         self._effects.forget(settled)
         del self._settled[: len(settled)]
@@ -302,6 +332,8 @@ class MessageIntake:
         self._put_effects(group, message_group.owed)
         self.deviations.update(message_group.deviations)
         self.counts["commits"] += 1
+        if not self._handled:
+            self.counts["delivered"] += group.released
         times_us = [self._due_us, *(change.due_us for change in message_group.changes)]
         self._due_us = min((at_us for at_us in times_us if at_us is not None), default=None)
         return group
@@ -314,6 +346,15 @@ class MessageIntake:
         self._obligations = max([self._obligations, *(one.number for one in owed)])
         self._effects.restore(owed)
         self._recovered = True
+
+    async def _operator_requests(self) -> list[OperatorRequest]:
+        """What operators want done; asked for every `poll_s`."""
+        now_us = self._now_us()
+        if now_us < self._look_us:
+            return []
+        wanted = await self._store.operator_requests()
+        self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
+        return wanted
 
     async def _due(self) -> list[str]:
         """The sequences that are due for a tick; reclaims those that may be forgotten (S10)."""
@@ -353,7 +394,7 @@ class MessageIntake:
             changed = [
                 entry
                 for entry in entries
-                if kept.get((name, entry.number), entry.digest) != entry.digest
+                if not entry.digest.startswith(kept.get((name, entry.number), b""))
             ]
             if changed:
                 group.content_changed(self._scopes[name], changed)
@@ -443,14 +484,30 @@ class MessageIntake:
         messages = len(request.entries)
         if self._committer.submit(request, messages or 1, request.size_bytes):
             return True
-        self._refused += messages
+        self._refused[Refusal.FULL.value] += messages
         return False
 
     def _refuse_late(self, request: PendingRequest) -> None:
-        self._refused += len(request.entries)
+        self._refused[Refusal.FULL.value] += len(request.entries)
         request.answer(Refusal.FULL)
 
     def _now_us(self) -> int:
         """The time in microseconds since 1970; it never goes back."""
         self._clock_us = max(self._clock_us, int(self._environment.now() * 1_000_000))
         return self._clock_us
+
+
+def _begin(requests: Iterable[PendingRequest]) -> tuple[set[str], list[Message]]:
+    """Begin requests, perhaps again. Returns their scopes, and their messages without a number."""
+    names, unsequenced = set[str](), list[Message]()
+    for request in requests:
+        if request.envelope is not None:
+            names.add(request.envelope.scope)
+        for entry in request.entries:
+            entry.receipt = None
+            message = entry.message
+            assert message is not None
+            names.add(message.scope)
+            if entry.number == UNSEQUENCED:
+                unsequenced.append(message)
+    return names, unsequenced

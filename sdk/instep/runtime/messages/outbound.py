@@ -7,6 +7,7 @@ gap emits its request again (S12).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 
@@ -15,6 +16,7 @@ from instep.ports.listener import Listener
 from instep.ports.message_store import Obligation
 from instep.runtime.retry import Environment
 from instep.runtime.settings import IntakeSettings
+from instep.runtime.supervision import is_cancelled
 from instep.sequencing.effects import (
     AskResend,
     RealignSequence,
@@ -26,6 +28,8 @@ from instep.sequencing.effects import (
 )
 
 __all__ = ["EffectDispatcher", "describe"]
+
+_log = logging.getLogger("instep.messages")
 
 
 class _Work:
@@ -113,7 +117,7 @@ class EffectDispatcher:
         return scope in self._asks
 
     async def run(self) -> None:
-        """Carry effects out until cancelled. Raises any exception that is no `InstepError`."""
+        """Carry effects out until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._has_work.wait()
@@ -170,6 +174,13 @@ class EffectDispatcher:
         except InstepError as error:
             failed = True
             self._emit(work.scope, "not-sent", str(error))
+        except (Exception, asyncio.CancelledError) as error:
+            # What a peer states may lead to any mistake: it ends this one effect and nothing else.
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            failed = True
+            _log.exception("an effect could not be carried out for a reason of our own")
+            self._emit(work.scope, "not-sent", f"a mistake of our own: {type(error).__name__}")
         finally:
             self._under_way.discard(work)
             self._busy[work.peer] -= 1

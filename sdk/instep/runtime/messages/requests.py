@@ -30,6 +30,8 @@ class Envelope(msgspec.Struct):
     scope: str
     opening: Opening | None = None
     events: list[EntryEvent] = []
+    opens: bool = False
+    """Whether the events open the sequence, as a message does."""
     claims: Claims | None = None
     """Of the commit, once it is durable."""
     error: SequenceRefusedError | None = None
@@ -113,7 +115,7 @@ def apply(
         envelope.error = None
         try:
             if envelope.opening is None:
-                group.apply(scope, envelope.events)
+                group.apply(scope, envelope.events, opens=envelope.opens)
             else:
                 group.open(scope, envelope.opening)
         except SequenceRefusedError as error:

@@ -16,6 +16,7 @@ from instep.ports.message_store import (
     MessageGroup,
     MessageStore,
     Obligation,
+    OperatorRequest,
     SenderUsage,
     StoredSequence,
 )
@@ -63,6 +64,9 @@ class Store:
         return {}
 
     async def obligations(self) -> list[Obligation]:
+        return []
+
+    async def operator_requests(self) -> list[OperatorRequest]:
         return []
 
     async def digests(self, _numbers: object) -> dict[tuple[str, int], bytes]:
@@ -174,7 +178,7 @@ async def test_a_commit_that_takes_too_long_is_refused_and_may_be_durable() -> N
         await at.until(1)
         assert at.told == [FULL]
         assert outcomes(await waiting) == [FULL, FULL]
-        assert at.intake.refused == 3
+        assert at.intake.refusals == {"full": 3}
         at.store.go.set()
         at.submit(1)
         await at.until(2)

@@ -30,6 +30,7 @@ class Post(Speaker):
         self.tarpits: set[str] = set()
         self.away: Counter[str] = Counter()
         """Peer → how often it is away yet."""
+        self.mistakes: dict[str, BaseException] = {}
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         self.go = asyncio.Event()
@@ -44,6 +45,8 @@ class Post(Speaker):
             if peer in self.tarpits:
                 await self.go.wait()
             await asyncio.sleep(0)
+            if peer in self.mistakes:
+                raise self.mistakes[peer]
             if self.away[peer]:
                 self.away[peer] -= 1
                 raise SourceError("away", where=peer)
@@ -124,6 +127,19 @@ async def test_what_is_owed_is_tried_again_and_then_given_up() -> None:
         await at.until(lambda: len(at.settled) == 2)
         assert at.post.sent == [("1 bob", FAULT)]
         assert at.post.away["eve"] == 99 - 3
+        assert at.events.count(("1 eve", "not-sent")) == 3
+
+
+@pytest.mark.parametrize("error", [ValueError("no URL"), asyncio.CancelledError()], ids=repr)
+async def test_a_mistake_with_one_effect_ends_no_other(error: BaseException) -> None:
+    async with dispatching(effects_attempts=2) as at:
+        at.post.mistakes["eve"] = error
+        at.put("1 eve", ASK)
+        at.put("1 eve", FAULT, 1)
+        at.put("1 bob", FAULT, 2)
+        await at.until(lambda: len(at.settled) == 2)
+        assert at.post.sent == [("1 bob", FAULT)]
+        assert at.asked == ["1 eve"]
         assert at.events.count(("1 eve", "not-sent")) == 3
 
 

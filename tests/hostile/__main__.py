@@ -1,0 +1,168 @@
+"""A hostile run: all attacks of `tests.hostile.attacks` at once, beside honest senders and an
+honest stream, against one `instep run` with 1,024 descriptors.
+
+    python -m tests.hostile --minutes 10
+
+Shown as one JSON object. The exit code is 1 where an honest message was lost, came twice or out of
+order, the process ended, or a bound was passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.hostile.attacks import ATTACKS, BID, Stranger
+from tests.hostile.site import LIMITS, Limits, Site, site
+
+__all__ = ["judge", "run"]
+
+
+class Honest:
+    """One sender: numbers its messages, and sends each until it is accepted."""
+
+    def __init__(self, url: str, name: str, every_s: float) -> None:
+        self.url = url
+        self.did = f"did:ex:honest-{name}"
+        self.every_s = every_s
+        self.accepted = 0
+        self.seconds: list[float] = []
+        """From the first sending of a message to its acceptance."""
+
+    async def run(self, until_s: float) -> None:
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            for number in itertools.count(1):
+                if time.monotonic() >= until_s:
+                    return
+                await self._send(session, number)
+                self.accepted = number
+                await asyncio.sleep(self.every_s)
+
+    async def _send(self, session: aiohttp.ClientSession, number: int) -> None:
+        began_s = time.monotonic()
+        message: dict[str, Any] = {
+            "id": f"{self.did[-8:]}-{number}",
+            "type": BID,
+            "from": self.did,
+            "thid": "honest",
+            "sender_order": number,
+            "body": {"amount": number},
+        }
+        for sent_count in itertools.count(1):
+            if sent_count > 1:
+                message["sent_count"] = sent_count
+            try:
+                async with session.post(self.url, json=message) as response:
+                    if response.status == 202:
+                        break
+                    assert response.status == 503, await response.text()
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                pass
+            await asyncio.sleep(0.05)
+        self.seconds.append(time.monotonic() - began_s)
+
+
+async def run(
+    at: Site, seconds: float, senders: int, attacks_per_s: float, seed: int
+) -> dict[str, Any]:
+    """Attack a site for so long. Returns the facts."""
+    until_s = time.monotonic() + seconds
+    honest = [Honest(at.url, f"{n:02}", senders / 100) for n in range(senders)]
+    async with Stranger(at.url, seed, attacks_per_s) as stranger:
+        attacks = [asyncio.ensure_future(attack(stranger)) for attack in ATTACKS]
+        sending = [asyncio.ensure_future(one.run(until_s)) for one in honest]
+        try:
+            while not all(task.done() for task in sending):
+                await asyncio.sleep(0.5)
+                at.look()
+                for task in attacks:
+                    if task.done():
+                        task.result()
+        finally:
+            for task in [*attacks, *sending]:
+                task.cancel()
+            await asyncio.gather(*attacks, *sending, return_exceptions=True)
+        answers = dict(sorted(stranger.answers.items()))
+    for one in sending:
+        one.result()
+    late = sorted(itertools.chain.from_iterable(one.seconds for one in honest))
+    return {
+        "seconds": seconds,
+        "honest_messages": sum(one.accepted for one in honest),
+        "wrong_senders": [
+            one.did for one in honest if at.heard(one.did) != list(range(1, one.accepted + 1))
+        ],
+        "p50_s": round(late[len(late) // 2], 4),
+        "p99_s": round(late[int(len(late) * 0.99)], 4),
+        "worst_s": round(late[-1], 4),
+        "p50_s_by_third": [_median(honest, third) for third in range(3)],
+        "processor_s": at.processor_s,
+        "load": os.getloadavg()[0],
+        "memory_bytes": at.most_memory_bytes,
+        "disk_bytes": at.most_disk_bytes,
+        "log_bytes": at.log_bytes,
+        "network": at.last_health("network"),
+        "heard": at.last_health("heard"),
+        "answers": answers,
+    }
+
+
+def _median(honest: list[Honest], third: int) -> float:
+    """The median of a third of the time: whether it grows with what the store holds."""
+    seconds: list[float] = []
+    for one in honest:
+        size = len(one.seconds) // 3
+        seconds += one.seconds[third * size : (third + 1) * size]
+    return round(sorted(seconds)[len(seconds) // 2], 4) if seconds else 0.0
+
+
+def judge(facts: dict[str, Any], limits: Limits) -> list[str]:
+    """What is wrong; empty where all bounds hold."""
+    bounds = {
+        "p99_s": limits.latency_s,
+        "memory_bytes": limits.memory_bytes,
+        "disk_bytes": limits.disk_bytes,
+        "log_bytes": limits.log_bytes,
+    }
+    wrong = [f"{name} is {facts[name]:,}" for name, most in bounds.items() if facts[name] > most]
+    if facts["wrong_senders"]:
+        wrong.append(f"not once and in order: {facts['wrong_senders']}")
+    if facts["network"].get("state") != "running" or facts["network"].get("error"):
+        wrong.append(f"the stream: {facts['network'].get('error') or facts['network']}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--senders", type=int, default=20)
+    parser.add_argument("--attacks-per-s", type=float, default=84.0, help="of each attack")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as at:
+        facts = asyncio.run(
+            run(at, given.minutes * 60, given.senders, given.attacks_per_s, given.seed)
+        )
+        if at.process.poll() is not None or at.log_bytes > LIMITS.log_bytes:
+            sys.stderr.write((Path(folder) / "stderr").read_text(errors="replace")[-10_000:])
+    wrong = judge(facts, LIMITS)
+    print(json.dumps({**facts, "wrong": wrong}, indent=1))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

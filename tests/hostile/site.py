@@ -1,0 +1,184 @@
+"""The process under attack: `instep run` with a listener and a TAPI consumer, a provider beside it,
+1,024 descriptors, and what it costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+__all__ = ["LIMITS", "Limits", "Site", "site"]
+
+MIB: Final = 1024 * 1024
+_INSTEP: Final = [sys.executable, "-m", "instep.cli"]
+_CONFIG: Final = """
+[[consumers]]
+name = "heard"
+[consumers.source]
+kind = "didcomm"
+listen = "http://127.0.0.1:{port}/didcomm"
+did = "did:ex:us"
+allow_private_endpoints = true
+protocols = [{{ type = "https://didcomm.org/auction/1.0/*" }}]
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///{folder}/heard.db"
+messages_retention_bytes = {kept}
+[consumers.settings.intake]
+limit_buffered_bytes = {buffered}
+limit_buffered_bytes_per_sender = {per_sender}
+
+[[consumers]]
+name = "network"
+[consumers.source]
+kind = "tapi"
+endpoints = ["{provider}"]
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///{folder}/network.db"
+cache_bytes = 16777216
+"""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the process may cost, as its configuration and the page on bounds state."""
+
+    descriptors: int = 1_024
+    kept_bytes: int = 64 * MIB
+    buffered_bytes: int = 64 * MIB
+    memory_bytes: int = 768 * MIB
+    disk_bytes: int = 512 * MIB
+    """Kept, buffered, the same again for what SQLite has free, its log, and 50,000 sequences."""
+    log_bytes: int = MIB
+    latency_s: float = 1.0
+
+
+LIMITS: Final = Limits()
+
+
+class Site:
+    """The running processes, and what they cost by now."""
+
+    def __init__(self, folder: Path, url: str, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.url = url
+        self.process = process
+        self.most_memory_bytes = self.most_disk_bytes = 0
+        self.processor_s = 0.0
+
+    def look(self) -> None:
+        """Note what it costs now. Raises `AssertionError` where it has ended."""
+        assert self.process.poll() is None, f"it has ended: {self.process.returncode}"
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        self.processor_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+        self.most_memory_bytes = max(self.most_memory_bytes, pages * resource.getpagesize())
+        disk_bytes = 0
+        for path in self.folder.glob("*.db*"):
+            with contextlib.suppress(FileNotFoundError):
+                disk_bytes += path.stat().st_size
+        self.most_disk_bytes = max(self.most_disk_bytes, disk_bytes)
+
+    @property
+    def log_bytes(self) -> int:
+        return (self.folder / "stderr").stat().st_size
+
+    def heard(self, sender: str) -> list[int]:
+        """The numbers delivered of a sender, in the order of delivery."""
+        with contextlib.closing(sqlite3.connect(self.folder / "heard.db")) as store:
+            rows = store.execute(
+                "SELECT number FROM instep_message WHERE sender = ? ORDER BY id", (sender,)
+            )
+            return [number for (number,) in rows]
+
+    def last_health(self, consumer: str) -> dict[str, object]:
+        """The last line of health of a consumer."""
+        found: dict[str, object] = {}
+        for line in (self.folder / "stdout").read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                read = msgspec.json.decode(line)
+                if read.get("event") == "health" and read.get("consumer") == consumer:
+                    found = read
+        return found
+
+
+@contextlib.contextmanager
+def site(folder: Path, limits: Limits = LIMITS) -> Iterator[Site]:
+    """Start a provider and `instep run`; both are stopped at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ready = folder / "ready"
+    arguments = ["--port", "0", "--storm", "20", "--ready-file", str(ready)]
+    provider = _started([*_INSTEP, "provider", *arguments], folder, "provider")
+    try:
+        _wait(lambda: ready.exists() and bool(ready.read_text().strip()), provider)
+        config = folder / "instep.toml"
+        config.write_text(
+            _CONFIG.format(
+                port=port,
+                folder=folder,
+                provider=ready.read_text().split()[0],
+                kept=limits.kept_bytes,
+                buffered=limits.buffered_bytes,
+                per_sender=limits.buffered_bytes // 4,
+            )
+        )
+        command = [*_limited(limits.descriptors), *_INSTEP, "run", str(config)]
+        process = _started([*command, "--format", "jsonl"], folder, "")
+        try:
+            _wait(lambda: _listens(port), process)
+            yield Site(folder, f"http://127.0.0.1:{port}/didcomm", process)
+        finally:
+            _stop(process)
+    finally:
+        _stop(provider)
+
+
+def _started(command: list[str], folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """A process whose output goes to files of the folder."""
+    with (folder / f"{name}stdout").open("wb") as out, (folder / f"{name}stderr").open("wb") as err:
+        environment = os.environ | {"PYTHONASYNCIODEBUG": ""}
+        return subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+
+
+def _limited(descriptors: int) -> list[str]:
+    """A command that runs the one after it with so many descriptors."""
+    return ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _wait(done: object, process: subprocess.Popen[bytes]) -> None:
+    assert callable(done)
+    until_s = time.monotonic() + 60
+    while not done():
+        assert process.poll() is None, "it has ended before it began"
+        assert time.monotonic() < until_s, "it did not begin in time"
+        time.sleep(0.05)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

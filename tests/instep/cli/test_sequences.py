@@ -1,0 +1,71 @@
+"""`instep sequences`: what is stuck is shown, and helped by whichever process receives."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from instep import SequencerSettings
+from instep.sequencing import GapPolicy, SequencePhase
+from tests.instep.cli.cli_kit import failed, instep, lines
+from tests.instep.runtime.messages.intake_kit import SCOPE, spoken, until
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> str:
+    """A store with a sequence that has failed, and one without a fault."""
+    url = f"sqlite:///{tmp_path}/s.db"
+
+    async def fill() -> None:
+        failing = SequencerSettings(gap_policy=GapPolicy.FAIL, gap_deadline_s=0, gap_repeat_s=0.01)
+        async with spoken(url, sequence=failing) as at:
+            await at.say(1, 3)
+            await at.say(1, scope="good bob")
+
+            async def fails() -> bool:
+                state = await at.intake.state(SCOPE)
+                return state is not None and state.phase is SequencePhase.FAILED
+
+            await until(fails)
+
+    asyncio.run(fill())
+    return url
+
+
+def test_sequences_are_listed(stuck: str) -> None:
+    shown = instep("sequences", "list", "--store", stuck).stdout
+    assert f"east / {SCOPE}: failed, next 2" in shown
+    assert "east / good bob: open, next 2" in shown
+    (one,) = lines(instep("sequences", "list", "--store", stuck, "--troubled", "--format", "jsonl"))
+    assert (one["sequence"], one["phase"]) == (SCOPE, "failed")
+    assert (
+        lines(instep("sequences", "list", "--store", stuck, "--stream", "no", "--format", "jsonl"))
+        == []
+    )
+
+
+def test_a_stuck_sequence_is_helped_by_the_next_process_that_receives(stuck: str) -> None:
+    told = instep("sequences", "reset", "--store", stuck, "--stream", SCOPE, "--next", "4").stdout
+    assert "does it within seconds" in told
+
+    async def go_on() -> list[int]:
+        async with spoken(stuck) as at:
+
+            async def done() -> bool:
+                return not await at.rows("SELECT id FROM instep_sequence_request")
+
+            await until(done)
+            await at.say(4, 6)
+            return await at.numbers()
+
+    assert asyncio.run(go_on()) == [1, 4]
+    instep("sequences", "give-up", "--store", stuck, "--stream", SCOPE, "--consumer", "east")
+    instep("sequences", "close", "--store", stuck, "--stream", "good bob")
+
+
+def test_an_unknown_sequence_is_an_error(stuck: str) -> None:
+    for arguments in (["--stream", "no"], ["--stream", SCOPE, "--consumer", "west"]):
+        error = failed(instep("sequences", "close", "--store", stuck, *arguments), 1)
+        assert "there is no sequence" in error
