@@ -139,6 +139,13 @@ class Intake(Protocol):
         """The attributes that the sequence was opened with (S9); None: it is unknown."""
         ...
 
+    async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
+        """Wait for the handler's reply to a message of a sequence, which may have been received
+        long ago. Returns None where it gave none, has failed for good, was not called within
+        `timeout_s`, or where there is no handler. Raises `SinkError`.
+        """
+        ...
+
     def report_deviation(self, kind: str) -> None:
         """Count a departure of the peer from its specification; kept with the next commit."""
         ...

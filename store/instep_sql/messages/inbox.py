@@ -14,6 +14,7 @@ from instep.ports.message_store import MessageGroup
 from instep_sql.engine.bulk_insert import insert_rows, row_values
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import storable_text
+from instep_sql.messages.retention import Retention
 from instep_sql.options import SqlOptions
 
 __all__ = [
@@ -38,7 +39,6 @@ FAILED: Final = 2
 _HIGHEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 16
 _SEEN_AT_ONCE: Final = 500
-_TRIM_RECORDS: Final = 1_000
 
 _INTO_INBOX: Final = """
     instep_inbox (sequence_no, epoch, number, stage, message_id, sender, attributes, digest,
@@ -164,14 +164,14 @@ class Trimmer:
     """Removes rows over the retention: in each commit up to a limit above the number added."""
 
     def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
-        self._seen = _Retention(
+        self._seen = Retention(
             dialect,
             "instep_seen",
             "seen_at_us",
             options.dedup_max_records,
             options.dedup_retention_s,
         )
-        self._messages = _Retention(
+        self._messages = Retention(
             dialect,
             "instep_message",
             "delivered_at_us",
@@ -185,29 +185,6 @@ class Trimmer:
         if unsequenced:
             self._seen.trim(connection, unsequenced, group.now_us)
         self._messages.trim(connection, count_messages(group), group.now_us)
-
-
-class _Retention:
-    """The retention of one table."""
-
-    def __init__(
-        self, dialect: Dialect, table: str, time: str, keep: int | None, age_s: float | None
-    ) -> None:
-        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
-        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
-        over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
-        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
-        self._over, self._old = text(delete.format(over)), text(delete.format(old))
-        self._keep = keep
-        self._age_us = None if age_s is None else int(age_s * 1_000_000)
-
-    def trim(self, connection: Connection, new: int, now_us: int) -> None:
-        """Remove old rows, after `new` rows were added."""
-        limit = 2 * new + _TRIM_RECORDS
-        if self._keep is not None:
-            connection.execute(self._over, {"limit": limit, "keep": self._keep})
-        if self._age_us is not None:
-            connection.execute(self._old, {"limit": limit, "before_us": now_us - self._age_us})
 
 
 def _deliver(connection: Connection, dialect: Dialect, row_ids: Sequence[int], now_us: int) -> None:

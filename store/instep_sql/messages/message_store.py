@@ -26,7 +26,7 @@ from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
-from instep_sql.messages import inbox, obligations, outbox, sequences
+from instep_sql.messages import inbox, obligations, outbox, replies, sequences
 from instep_sql.messages.handler import deliver, pending_deliveries
 from instep_sql.options import SqlOptions
 
@@ -57,6 +57,7 @@ class SqlMessageStore:
         self._consumer = consumer
         self._clock_us = clock_us
         self._trimmer = inbox.Trimmer(dialect, options)
+        self._replies = replies.Replies(dialect, options)
         self._owner = uuid.uuid4().hex
         self._opened: ReceiverRow | None = None
         self._commits = count(1)
@@ -187,11 +188,19 @@ class SqlMessageStore:
                 transaction,
                 self._dialect,
                 self._options,
+                self._replies,
                 receiver.no,
                 handler,
                 now_us=now_us,
                 limit_messages=limit_messages,
             )
+
+    async def reply(self, scope: str, number: int) -> bytes | None:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(
+            lambda connection: replies.find(connection, no, scope, number)
+        )
 
     # -- our own messages ------------------------------------------------------------------------
 

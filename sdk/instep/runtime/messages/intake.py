@@ -13,6 +13,7 @@ holds a bounded number of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ from instep.ports.message_store import MessageStore, Obligation, OutboxStore, St
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
 from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Opening, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
+from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
     PendingMessage,
@@ -81,6 +83,8 @@ class MessageIntake:
             settled=self._settle,
             asked=self._note_asked,
         )
+        self.replies = PendingReplies()
+        """Requests whose senders wait for the handler."""
         self._settled: list[int] = []
         """Obligations that the store may forget with the next commit."""
         self._obligations = 0
@@ -179,6 +183,15 @@ class MessageIntake:
     async def attributes(self, scope: str) -> bytes | None:
         state = await self.state(scope)
         return state.attributes if state else None
+
+    async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
+        if not self._handled:
+            return None
+        with contextlib.suppress(TimeoutError), self.replies.wait(scope, number) as replied:
+            async with asyncio.timeout(timeout_s):
+                stored = await self._store.reply(scope, number)
+                return await replied if stored is None else stored
+        return None
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
