@@ -143,11 +143,16 @@ def fault_envelope(
     if fault.fault_code is FaultCode.VERSION_MISMATCH:
         version = SOAP12
     space = namespace_of(fault.subcode)
+    # A block that is moved into the envelope keeps the prefix that its texts use only if the
+    # envelope does not declare its namespace under another one.
+    declared = {prefix or "f": uri for prefix, uri in _declared(fault.header_11).items()}
+    if space not in ("", wsa.namespace, *declared.values()):
+        declared["f"] = space
     root, header, body = new_envelope(
         version,
         wsa,
         fault.action or wsa.fault_action,
-        prefixes={"f": space} if space and space != wsa.namespace else None,
+        prefixes=declared,
         relates_to=relates_to,
         to=to,
     )
@@ -229,6 +234,10 @@ def _fault_11(fault: SoapFaultError, header: _Element, body: _Element) -> None:
         header.append(fault.header_11)
     elif fault.detail:
         SubElement(written, "detail").extend(fault.detail)
+
+
+def _declared(block: _Element | None) -> dict[str | None, str]:
+    return {} if block is None else dict(block.nsmap)
 
 
 def _prefixed(element: _Element, name: str) -> str:

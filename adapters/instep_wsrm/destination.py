@@ -1,0 +1,483 @@
+"""The RM destination: answers each envelope once what it changed is durable (S3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+from lxml.etree import _Element
+
+from instep.errors import InstepError
+from instep.model.messages import Message
+from instep.ports.listener import Intake, IntakeEvent, ReceiptOutcome
+from instep.sequencing.claims import Claims
+from instep.sequencing.events import Announce, Cancel, Close, Fill, Last, Terminate
+from instep.sequencing.settings import IncompleteBehavior
+from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
+from instep_soap import (
+    WSA_2005,
+    EndpointReference,
+    FaultCode,
+    SoapFaultError,
+    SoapRequest,
+    XmlError,
+    XmlLimits,
+    check_understood,
+    local_name,
+    namespace_of,
+    read_xml,
+)
+from instep_soap.names import ANY_WSA
+from instep_wsrm.acknowledger import Acknowledger
+from instep_wsrm.answers import Exchange, acknowledgements
+from instep_wsrm.endpoints import AllowedEndpoints
+from instep_wsrm.options import Options, sequence_settings
+from instep_wsrm.sequences import SequenceAttributes, new_identifier
+from instep_wsrm.wire import encoder
+from instep_wsrm.wire.decoder import read_rm
+from instep_wsrm.wire.faults import (
+    create_refused,
+    invalid_acknowledgement,
+    not_available,
+    refused,
+    rm_required,
+    terminated,
+    unknown_sequence,
+)
+from instep_wsrm.wire.messages import (
+    CloseSequence,
+    CreateSequence,
+    RmMessage,
+    TerminateSequence,
+)
+from instep_wsrm.wire.names import ANY_RM, HEADERS, RmVersion
+
+__all__ = ["Destination"]
+
+_DIGEST_BYTES: Final = 16
+_MOST_CACHED: Final = 10_000
+_US: Final = 1_000_000
+_BEHAVIORS: Final = {
+    IncompleteBehavior.DELIVER: "NoDiscard",
+    IncompleteBehavior.DISCARD: "DiscardFollowingFirstGap",
+}
+_OVER: Final = frozenset({SequencePhase.FAILED, SequencePhase.TERMINATED})
+
+_log = logging.getLogger("instep.wsrm")
+
+
+class Destination:
+    """Answers the envelopes of sources.
+
+    Promised: a message is acknowledged only once it is durable (S3). A cancelled number is never
+    accepted, and never acknowledged before it is filled; the ranges of an acknowledgement and of a
+    cancellation come from one commit and never overlap (S5, S11). Nothing is sent to an address
+    that no operator allows.
+
+    Args:
+        intake: Decides, and makes durable.
+        options: What the destination promises.
+        endpoints: Sends to addresses that peers state.
+        acknowledger: Acknowledges to such addresses.
+        now: The time in seconds since 1970 UTC.
+        address: The URL that the destination listens on.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        options: Options,
+        endpoints: AllowedEndpoints,
+        acknowledger: Acknowledger,
+        *,
+        now: Callable[[], float],
+        address: Callable[[], str],
+    ) -> None:
+        self._intake = intake
+        self._options = options
+        self._settings = sequence_settings(options)
+        self._endpoints = endpoints
+        self._acknowledger = acknowledger
+        self._now = now
+        self._address = address
+        self._attributes: OrderedDict[str, SequenceAttributes] = OrderedDict()
+        self._offered: OrderedDict[str, str] = OrderedDict()
+        """Offered sequence → the sequence that it was offered with."""
+        self._reply_to_all = "*" in options.reply_actions
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def answer(self, request: SoapRequest) -> _Element | None:
+        """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
+        check_understood(request.envelope, _understood)
+        rm = read_rm(request.envelope)
+        if rm.version is None:
+            raise rm_required()
+        exchange = Exchange(request, rm.version)
+        if not (request.addressing.action and request.addressing.message_id):
+            self._intake.report_deviation("addressing-missing")
+        try:
+            match rm.body:
+                case CreateSequence():
+                    return await self._create(exchange, rm.body)
+                case CloseSequence():
+                    return await self._close(exchange, rm, rm.body)
+                case TerminateSequence():
+                    return await self._terminate(exchange, rm, rm.body)
+                case None:
+                    return await self._message(exchange, rm)
+        except SoapFaultError:
+            raise
+        except InstepError as error:
+            _log.debug("an envelope cannot be taken now: %s", error)
+            raise not_available("it cannot be kept now") from error
+
+    async def close(self) -> None:
+        """Cancel the responses that are still on their way to an address."""
+        for task in self._sending:
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(self._sending)
+
+    async def attributes(self, identifier: str) -> SequenceAttributes | None:
+        """What the source of a sequence stated; None: the sequence is unknown."""
+        found = self._attributes.get(identifier)
+        if found is None:
+            stored = await self._intake.attributes(identifier)
+            if not stored:
+                return None
+            found = msgspec.json.decode(stored, type=SequenceAttributes)
+            self._remember(identifier, found)
+        return found
+
+    # -- the life of a sequence ------------------------------------------------------------------
+
+    async def _create(self, exchange: Exchange, asked: CreateSequence) -> _Element | None:
+        version, options = exchange.version, self._options
+        self._check_reply_to(exchange)
+        acks_to = asked.acks_to
+        if not acks_to.anonymous and not self._endpoints.allows(acks_to):
+            raise create_refused(version, "AcksTo: nothing is sent to this address")
+        expires_s = min(asked.expires_s or options.max_expires_s, options.max_expires_s)
+        origin = None if acks_to.anonymous else self._endpoints.origin(acks_to)
+        peer = exchange.request.peer if origin is None else str(origin)
+        offer = asked.offer
+        accepted = offer is not None and options.accept_offers and self._can_send(offer.endpoint)
+        attributes = SequenceAttributes(
+            peer=peer,
+            rm=version.namespace,
+            soap=exchange.soap.namespace,
+            wsa=exchange.wsa.namespace,
+            acks_to="" if acks_to.anonymous else acks_to.address,
+            acks_to_parameters=SequenceAttributes.parameters_of(acks_to),
+            offered=offer.identifier if accepted and offer is not None else "",
+        )
+        identifier = new_identifier(peer)
+        try:
+            await self._intake.open(
+                identifier,
+                self._settings,
+                msgspec.json.encode(attributes),
+                int((self._now() + expires_s) * _US),
+            )
+        except SequenceRefusedError as error:
+            raise create_refused(version, f"not now: {error.refusal!s}", ours=True) from None
+        self._remember(identifier, attributes)
+        accept = None
+        if accepted:
+            address = exchange.request.addressing.to or self._address()
+            accept = EndpointReference(exchange.wsa, address)
+        body = encoder.create_response(
+            version,
+            identifier,
+            expires_s,
+            incomplete=_BEHAVIORS[self._settings.incomplete],
+            accept=accept,
+        )
+        action = version.action("CreateSequenceResponse")
+        return self._respond(exchange, exchange.response(action, (), body), action)
+
+    async def _close(
+        self, exchange: Exchange, rm: RmMessage, asked: CloseSequence
+    ) -> _Element | None:
+        self._check_reply_to(exchange)
+        return await self._end(exchange, rm, asked, [Close(asked.last_number)])
+
+    async def _terminate(
+        self, exchange: Exchange, rm: RmMessage, asked: TerminateSequence
+    ) -> _Element | None:
+        version = exchange.version
+        if version.closes:
+            self._check_reply_to(exchange)
+        claims = await self._intake.claims(asked.identifier)
+        events: list[IntakeEvent] = [Terminate()]
+        if asked.last_number is not None and claims and claims.state.phase not in REFUSALS:
+            # What never came, up to the last one, is reported as lost.
+            events.insert(0, Close(asked.last_number))
+        return await self._end(exchange, rm, asked, events)
+
+    async def _end(
+        self,
+        exchange: Exchange,
+        rm: RmMessage,
+        asked: CloseSequence | TerminateSequence,
+        events: list[IntakeEvent],
+    ) -> _Element | None:
+        """Close or terminate; what the headers ask for is decided with it (S11)."""
+        version, identifier = exchange.version, asked.identifier
+        attributes = await self._known(version, identifier)
+        claims = await self._apply(version, identifier, [*_requests(rm, identifier), *events])
+        cancels = any(one.identifier == identifier for one in rm.cancels)
+        blocks = acknowledgements(version, identifier, claims, cancels=cancels)
+        if attributes.acks_to:
+            self._acknowledger.want(identifier, attributes, at_once=True)
+        closing = isinstance(asked, CloseSequence)
+        if version.closes:
+            local = "CloseSequenceResponse" if closing else "TerminateSequenceResponse"
+            body = encoder.identified(version, local, identifier)
+        elif attributes.offered and exchange.reply_to is None:
+            # 1.0 has no response; what ends is the sequence of the replies, too.
+            local = "TerminateSequence"
+            body = encoder.terminate_sequence(version, attributes.offered, None)
+        else:
+            return None
+        action = version.action(local)
+        return self._respond(exchange, exchange.response(action, blocks, body), action)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def _message(self, exchange: Exchange, rm: RmMessage) -> _Element | None:
+        """A message of a sequence, or headers alone."""
+        version, envelope = exchange.version, exchange.request.envelope
+        header = rm.sequence
+        if envelope.body and (header is None or header.number is None):
+            raise rm_required()
+        if len(envelope.body) > 1:
+            raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
+        await self._check_acknowledgements(version, rm)
+        message, replies = None, False
+        if header is not None and header.number is not None:
+            attributes = await self._known(version, header.identifier)
+            if not self._is_last_only(exchange, rm):
+                message = self._as_message(exchange, header.identifier, header.number, attributes)
+                action = exchange.request.addressing.action
+                replies = self._reply_to_all or action in self._options.reply_actions
+        if replies:
+            self._check_reply_to(exchange)
+        blocks = []
+        for identifier in _identifiers(rm):
+            of_message = message if message and message.scope == identifier else None
+            blocks += await self._handle(exchange, rm, identifier, of_message)
+        if replies and message is not None:
+            reply = await self._intake.reply(
+                message.scope, message.number, self._options.reply_timeout_s
+            )
+            return await self._reply(exchange, message, reply, blocks)
+        if not blocks:
+            return None
+        return exchange.response(version.action("SequenceAcknowledgement"), blocks)
+
+    async def _handle(
+        self, exchange: Exchange, rm: RmMessage, identifier: str, message: Message | None
+    ) -> list[_Element]:
+        """Apply all that an envelope says about one sequence, as a whole (S11); returns the header
+        blocks of the response. Raises `SoapFaultError` for a message that is not accepted.
+        """
+        version = exchange.version
+        attributes = await self._known(version, identifier)
+        events: list[IntakeEvent] = [message] if message is not None else []
+        events += _requests(rm, identifier)
+        header = rm.sequence
+        if header is not None and header.identifier == identifier and header.number is not None:
+            if message is None:
+                # A LastMessage without a body takes a number; nothing is delivered.
+                events.append(Fill([(header.number, header.number)]))
+            if header.last:
+                events.append(Last(header.number))
+        if events:
+            claims = await self._apply(version, identifier, events)
+        else:
+            found = await self._intake.claims(identifier)
+            if found is None:
+                raise unknown_sequence(version, identifier)
+            claims = found
+            if claims.state.phase in _OVER:
+                raise terminated(version, identifier, "The Sequence has been terminated.")
+        asked = any(one.identifier == identifier for one in rm.ack_requests)
+        cancels = any(one.identifier == identifier for one in rm.cancels)
+        if not attributes.acks_to:
+            return acknowledgements(version, identifier, claims, cancels=cancels)
+        self._acknowledger.want(identifier, attributes, at_once=asked or cancels)
+        return []
+
+    async def _apply(
+        self, version: RmVersion, identifier: str, events: list[IntakeEvent]
+    ) -> Claims:
+        """Apply the events of one envelope to one sequence. Raises `SoapFaultError`."""
+        try:
+            receipt = await self._intake.apply(identifier, events)
+        except SequenceRefusedError as error:
+            if error.refusal is Refusal.UNKNOWN:
+                self._attributes.pop(identifier, None)
+            raise refused(version, identifier, error.refusal) from None
+        for one in receipt.receipts:
+            # A cancelled number is answered with the cancellation, which is no fault.
+            if one.outcome is ReceiptOutcome.REFUSED and one.refusal is not Refusal.CANCELLED:
+                raise refused(version, identifier, one.refusal or Refusal.UNPROCESSABLE)
+        return receipt.claims
+
+    async def _reply(
+        self, exchange: Exchange, message: Message, reply: bytes | None, blocks: list[_Element]
+    ) -> _Element | None:
+        """The response with what the handler returned. Without it the source sends again."""
+        if reply is None:
+            return None
+        try:
+            body = read_xml(reply, XmlLimits())
+        except XmlError as error:
+            _log.error("the reply to message %d is no XML: %s", message.number, error.message)
+            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
+        attributes = await self._known(exchange.version, message.scope)
+        if attributes.offered:
+            blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
+        action = f"{exchange.request.addressing.action}Response"
+        return self._respond(exchange, exchange.response(action, blocks, body), action)
+
+    def _as_message(
+        self, exchange: Exchange, identifier: str, number: int, attributes: SequenceAttributes
+    ) -> Message:
+        addressing, body = exchange.request.addressing, exchange.request.envelope.content()
+        if attributes.rm != exchange.version.namespace:
+            self._intake.report_deviation("sequence-of-other-version")
+        return Message(
+            scope=identifier,
+            number=number,
+            id=addressing.message_id or f"{identifier}#{number}",
+            body=body,
+            received_at_us=int(self._now() * _US),
+            digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            sender=attributes.peer,
+            attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
+        )
+
+    def _is_last_only(self, exchange: Exchange, rm: RmMessage) -> bool:
+        """Whether the message is LastMessage of 1.0: it ends the sequence and has no content."""
+        version, action = exchange.version, exchange.request.addressing.action
+        assert rm.sequence is not None
+        return (
+            rm.sequence.last
+            and not exchange.request.envelope.body
+            and action in ("", version.action("LastMessage"))
+        )
+
+    # -- what the source says about our replies --------------------------------------------------
+
+    async def _check_acknowledgements(self, version: RmVersion, rm: RmMessage) -> None:
+        """Check the acknowledgements of our replies: those of a sequence have its numbers.
+
+        Raises `SoapFaultError`.
+        """
+        for one in rm.acknowledgements:
+            own = self._offered.get(one.identifier)
+            if own is None and rm.sequence is not None:
+                attributes = await self._known(version, rm.sequence.identifier)
+                own = rm.sequence.identifier if attributes.offered == one.identifier else None
+            if own is None:
+                self._intake.report_deviation("acknowledges-unknown")
+                continue
+            claims = await self._intake.claims(own)
+            highest = (claims.highest if claims else None) or 0
+            ordered = sorted(one.ranges)
+            overlap = any(high >= low for (_, high), (low, _) in pairwise(ordered))
+            if overlap or any(high > highest for _, high in ordered):
+                reason = (
+                    "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant."
+                )
+                raise invalid_acknowledgement(version, reason, one.element)
+
+    # -- where the response goes -----------------------------------------------------------------
+
+    def _can_send(self, endpoint: EndpointReference | None) -> bool:
+        return endpoint is None or endpoint.anonymous or self._endpoints.allows(endpoint)
+
+    def _check_reply_to(self, exchange: Exchange) -> None:
+        """Refuse a request whose response would go where no operator allows."""
+        reply_to = exchange.reply_to
+        if reply_to is None or reply_to.none or self._endpoints.allows(reply_to):
+            return
+        wsa = exchange.wsa
+        local = "OnlyAnonymousAddressSupported" if wsa is WSA_2005 else "EndpointUnavailable"
+        raise SoapFaultError(
+            FaultCode.SENDER, "ReplyTo: nothing is sent to this address", subcode=wsa.name(local)
+        )
+
+    def _respond(self, exchange: Exchange, root: _Element, action: str) -> _Element | None:
+        """Return the response, or send it to the address that the request states."""
+        reply_to = exchange.reply_to
+        if reply_to is None:
+            return root
+        if not reply_to.none:
+            task = asyncio.ensure_future(self._send(reply_to, exchange, root, action))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        return None
+
+    async def _send(
+        self, endpoint: EndpointReference, exchange: Exchange, root: _Element, action: str
+    ) -> None:
+        try:
+            await self._endpoints.send(endpoint, root, exchange.soap, action)
+        except InstepError as error:
+            # The source sends its request again.
+            _log.info("a response could not be sent: %s", error)
+
+    # -- what is known of sequences --------------------------------------------------------------
+
+    async def _known(self, version: RmVersion, identifier: str) -> SequenceAttributes:
+        found = await self.attributes(identifier)
+        if found is None:
+            raise unknown_sequence(version, identifier)
+        return found
+
+    def _remember(self, identifier: str, attributes: SequenceAttributes) -> None:
+        self._attributes[identifier] = attributes
+        if attributes.offered:
+            self._offered[attributes.offered] = identifier
+        for cache in (self._attributes, self._offered):
+            while len(cache) > _MOST_CACHED:
+                cache.popitem(last=False)
+
+
+def _understood(name: str) -> bool:
+    """Whether a header block is understood here."""
+    space = namespace_of(name)
+    return space in ANY_WSA or (space in ANY_RM and local_name(name) in HEADERS)
+
+
+def _identifiers(rm: RmMessage) -> Iterable[str]:
+    """The sequences that an envelope is about, the one of its message first."""
+    own = [rm.sequence.identifier] if rm.sequence is not None else []
+    ranges = [one.identifier for one in (*rm.cancels, *rm.fills)]
+    return dict.fromkeys([*own, *ranges, *(one.identifier for one in rm.ack_requests)])
+
+
+def _requests(rm: RmMessage, identifier: str) -> list[IntakeEvent]:
+    """What the headers ask of one sequence, beside its message."""
+    cancelled = [pair for one in rm.cancels if one.identifier == identifier for pair in one.ranges]
+    filled = [pair for one in rm.fills if one.identifier == identifier for pair in one.ranges]
+    if rm.sequence is not None and rm.sequence.identifier == identifier:
+        filled += rm.sequence.fill
+    events: list[IntakeEvent] = []
+    if cancelled:
+        events.append(Cancel(cancelled))
+    if filled:
+        events.append(Fill(filled))
+    used = [one.highest for one in rm.ack_requests if one.identifier == identifier and one.highest]
+    if used:
+        events.append(Announce(max(used)))
+    return events
