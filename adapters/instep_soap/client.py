@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from lxml.etree import _Element
 from yarl import URL
 
 from instep.errors import SourceError
 from instep_http import NO_REDIRECTS, GuardedClient, retry_later, shown
 from instep_soap.endpoint import content_type
-from instep_soap.envelope import Envelope, fault_of, read_envelope, xml_bytes
+from instep_soap.envelope import Envelope, fault_of, read_envelope
 from instep_soap.errors import SoapFaultError
 from instep_soap.names import SOAP11, SoapVersion
 from instep_soap.xml import XmlLimits
@@ -19,7 +18,7 @@ __all__ = ["post_envelope"]
 async def post_envelope(
     client: GuardedClient,
     url: URL | str,
-    envelope: _Element | bytes,
+    envelope: bytes,
     version: SoapVersion,
     action: str,
     *,
@@ -38,8 +37,7 @@ async def post_envelope(
         headers["SOAPAction"] = f'"{action}"'
     else:
         headers["Content-Type"] += f'; action="{action}"'
-    body = envelope if isinstance(envelope, bytes) else xml_bytes(envelope)
-    answer = await client.send("POST", url, headers=headers, data=body, redirects=NO_REDIRECTS)
+    answer = await client.send("POST", url, headers=headers, data=envelope, redirects=NO_REDIRECTS)
     found: Envelope | None = None
     if answer.body.strip():
         try:

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-from lxml.etree import _Element
 from yarl import URL
 
 from instep_http import BoundedServer, Request, Response, ServerLimits
@@ -36,7 +35,7 @@ class SoapRequest(msgspec.Struct, frozen=True):
     """The IP address of the sender, which may be a proxy."""
 
 
-SoapHandler = Callable[[SoapRequest], Awaitable[_Element | None]]
+SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
 """Returns the envelope of the response; None: 202 without one. A `SoapFaultError` is the response,
 any other exception becomes a fault of the receiver.
 """
@@ -108,7 +107,7 @@ class SoapEndpoint:
             )
         if answer is None:
             return _ACCEPTED
-        return Response(200, xml_bytes(answer), {"Content-Type": content_type(version)})
+        return Response(200, answer, {"Content-Type": content_type(version)})
 
     def _fault(
         self, fault: SoapFaultError, version: SoapVersion, addressing: Addressing

@@ -191,9 +191,18 @@ def fault_of(envelope: Envelope) -> SoapFaultError | None:
     return SoapFaultError(code, text, subcode=subcode)
 
 
-def xml_bytes(root: _Element) -> bytes:
-    """A document as bytes, in UTF-8."""
-    return etree.tostring(root, xml_declaration=True, encoding="UTF-8")
+def xml_bytes(root: _Element, content: _Element | None = None) -> bytes:
+    """An envelope of `new_envelope` as bytes, in UTF-8.
+
+    `content`: an element of the application for its empty Body. It is written as it is: lxml would
+    drop declarations that the envelope has, too, and a name in a text may need their prefix.
+    """
+    raw = etree.tostring(root, xml_declaration=True, encoding="UTF-8")
+    if content is None:
+        return raw
+    before, _, after = raw.rpartition(b"<s:Body/>")
+    inner = etree.tostring(content, encoding="UTF-8", with_tail=False)
+    return b"".join((before, b"<s:Body>", inner, b"</s:Body>", after))
 
 
 def _fault_12(fault: SoapFaultError, header: _Element, body: _Element) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from functools import cache
 from typing import Final
 
@@ -11,6 +12,7 @@ from lxml import etree
 from lxml.etree import _Element
 
 from instep.errors import InstepError
+from instep_soap.vocabulary import Vocabulary
 
 __all__ = ["XmlError", "XmlLimits", "read_qname", "read_xml"]
 
@@ -42,18 +44,8 @@ def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
     """
     if _PROLOG_WITH_DTD.match(raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw):
         raise XmlError("a document type declaration is not accepted")
-    parser = etree.XMLParser(
-        resolve_entities=False,
-        load_dtd=False,
-        dtd_validation=False,
-        no_network=True,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-        collect_ids=False,
-    )
     try:
-        root = etree.fromstring(raw, parser)
+        root = _LOCAL.vocabulary.parse(raw, _parse)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
     if root.getroottree().docinfo.internalDTD is not None:
@@ -77,6 +69,30 @@ def read_qname(element: _Element) -> str:
     if not local or namespace is None or not local.isprintable() or " " in local:
         raise XmlError(f"{text[:_QUOTED_CHARS]!r} is no qualified name")
     return f"{{{namespace}}}{local}" if namespace else local
+
+
+class _Local(threading.local):
+    """What libxml2 has interned in this thread."""
+
+    def __init__(self) -> None:
+        self.vocabulary = Vocabulary()
+
+
+_LOCAL: Final = _Local()
+
+
+def _parse(raw: bytes) -> _Element:
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        load_dtd=False,
+        dtd_validation=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+        collect_ids=False,
+    )
+    return etree.fromstring(raw, parser)
 
 
 @cache

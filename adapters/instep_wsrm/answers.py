@@ -12,7 +12,14 @@ from lxml.etree import _Element
 
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import Pairs
-from instep_soap import EndpointReference, SoapRequest, SoapVersion, WsaVersion, new_envelope
+from instep_soap import (
+    EndpointReference,
+    SoapRequest,
+    SoapVersion,
+    WsaVersion,
+    new_envelope,
+    xml_bytes,
+)
 from instep_wsrm.sequences import SequenceAttributes
 from instep_wsrm.wire import encoder
 from instep_wsrm.wire.names import RmVersion
@@ -45,10 +52,14 @@ class Exchange(msgspec.Struct, frozen=True):
         return None if found is None or found.anonymous else found
 
     def response(
-        self, action: str, headers: Iterable[_Element], body: _Element | None = None
-    ) -> _Element:
-        """The envelope of the response."""
-        root, header, content = new_envelope(
+        self,
+        action: str,
+        headers: Iterable[_Element],
+        body: _Element | None = None,
+        content: _Element | None = None,
+    ) -> bytes:
+        """The envelope of the response, with a body of the protocol or of the application."""
+        root, header, inside = new_envelope(
             self.soap,
             self.wsa,
             action,
@@ -58,8 +69,8 @@ class Exchange(msgspec.Struct, frozen=True):
         )
         header.extend(headers)
         if body is not None:
-            content.append(body)
-        return root
+            inside.append(body)
+        return xml_bytes(root, content)
 
 
 def acknowledgements(
@@ -82,7 +93,7 @@ def acknowledgements(
 
 def standalone_acknowledgement(
     identifier: str, attributes: SequenceAttributes, claims: Claims
-) -> tuple[_Element, str] | None:
+) -> tuple[bytes, str] | None:
     """An envelope of its own to AcksTo, with its Action; None: there is nothing to acknowledge."""
     blocks = acknowledgements(attributes.version, identifier, claims)
     return _to_acks(attributes, blocks) if blocks else None
@@ -90,14 +101,14 @@ def standalone_acknowledgement(
 
 def nacks_envelope(
     identifier: str, attributes: SequenceAttributes, missing: Pairs
-) -> tuple[_Element, str]:
+) -> tuple[bytes, str]:
     """An envelope to AcksTo that asks for the lowest of the missing numbers."""
     numbers = (number for low, high in missing for number in range(low, high + 1))
     block = encoder.nacks(attributes.version, identifier, list(islice(numbers, _MAX_NACKS)))
     return _to_acks(attributes, [block])
 
 
-def _to_acks(attributes: SequenceAttributes, blocks: list[_Element]) -> tuple[_Element, str]:
+def _to_acks(attributes: SequenceAttributes, blocks: list[_Element]) -> tuple[bytes, str]:
     action, endpoint = (
         attributes.version.action("SequenceAcknowledgement"),
         attributes.acks_endpoint(),
@@ -111,4 +122,4 @@ def _to_acks(attributes: SequenceAttributes, blocks: list[_Element]) -> tuple[_E
         to=endpoint,
     )
     header.extend(blocks)
-    return root, action
+    return xml_bytes(root), action

@@ -112,7 +112,7 @@ class Destination:
         self._reply_to_all = "*" in options.reply_actions
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def answer(self, request: SoapRequest) -> _Element | None:
+    async def answer(self, request: SoapRequest) -> bytes | None:
         """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
         check_understood(request.envelope, _understood)
         rm = read_rm(request.envelope)
@@ -157,7 +157,7 @@ class Destination:
 
     # -- the life of a sequence ------------------------------------------------------------------
 
-    async def _create(self, exchange: Exchange, asked: CreateSequence) -> _Element | None:
+    async def _create(self, exchange: Exchange, asked: CreateSequence) -> bytes | None:
         version, options = exchange.version, self._options
         self._check_reply_to(exchange)
         acks_to = asked.acks_to
@@ -202,15 +202,13 @@ class Destination:
         action = version.action("CreateSequenceResponse")
         return self._respond(exchange, exchange.response(action, (), body), action)
 
-    async def _close(
-        self, exchange: Exchange, rm: RmMessage, asked: CloseSequence
-    ) -> _Element | None:
+    async def _close(self, exchange: Exchange, rm: RmMessage, asked: CloseSequence) -> bytes | None:
         self._check_reply_to(exchange)
         return await self._end(exchange, rm, asked, [Close(asked.last_number)])
 
     async def _terminate(
         self, exchange: Exchange, rm: RmMessage, asked: TerminateSequence
-    ) -> _Element | None:
+    ) -> bytes | None:
         version = exchange.version
         if version.closes:
             self._check_reply_to(exchange)
@@ -227,7 +225,7 @@ class Destination:
         rm: RmMessage,
         asked: CloseSequence | TerminateSequence,
         events: list[IntakeEvent],
-    ) -> _Element | None:
+    ) -> bytes | None:
         """Close or terminate; what the headers ask for is decided with it (S11)."""
         version, identifier = exchange.version, asked.identifier
         attributes = await self._known(version, identifier)
@@ -251,7 +249,7 @@ class Destination:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def _message(self, exchange: Exchange, rm: RmMessage) -> _Element | None:
+    async def _message(self, exchange: Exchange, rm: RmMessage) -> bytes | None:
         """A message of a sequence, or headers alone."""
         version, envelope = exchange.version, exchange.request.envelope
         header = rm.sequence
@@ -333,12 +331,12 @@ class Destination:
 
     async def _reply(
         self, exchange: Exchange, message: Message, reply: bytes | None, blocks: list[_Element]
-    ) -> _Element | None:
+    ) -> bytes | None:
         """The response with what the handler returned. Without it the source sends again."""
         if reply is None:
             return None
         try:
-            body = read_xml(reply, XmlLimits())
+            content = read_xml(reply, XmlLimits())
         except XmlError as error:
             _log.error("the reply to message %d is no XML: %s", message.number, error.message)
             raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
@@ -346,7 +344,7 @@ class Destination:
         if attributes.offered:
             blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
         action = f"{exchange.request.addressing.action}Response"
-        return self._respond(exchange, exchange.response(action, blocks, body), action)
+        return self._respond(exchange, exchange.response(action, blocks, content=content), action)
 
     def _as_message(
         self, exchange: Exchange, identifier: str, number: int, attributes: SequenceAttributes
@@ -416,22 +414,22 @@ class Destination:
             FaultCode.SENDER, "ReplyTo: nothing is sent to this address", subcode=wsa.name(local)
         )
 
-    def _respond(self, exchange: Exchange, root: _Element, action: str) -> _Element | None:
+    def _respond(self, exchange: Exchange, envelope: bytes, action: str) -> bytes | None:
         """Return the response, or send it to the address that the request states."""
         reply_to = exchange.reply_to
         if reply_to is None:
-            return root
+            return envelope
         if not reply_to.none:
-            task = asyncio.ensure_future(self._send(reply_to, exchange, root, action))
+            task = asyncio.ensure_future(self._send(reply_to, exchange, envelope, action))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return None
 
     async def _send(
-        self, endpoint: EndpointReference, exchange: Exchange, root: _Element, action: str
+        self, endpoint: EndpointReference, exchange: Exchange, envelope: bytes, action: str
     ) -> None:
         try:
-            await self._endpoints.send(endpoint, root, exchange.soap, action)
+            await self._endpoints.send(endpoint, envelope, exchange.soap, action)
         except InstepError as error:
             # The source sends its request again.
             _log.info("a response could not be sent: %s", error)

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from lxml.etree import _Element
 from yarl import URL
 
 from instep.errors import SourceError
@@ -59,7 +58,7 @@ class AllowedEndpoints:
             return None
 
     async def send(
-        self, endpoint: EndpointReference, envelope: _Element, version: SoapVersion, action: str
+        self, endpoint: EndpointReference, envelope: bytes, version: SoapVersion, action: str
     ) -> None:
         """Post an envelope. Raises `SourceError`, or `SoapFaultError` where the peer refuses."""
         if not self.allows(endpoint):

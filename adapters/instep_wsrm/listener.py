@@ -10,7 +10,7 @@ from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
 from instep_http import ServerLimits
-from instep_soap import SoapEndpoint, XmlLimits
+from instep_soap import SoapEndpoint, XmlLimits, xml_bytes
 from instep_soap.envelope import fault_envelope
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import nacks_envelope
@@ -114,13 +114,14 @@ class WsrmListener:
             return
         endpoint, soap = attributes.acks_endpoint(), attributes.soap_version
         if isinstance(effect, AskResend):
-            root, action = nacks_envelope(scope, attributes, effect.missing)
+            envelope, action = nacks_envelope(scope, attributes, effect.missing)
         else:
             why = f"The Sequence has been terminated: {effect.reason}."
             fault = terminated(attributes.version, scope, why)
             action = fault.action or endpoint.version.fault_action
             root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
-        await endpoints.send(endpoint, root, soap, action)
+            envelope = xml_bytes(root)
+        await endpoints.send(endpoint, envelope, soap, action)
 
     async def close(self) -> None:
         if self._endpoint is not None:

@@ -155,7 +155,7 @@ class RmSource:
             headers.append(encoder.fill(self.version, self.identifier, fill))
         headers[0].set(self._soap.name("mustUnderstand"), "1")
         content = read_xml(body, XmlLimits()) if body else None
-        raw = xml_bytes(self._envelope(action, headers, content))
+        raw = self._envelope(action, headers, content=content)
         self._kept[number] = raw, action
         return raw
 
@@ -230,16 +230,20 @@ class RmSource:
         self, local: str, headers: Sequence[_Element], body: _Element | None = None
     ) -> Envelope | None:
         action = self.version.action(local)
-        root = self._envelope(action, headers, body)
-        found = await post_envelope(self._client, self.url, root, self._soap, action)
+        raw = self._envelope(action, headers, body)
+        found = await post_envelope(self._client, self.url, raw, self._soap, action)
         self.read(found)
         return found
 
     def _envelope(
-        self, action: str, headers: Iterable[_Element], body: _Element | None
-    ) -> _Element:
+        self,
+        action: str,
+        headers: Iterable[_Element],
+        body: _Element | None = None,
+        content: _Element | None = None,
+    ) -> bytes:
         anonymous = EndpointReference(self._wsa, "")
-        root, header, content = new_envelope(
+        root, header, inside = new_envelope(
             self._soap,
             self._wsa,
             action,
@@ -250,8 +254,8 @@ class RmSource:
         )
         header.extend(deepcopy(one) for one in headers)
         if body is not None:
-            content.append(body)
-        return root
+            inside.append(body)
+        return xml_bytes(root, content)
 
 
 def _ranges(block: _Element) -> Ranges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lxml.etree import SubElement, _Element
+from lxml.etree import SubElement
 
 from instep.errors import SourceError
 from instep_soap import (
@@ -25,13 +25,13 @@ from tests.instep_soap.soap_kit import new_client, post, serving
 pytestmark = pytest.mark.asyncio
 
 
-def question(version: SoapVersion) -> _Element:
+def question(version: SoapVersion) -> bytes:
     root, _, body = new_envelope(version, WSA_2005, "urn:ask", message_id="urn:m:1")
     SubElement(body, "{urn:x}ask").text = "q"
-    return root
+    return xml_bytes(root)
 
 
-async def answer(request: SoapRequest) -> _Element | None:
+async def answer(request: SoapRequest) -> bytes:
     root, _, body = new_envelope(
         request.envelope.version,
         request.addressing.version,
@@ -39,7 +39,7 @@ async def answer(request: SoapRequest) -> _Element | None:
         relates_to=request.addressing.message_id,
     )
     SubElement(body, "{urn:x}answer").text = request.peer
-    return root
+    return xml_bytes(root)
 
 
 @pytest.mark.parametrize("version", [SOAP11, SOAP12])
@@ -76,7 +76,7 @@ async def test_a_fault_is_the_response(version: SoapVersion, code: FaultCode, st
         with pytest.raises(SoapFaultError) as caught:
             await post_envelope(client, endpoint.address, question(version), version, "urn:ask")
         assert caught.value.subcode == "{urn:p}Wrong"
-        raw = xml_bytes(question(version))
+        raw = question(version)
         got, kind, _ = await post(endpoint.address, raw, version.media_type)
         assert (got, kind) == (status, f"{version.media_type}; charset=utf-8")
         assert endpoint.refused == {"Wrong": 2}

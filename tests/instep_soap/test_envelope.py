@@ -159,6 +159,14 @@ def test_an_envelope_that_is_written_is_read_again(version: SoapVersion, wsa: Ws
     assert flag == ("true" if wsa is WSA_2005 else None)
 
 
+def test_a_content_keeps_the_prefixes_that_its_texts_use() -> None:
+    root, _, _ = new_envelope(SOAP12, WSA_2005, "urn:do")
+    content = etree.fromstring(f'<x xmlns="urn:x" xmlns:w="{WSA_2005.namespace}">w:To</x>')
+    read = read_envelope(xml_bytes(root, content))
+    assert read.body[0].nsmap["w"] == WSA_2005.namespace
+    assert read.body[0].text == "w:To"
+
+
 @pytest.mark.parametrize("version", [SOAP11, SOAP12])
 @pytest.mark.parametrize("code", [FaultCode.SENDER, FaultCode.RECEIVER])
 def test_a_fault_has_the_shape_of_its_version(version: SoapVersion, code: FaultCode) -> None:

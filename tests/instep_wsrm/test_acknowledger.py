@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from lxml import etree
-from lxml.etree import _Element
 
 from instep_soap import SoapRequest, xml_bytes
 from tests.instep_soap.soap_kit import serving
@@ -37,11 +36,10 @@ class Receiving:
         self.url = ""
         self.got: list[Answer] = []
 
-    async def take(self, request: SoapRequest) -> _Element | None:
+    async def take(self, request: SoapRequest) -> None:
         envelope = request.envelope.body or request.envelope.headers
         root = envelope[0].getroottree().getroot()
         self.got.append(Answer(202, xml_bytes(root)))
-        return None
 
     @property
     def last(self) -> Answer | None:
