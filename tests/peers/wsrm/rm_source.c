@@ -2,7 +2,8 @@
 
    It sends COUNT messages, many pairs of them in reverse, then sends again whatever is not
    acknowledged until nothing is left, and ends the sequence. Its way may lose and repeat anything.
-   Exit code 0: all were acknowledged, and the sequence has ended. */
+   It prints the identifier and, if the end was answered, "ended". Exit code 0: all were
+   acknowledged. */
 
 #include "soapH.h"
 #include "rmpeer.nsmap"
@@ -96,12 +97,10 @@ int main(int argc, char **argv)
   }
   if (unacknowledged(seq))
     return 5;
-  for (round = 0; soap_wsrm_close(soap, seq, soap_wsa_rand_uuid(soap)); round++)
-    if (round == ROUNDS)
-      return 6;
-  for (round = 0; soap_wsrm_terminate(soap, seq, soap_wsa_rand_uuid(soap)); round++)
-    if (round == ROUNDS)
-      return 7;
+  /* The plugin gives a sequence up whose end got no answer: it does not ask again. */
+  if (!soap_wsrm_close(soap, seq, soap_wsa_rand_uuid(soap))
+   && !soap_wsrm_terminate(soap, seq, soap_wsa_rand_uuid(soap)))
+    printf("ended\n");
   soap_wsrm_seq_free(soap, seq);
   soap_destroy(soap);
   soap_end(soap);
