@@ -49,7 +49,9 @@ class Envelope(msgspec.Struct, frozen=True):
         """The content of the body as a document: its first child, with every namespace that is
         declared around it; empty if there is none.
         """
-        return etree.tostring(self.body[0], with_tail=False) if self.body else b""
+        if not self.body:
+            return b""
+        return etree.tostring(self.body[0], encoding="UTF-8", with_tail=False)
 
 
 def read_envelope(

@@ -60,26 +60,28 @@ class Acknowledger:
 
     async def run(self) -> None:
         """Send until cancelled."""
+        loop, due_s = asyncio.get_running_loop(), None
         async with asyncio.TaskGroup() as tasks:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                self._begin(tasks, self._at_once.copy())
-                if not self._wanted.keys() - self._under_way:
-                    continue
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._interval_s):
+                    async with asyncio.timeout_at(due_s):
                         await self._wake.wait()
-                    continue
-                self._begin(tasks, set(self._wanted))
+                self._wake.clear()
+                now_s = loop.time()
+                over = due_s is not None and now_s >= due_s
+                # One that is under way may carry an older state: the next one waits for it.
+                wanted = set(self._wanted) if over else self._at_once
+                for identifier in wanted - self._under_way:
+                    self._begin(tasks, identifier)
+                if over or not self._wanted:
+                    due_s = None
+                if due_s is None and self._wanted.keys() - self._under_way:
+                    due_s = now_s + self._interval_s
 
-    def _begin(self, tasks: asyncio.TaskGroup, identifiers: set[str]) -> None:
-        # One that is under way may carry an older state: the next one waits for it.
-        for identifier in identifiers - self._under_way:
-            self._at_once.discard(identifier)
-            attributes = self._wanted.pop(identifier)
-            self._under_way.add(identifier)
-            tasks.create_task(self._send(identifier, attributes))
+    def _begin(self, tasks: asyncio.TaskGroup, identifier: str) -> None:
+        self._at_once.discard(identifier)
+        self._under_way.add(identifier)
+        tasks.create_task(self._send(identifier, self._wanted.pop(identifier)))
 
     async def _send(self, identifier: str, attributes: SequenceAttributes) -> None:
         try:

@@ -109,6 +109,19 @@ async def test_the_interval_ends_without_being_asked() -> None:
         await acknowledged(source, [(1, 2)])
 
 
+async def test_a_source_that_asks_all_the_time_holds_up_no_other() -> None:
+    async with receiving(acknowledgement_interval_s=0.3) as (site, source):
+        eager = (await site.say(body=create(source.url))).text("Identifier")
+        other = (await site.say(body=create(source.url))).text("Identifier")
+        await site.say(sequence(other, 1), message(1))
+
+        async def other_is_acknowledged() -> bool:
+            await site.say(about("AckRequested", eager))
+            return any(one.text("Identifier") == other for one in source.got)
+
+        await until(other_is_acknowledged)
+
+
 async def test_missing_numbers_are_asked_for() -> None:
     gaps = {"gap_deadline_s": 0.05, "gap_repeat_s": 0.05, "gap_attempts": 1000}
     async with receiving(sequence=gaps, acknowledgement_interval_s=600.0) as (site, source):

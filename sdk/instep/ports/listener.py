@@ -141,8 +141,9 @@ class Intake(Protocol):
 
     async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
         """Wait for the handler's reply to a message of a sequence, which may have been received
-        long ago. Returns None where it gave none, has failed for good, was not called within
-        `timeout_s`, or where there is no handler. Raises `SinkError`.
+        long ago. Returns None where it gave none, has failed for good, or where there is no
+        handler. Raises `SinkError`, and `TimeoutError` where it has not handled the message within
+        `timeout_s`.
         """
         ...
 

@@ -30,6 +30,7 @@ __all__ = [
     "OutboxStore",
     "SenderUsage",
     "SequenceChange",
+    "StoredReply",
     "StoredSequence",
 ]
 
@@ -112,6 +113,15 @@ class StoredSequence(msgspec.Struct, frozen=True):
     state: SequencerState
     waiting: int = 0
     """Messages released for the handler and not yet delivered."""
+
+
+class StoredReply(msgspec.Struct, frozen=True):
+    """What a handler has replied to a message."""
+
+    body: bytes | None
+    """None: nothing, or it is not kept any more."""
+    pending: bool = False
+    """Whether the handler has not handled the message yet."""
 
 
 class SenderUsage(msgspec.Struct):
@@ -265,8 +275,8 @@ class MessageStore(OutboxStore, Protocol):
         """
         ...
 
-    async def reply(self, scope: str, number: int) -> bytes | None:
-        """The handler's reply to a message of a sequence; None: it gave none, or none is kept."""
+    async def reply(self, scope: str, number: int) -> StoredReply:
+        """The handler's reply to a message of a sequence."""
         ...
 
     async def usage(self) -> dict[str, SenderUsage]:

@@ -17,6 +17,7 @@ from instep.ports.message_store import (
     MessageGroup,
     MessageStore,
     SequenceChange,
+    StoredReply,
 )
 from instep.ports.sink import Sink
 from instep.sequencing.outbox import Outbox
@@ -236,15 +237,15 @@ async def _a_reply_is_kept(at: _Subject) -> None:
     handler.replies = {("a", 1): b"yes", ("b", 1): b"no"}
     await store.commit(_group(_released("a", 1, 2), _released("b", 1, 1)))
     found = await store.reply("a", 1)
-    require(found is None, f"message 1 of a was not delivered, and has the reply {found!r}")
+    require(found == StoredReply(None, pending=True), f"message 1 waits, and its reply is {found}")
     await handler.drain(store)
     again = await at.store()
     for scope, number, expected in (("a", 1, b"yes"), ("a", 2, None), ("b", 1, b"no")):
         found = await again.reply(scope, number)
         where = f"message {number} of {scope}"
-        require(found == expected, f"{where} was replied {expected!r}, and {found!r} is found")
+        require(found == StoredReply(expected), f"{where} was replied {expected!r}, found: {found}")
     found = await again.reply("c", 1)
-    require(found is None, f"a scope that is unknown has the reply {found!r}")
+    require(found == StoredReply(None), f"a scope that is unknown has the reply {found}")
 
 
 @_promise("without a handler, messages are delivered to the store at once")

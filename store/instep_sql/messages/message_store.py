@@ -18,6 +18,7 @@ from instep.ports.message_store import (
     MessageGroup,
     Obligation,
     SenderUsage,
+    StoredReply,
     StoredSequence,
 )
 from instep.sequencing.outbox import OutboxState
@@ -195,7 +196,7 @@ class SqlMessageStore:
                 limit_messages=limit_messages,
             )
 
-    async def reply(self, scope: str, number: int) -> bytes | None:
+    async def reply(self, scope: str, number: int) -> StoredReply:
         """See `MessageStore`."""
         no = self._receiver.no
         return await self._database.run(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from instep.ports.message_store import StoredReply
 from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import storable_text
@@ -23,6 +24,10 @@ _AGAIN: Final = """
 _ONE: Final = text("""
     SELECT r.body FROM instep_reply AS r JOIN instep_sequence AS q ON q.id = r.sequence_no
     WHERE q.receiver_no = :no AND q.scope = :scope AND r.number = :number
+""")
+_PENDING: Final = text("""
+    SELECT 1 FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
+    WHERE q.receiver_no = :no AND q.scope = :scope AND i.number = :number AND i.stage < 2 LIMIT 1
 """)
 
 
@@ -44,8 +49,10 @@ class Replies:
         self._retention.trim(connection, len(rows), now_us)
 
 
-def find(connection: Connection, no: int, scope: str, number: int) -> bytes | None:
-    """The reply to a message; None: none is kept."""
+def find(connection: Connection, no: int, scope: str, number: int) -> StoredReply:
+    """The reply to a message, and whether the message still waits for its handler."""
     values = {"no": no, "scope": storable_text(scope), "number": number}
     body = connection.execute(_ONE, values).scalar()
-    return None if body is None else bytes(body)
+    if body is not None:
+        return StoredReply(bytes(body))
+    return StoredReply(None, pending=connection.execute(_PENDING, values).scalar() is not None)

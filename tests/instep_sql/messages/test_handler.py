@@ -326,14 +326,18 @@ async def test_a_reply_is_given_once_it_is_durable_and_again_after_a_restart(
     database: str,
 ) -> None:
     async with spoken(database, handler=replies) as at:
-        waiting = asyncio.create_task(at.intake.reply(SCOPE, 1, 20.0))
+        await at.say(2)
         nothing = asyncio.create_task(at.intake.reply(SCOPE, 2, 20.0))
-        await at.say(1, 2)
+        await asyncio.sleep(0.05)
+        assert not nothing.done()
+        await at.say(1)
+        waiting = asyncio.create_task(at.intake.reply(SCOPE, 1, 20.0))
         assert await waiting == b'reply to {"number": 1}'
         assert await nothing is None
         assert await at.rows("SELECT number FROM instep_reply") == [(1,)]
     async with spoken(database, handler=replies) as at:
         assert await at.intake.reply(SCOPE, 1, 20.0) == b'reply to {"number": 1}'
+        assert await at.intake.reply(SCOPE, 2, 600.0) is None
 
 
 async def test_a_reply_is_not_waited_for_where_none_can_come(database: str) -> None:
@@ -342,17 +346,17 @@ async def test_a_reply_is_not_waited_for_where_none_can_come(database: str) -> N
     async with spoken(database) as at:
         assert await at.intake.reply(SCOPE, 1, 600.0) is None
     async with spoken(database, handler=handler) as at:
-        waiting = asyncio.create_task(at.intake.reply(SCOPE, 1, 600.0))
         await at.say(1)
-        assert await waiting is None
-        assert await at.intake.reply(SCOPE, 2, 0.01) is None
+        assert await at.intake.reply(SCOPE, 1, 600.0) is None
+        assert await at.intake.reply(SCOPE, 1, 600.0) is None
+        await at.say(3)
+        with pytest.raises(TimeoutError):
+            await at.intake.reply(SCOPE, 3, 0.01)
 
 
 async def test_replies_over_the_retention_are_forgotten(database: str) -> None:
     store = sink.build({"url": database, "dedup_max_records": 2}, "sink")
     async with spoken(database, handler=replies, store=store) as at:
-        waiting = asyncio.create_task(at.intake.reply(SCOPE, 6, 20.0))
-        await at.say(1, 3, 4, 5)
-        await at.say(2, 6)
-        await waiting
+        await at.say(1, 3, 4, 5, 2, 6)
+        await at.intake.reply(SCOPE, 6, 20.0)
         assert await at.rows("SELECT number FROM instep_reply ORDER BY number") == [(5,), (6,)]

@@ -13,7 +13,6 @@ holds a bounded number of them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -187,11 +186,10 @@ class MessageIntake:
     async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
         if not self._handled:
             return None
-        with contextlib.suppress(TimeoutError), self.replies.wait(scope, number) as replied:
+        with self.replies.wait(scope, number) as replied:
             async with asyncio.timeout(timeout_s):
                 stored = await self._store.reply(scope, number)
-                return await replied if stored is None else stored
-        return None
+                return await replied if stored.pending else stored.body
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1
