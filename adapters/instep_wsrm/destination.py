@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
@@ -17,11 +15,10 @@ from instep.errors import InstepError
 from instep.model.messages import Message
 from instep.ports.listener import Intake, IntakeEvent, ReceiptOutcome
 from instep.sequencing.claims import Claims
-from instep.sequencing.events import Announce, Cancel, Close, Fill, Last, Terminate
+from instep.sequencing.events import Close, Fill, Last, Terminate
 from instep.sequencing.settings import IncompleteBehavior
 from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
 from instep_soap import (
-    WSA_2005,
     EndpointReference,
     FaultCode,
     SoapFaultError,
@@ -37,8 +34,10 @@ from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import Exchange, acknowledgements
 from instep_wsrm.endpoints import AllowedEndpoints
+from instep_wsrm.events import identifiers, requests
 from instep_wsrm.options import Options, sequence_settings
-from instep_wsrm.sequences import SequenceAttributes, new_identifier
+from instep_wsrm.responder import Responder
+from instep_wsrm.sequences import KnownSequences, SequenceAttributes, new_identifier
 from instep_wsrm.wire import encoder
 from instep_wsrm.wire.decoder import read_rm
 from instep_wsrm.wire.faults import (
@@ -61,7 +60,6 @@ from instep_wsrm.wire.names import ANY_RM, HEADERS, RmVersion
 __all__ = ["Destination"]
 
 _DIGEST_BYTES: Final = 16
-_MOST_CACHED: Final = 10_000
 _US: Final = 1_000_000
 _BEHAVIORS: Final = {
     IncompleteBehavior.DELIVER: "NoDiscard",
@@ -82,9 +80,11 @@ class Destination:
 
     Args:
         intake: Decides, and makes durable.
+        sequences: Knows what the sources stated.
         options: What the destination promises.
         endpoints: Sends to addresses that peers state.
         acknowledger: Acknowledges to such addresses.
+        responder: Returns a response, or sends it to such an address.
         now: The time in seconds since 1970 UTC.
         address: The URL that the destination listens on.
     """
@@ -92,25 +92,25 @@ class Destination:
     def __init__(
         self,
         intake: Intake,
+        sequences: KnownSequences,
         options: Options,
         endpoints: AllowedEndpoints,
         acknowledger: Acknowledger,
+        responder: Responder,
         *,
         now: Callable[[], float],
         address: Callable[[], str],
     ) -> None:
         self._intake = intake
+        self._sequences = sequences
         self._options = options
         self._settings = sequence_settings(options)
         self._endpoints = endpoints
         self._acknowledger = acknowledger
+        self._responder = responder
         self._now = now
         self._address = address
-        self._attributes: OrderedDict[str, SequenceAttributes] = OrderedDict()
-        self._offered: OrderedDict[str, str] = OrderedDict()
-        """Offered sequence → the sequence that it was offered with."""
         self._reply_to_all = "*" in options.reply_actions
-        self._sending: set[asyncio.Task[None]] = set()
 
     async def answer(self, request: SoapRequest) -> bytes | None:
         """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
@@ -137,29 +137,11 @@ class Destination:
             _log.debug("an envelope cannot be taken now: %s", error)
             raise not_available("it cannot be kept now") from error
 
-    async def close(self) -> None:
-        """Cancel the responses that are still on their way to an address."""
-        for task in self._sending:
-            task.cancel()
-        if self._sending:
-            await asyncio.wait(self._sending)
-
-    async def attributes(self, identifier: str) -> SequenceAttributes | None:
-        """What the source of a sequence stated; None: the sequence is unknown."""
-        found = self._attributes.get(identifier)
-        if found is None:
-            stored = await self._intake.attributes(identifier)
-            if not stored:
-                return None
-            found = msgspec.json.decode(stored, type=SequenceAttributes)
-            self._remember(identifier, found)
-        return found
-
     # -- the life of a sequence ------------------------------------------------------------------
 
     async def _create(self, exchange: Exchange, asked: CreateSequence) -> bytes | None:
         version, options = exchange.version, self._options
-        self._check_reply_to(exchange)
+        self._responder.check(exchange)
         acks_to = asked.acks_to
         if not acks_to.anonymous and not self._endpoints.allows(acks_to):
             raise create_refused(version, "AcksTo: nothing is sent to this address")
@@ -187,7 +169,7 @@ class Destination:
             )
         except SequenceRefusedError as error:
             raise create_refused(version, f"not now: {error.refusal!s}", ours=True) from None
-        self._remember(identifier, attributes)
+        self._sequences.add(identifier, attributes)
         accept = None
         if accepted:
             address = exchange.request.addressing.to or self._address()
@@ -200,10 +182,10 @@ class Destination:
             accept=accept,
         )
         action = version.action("CreateSequenceResponse")
-        return self._respond(exchange, exchange.response(action, (), body), action)
+        return self._responder.respond(exchange, exchange.response(action, (), body), action)
 
     async def _close(self, exchange: Exchange, rm: RmMessage, asked: CloseSequence) -> bytes | None:
-        self._check_reply_to(exchange)
+        self._responder.check(exchange)
         return await self._end(exchange, rm, asked, [Close(asked.last_number)])
 
     async def _terminate(
@@ -211,7 +193,7 @@ class Destination:
     ) -> bytes | None:
         version = exchange.version
         if version.closes:
-            self._check_reply_to(exchange)
+            self._responder.check(exchange)
         claims = await self._intake.claims(asked.identifier)
         events: list[IntakeEvent] = [Terminate()]
         if asked.last_number is not None and claims and claims.state.phase not in REFUSALS:
@@ -229,7 +211,7 @@ class Destination:
         """Close or terminate; what the headers ask for is decided with it (S11)."""
         version, identifier = exchange.version, asked.identifier
         attributes = await self._known(version, identifier)
-        claims = await self._apply(version, identifier, [*_requests(rm, identifier), *events])
+        claims = await self._apply(version, identifier, [*requests(rm, identifier), *events])
         cancels = any(one.identifier == identifier for one in rm.cancels)
         blocks = acknowledgements(version, identifier, claims, cancels=cancels)
         if attributes.acks_to:
@@ -245,7 +227,7 @@ class Destination:
         else:
             return None
         action = version.action(local)
-        return self._respond(exchange, exchange.response(action, blocks, body), action)
+        return self._responder.respond(exchange, exchange.response(action, blocks, body), action)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -266,16 +248,21 @@ class Destination:
                 action = exchange.request.addressing.action
                 replies = self._reply_to_all or action in self._options.reply_actions
         if replies:
-            self._check_reply_to(exchange)
+            self._responder.check(exchange)
         blocks = []
-        for identifier in _identifiers(rm):
+        for identifier in identifiers(rm):
             of_message = message if message and message.scope == identifier else None
             blocks += await self._handle(exchange, rm, identifier, of_message)
         if replies and message is not None:
-            reply = await self._intake.reply(
-                message.scope, message.number, self._options.reply_timeout_s
-            )
-            return await self._reply(exchange, message, reply, blocks)
+            try:
+                reply = await self._intake.reply(
+                    message.scope, message.number, self._options.reply_timeout_s
+                )
+            except TimeoutError:
+                # Without an acknowledgement, the source sends its request again.
+                return None
+            if reply is not None:
+                return await self._reply(exchange, message, reply, blocks)
         if not blocks:
             return None
         return exchange.response(version.action("SequenceAcknowledgement"), blocks)
@@ -289,7 +276,7 @@ class Destination:
         version = exchange.version
         attributes = await self._known(version, identifier)
         events: list[IntakeEvent] = [message] if message is not None else []
-        events += _requests(rm, identifier)
+        events += requests(rm, identifier)
         header = rm.sequence
         if header is not None and header.identifier == identifier and header.number is not None:
             if message is None:
@@ -304,8 +291,8 @@ class Destination:
             if found is None:
                 raise unknown_sequence(version, identifier)
             claims = found
-            if claims.state.phase in _OVER:
-                raise terminated(version, identifier, "The Sequence has been terminated.")
+        if claims.state.phase in _OVER:
+            raise terminated(version, identifier, "The Sequence has been terminated.")
         asked = any(one.identifier == identifier for one in rm.ack_requests)
         cancels = any(one.identifier == identifier for one in rm.cancels)
         if not attributes.acks_to:
@@ -321,7 +308,7 @@ class Destination:
             receipt = await self._intake.apply(identifier, events)
         except SequenceRefusedError as error:
             if error.refusal is Refusal.UNKNOWN:
-                self._attributes.pop(identifier, None)
+                self._sequences.forget(identifier)
             raise refused(version, identifier, error.refusal) from None
         for one in receipt.receipts:
             # A cancelled number is answered with the cancellation, which is no fault.
@@ -330,11 +317,9 @@ class Destination:
         return receipt.claims
 
     async def _reply(
-        self, exchange: Exchange, message: Message, reply: bytes | None, blocks: list[_Element]
+        self, exchange: Exchange, message: Message, reply: bytes, blocks: list[_Element]
     ) -> bytes | None:
-        """The response with what the handler returned. Without it the source sends again."""
-        if reply is None:
-            return None
+        """The response with what the handler returned."""
         try:
             content = read_xml(reply, XmlLimits())
         except XmlError as error:
@@ -344,7 +329,9 @@ class Destination:
         if attributes.offered:
             blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
         action = f"{exchange.request.addressing.action}Response"
-        return self._respond(exchange, exchange.response(action, blocks, content=content), action)
+        return self._responder.respond(
+            exchange, exchange.response(action, blocks, content=content), action
+        )
 
     def _as_message(
         self, exchange: Exchange, identifier: str, number: int, attributes: SequenceAttributes
@@ -381,10 +368,11 @@ class Destination:
         Raises `SoapFaultError`.
         """
         for one in rm.acknowledgements:
-            own = self._offered.get(one.identifier)
-            if own is None and rm.sequence is not None:
+            own = self._sequences.offered_with(one.identifier)
+            if rm.sequence is not None:
                 attributes = await self._known(version, rm.sequence.identifier)
-                own = rm.sequence.identifier if attributes.offered == one.identifier else None
+                if attributes.offered == one.identifier:
+                    own = rm.sequence.identifier
             if own is None:
                 self._intake.report_deviation("acknowledges-unknown")
                 continue
@@ -398,84 +386,19 @@ class Destination:
                 )
                 raise invalid_acknowledgement(version, reason, one.element)
 
-    # -- where the response goes -----------------------------------------------------------------
+    # -- inner parts -----------------------------------------------------------------------------
 
     def _can_send(self, endpoint: EndpointReference | None) -> bool:
         return endpoint is None or endpoint.anonymous or self._endpoints.allows(endpoint)
 
-    def _check_reply_to(self, exchange: Exchange) -> None:
-        """Refuse a request whose response would go where no operator allows."""
-        reply_to = exchange.reply_to
-        if reply_to is None or reply_to.none or self._endpoints.allows(reply_to):
-            return
-        wsa = exchange.wsa
-        local = "OnlyAnonymousAddressSupported" if wsa is WSA_2005 else "EndpointUnavailable"
-        raise SoapFaultError(
-            FaultCode.SENDER, "ReplyTo: nothing is sent to this address", subcode=wsa.name(local)
-        )
-
-    def _respond(self, exchange: Exchange, envelope: bytes, action: str) -> bytes | None:
-        """Return the response, or send it to the address that the request states."""
-        reply_to = exchange.reply_to
-        if reply_to is None:
-            return envelope
-        if not reply_to.none:
-            task = asyncio.ensure_future(self._send(reply_to, exchange, envelope, action))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        return None
-
-    async def _send(
-        self, endpoint: EndpointReference, exchange: Exchange, envelope: bytes, action: str
-    ) -> None:
-        try:
-            await self._endpoints.send(endpoint, envelope, exchange.soap, action)
-        except InstepError as error:
-            # The source sends its request again.
-            _log.info("a response could not be sent: %s", error)
-
-    # -- what is known of sequences --------------------------------------------------------------
-
     async def _known(self, version: RmVersion, identifier: str) -> SequenceAttributes:
-        found = await self.attributes(identifier)
+        found = await self._sequences.attributes(identifier)
         if found is None:
             raise unknown_sequence(version, identifier)
         return found
-
-    def _remember(self, identifier: str, attributes: SequenceAttributes) -> None:
-        self._attributes[identifier] = attributes
-        if attributes.offered:
-            self._offered[attributes.offered] = identifier
-        for cache in (self._attributes, self._offered):
-            while len(cache) > _MOST_CACHED:
-                cache.popitem(last=False)
 
 
 def _understood(name: str) -> bool:
     """Whether a header block is understood here."""
     space = namespace_of(name)
     return space in ANY_WSA or (space in ANY_RM and local_name(name) in HEADERS)
-
-
-def _identifiers(rm: RmMessage) -> Iterable[str]:
-    """The sequences that an envelope is about, the one of its message first."""
-    own = [rm.sequence.identifier] if rm.sequence is not None else []
-    ranges = [one.identifier for one in (*rm.cancels, *rm.fills)]
-    return dict.fromkeys([*own, *ranges, *(one.identifier for one in rm.ack_requests)])
-
-
-def _requests(rm: RmMessage, identifier: str) -> list[IntakeEvent]:
-    """What the headers ask of one sequence, beside its message."""
-    cancelled = [pair for one in rm.cancels if one.identifier == identifier for pair in one.ranges]
-    filled = [pair for one in rm.fills if one.identifier == identifier for pair in one.ranges]
-    if rm.sequence is not None and rm.sequence.identifier == identifier:
-        filled += rm.sequence.fill
-    events: list[IntakeEvent] = []
-    if cancelled:
-        events.append(Cancel(cancelled))
-    if filled:
-        events.append(Fill(filled))
-    used = [one.highest for one in rm.ack_requests if one.identifier == identifier and one.highest]
-    if used:
-        events.append(Announce(max(used)))
-    return events

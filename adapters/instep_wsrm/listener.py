@@ -17,7 +17,8 @@ from instep_wsrm.answers import nacks_envelope
 from instep_wsrm.destination import Destination
 from instep_wsrm.endpoints import AllowedEndpoints
 from instep_wsrm.options import Options, client_tls, sequence_settings, server_tls
-from instep_wsrm.sequences import peer_of
+from instep_wsrm.responder import Responder
+from instep_wsrm.sequences import KnownSequences, peer_of
 from instep_wsrm.wire.faults import terminated
 
 __all__ = ["WsrmListener"]
@@ -44,7 +45,7 @@ class WsrmListener:
         self._server_tls = server_tls(options, where)
         self._client_tls = client_tls(options, where)
         self._endpoint: SoapEndpoint | None = None
-        self._destination: Destination | None = None
+        self._sequences: KnownSequences | None = None
         self._endpoints: AllowedEndpoints | None = None
 
     def __repr__(self) -> str:
@@ -68,11 +69,15 @@ class WsrmListener:
             options.allow_endpoints, self._client_tls, options.send_timeout_s
         )
         acknowledger = Acknowledger(intake, endpoints, options.acknowledgement_interval_s)
-        destination = self._destination = Destination(
+        sequences = self._sequences = KnownSequences(intake)
+        responder = Responder(endpoints)
+        destination = Destination(
             intake,
+            sequences,
             options,
             endpoints,
             acknowledger,
+            responder,
             now=self._environment.now,
             address=lambda: self.address,
         )
@@ -97,19 +102,19 @@ class WsrmListener:
             await acknowledger.run()
         finally:
             await endpoint.stop()
-            await destination.close()
+            await responder.close()
             await endpoints.close()
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
         """Report to an AcksTo that is an address. Any other source learns it from the answer to its
         next message.
         """
-        destination, endpoints = self._destination, self._endpoints
+        sequences, endpoints = self._sequences, self._endpoints
         if not isinstance(effect, (AskResend, SequenceFailed, SequenceEnded)):
             return
-        if destination is None or endpoints is None:
+        if sequences is None or endpoints is None:
             raise SourceError("it does not listen", where=self._options.listen)
-        attributes = await destination.attributes(scope)
+        attributes = await sequences.attributes(scope)
         if attributes is None or not attributes.acks_to:
             return
         endpoint, soap = attributes.acks_endpoint(), attributes.soap_version

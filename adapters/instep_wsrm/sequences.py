@@ -7,19 +7,22 @@ digest of the peer that opened it, so that the peer is known from the name alone
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
 from lxml import etree
 
+from instep.ports.listener import Intake
 from instep_soap import SOAP12, WSA_2005, EndpointReference, SoapVersion, XmlLimits, read_xml
 from instep_soap.names import ANY_SOAP, ANY_WSA
 from instep_wsrm.wire.names import ANY_RM, RM11, RmVersion
 
-__all__ = ["SequenceAttributes", "new_identifier", "peer_of"]
+__all__ = ["KnownSequences", "SequenceAttributes", "new_identifier", "peer_of"]
 
 _PEER_BYTES: Final = 6
+_MOST_CACHED: Final = 10_000
 
 
 class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,6 +57,46 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
     def parameters_of(endpoint: EndpointReference) -> tuple[str, ...]:
         """The reference parameters of an endpoint, as XML."""
         return tuple(etree.tostring(one, with_tail=False).decode() for one in endpoint.parameters)
+
+
+class KnownSequences:
+    """What the sources of sequences stated: as stored, and in memory for those in use."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._attributes: OrderedDict[str, SequenceAttributes] = OrderedDict()
+        self._offered: OrderedDict[str, str] = OrderedDict()
+
+    async def attributes(self, identifier: str) -> SequenceAttributes | None:
+        """What the source of a sequence stated; None: the sequence is unknown."""
+        found = self._attributes.get(identifier)
+        if found is None:
+            stored = await self._intake.attributes(identifier)
+            if not stored:
+                return None
+            found = msgspec.json.decode(stored, type=SequenceAttributes)
+            self.add(identifier, found)
+        return found
+
+    def offered_with(self, offered: str) -> str | None:
+        """The sequence that this one was offered with, of those in memory. The first one counts:
+        nobody can take an identifier over by offering it again.
+        """
+        return self._offered.get(offered)
+
+    def add(self, identifier: str, attributes: SequenceAttributes) -> None:
+        """Keep what was stated, in memory."""
+        self._attributes[identifier] = attributes
+        if len(self._attributes) > _MOST_CACHED:
+            self._attributes.popitem(last=False)
+        if attributes.offered:
+            self._offered.setdefault(attributes.offered, identifier)
+            if len(self._offered) > _MOST_CACHED:
+                self._offered.popitem(last=False)
+
+    def forget(self, identifier: str) -> None:
+        """Forget what was stated: the sequence is not known any more."""
+        self._attributes.pop(identifier, None)
 
 
 def new_identifier(peer: str) -> str:

@@ -21,6 +21,7 @@ from tests.instep_wsrm.rm_kit import (
     ranges,
     running,
     sequence,
+    until,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -151,6 +152,21 @@ async def test_a_sequence_that_failed_is_terminated(soap: str) -> None:
         assert (await site.say(about("AckRequested", name), soap=soap)).fault == answer.fault
 
 
+async def test_a_copy_in_a_sequence_that_failed_is_a_fault_too() -> None:
+    gaps = {"gap_deadline_s": 0.05, "gap_attempts": 0}
+    async with running(sequence=gaps) as site:
+        name = await site.create()
+        await site.say(sequence(name, 1), message(1))
+        await site.say(sequence(name, 3), message(3))
+
+        async def failed() -> bool:
+            return (await site.say(about("AckRequested", name))).fault == "SequenceTerminated"
+
+        await until(failed)
+        answer = await site.say(sequence(name, 1), message(1))
+        assert answer.fault == "SequenceTerminated"
+
+
 async def test_no_room_is_503_and_the_same_message_may_come_again() -> None:
     async with running(sequence={"limit_messages": 1, "limit_jump": 10}) as site:
         name = await site.create()
@@ -179,6 +195,7 @@ async def test_no_room_is_503_and_the_same_message_may_come_again() -> None:
         (about("SequenceCancel", UNKNOWN, "<w:MessageRange Upper='1'/>"), "", RM_11),
         (f'<v:Sequence xmlns:v="{RM_10}"/>' + sequence(UNKNOWN, 1), message(1), RM_11),
         ("", "<w:CreateSequence/>", RM_11),
+        ("", '<v:CreateSequence xmlns:v="urn:draft"/>', RM_11),
         ("", create(more="<w:Expires>soon</w:Expires>"), RM_11),
         ("", "<w:CreateSequenceResponse/>", RM_11),
         ("", about("CloseSequence", UNKNOWN, "<w:LastMsgNumber>x</w:LastMsgNumber>"), RM_10),

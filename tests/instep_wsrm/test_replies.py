@@ -16,6 +16,7 @@ from tests.instep_wsrm.rm_kit import (
     about,
     create,
     message,
+    ranges,
     running,
     sequence,
 )
@@ -81,10 +82,34 @@ async def test_a_reply_that_does_not_come_in_time_comes_with_a_copy() -> None:
         assert (answer.status, answer.raw) == (202, b"")
     async with running(handler=Clerk(), reply_actions=["*"]) as site:
         name = await site.create()
-        assert (await site.say(sequence(name, 1), message("silent"))).status == 202
+        for _ in range(2):
+            answer = await site.say(sequence(name, 1), message("silent"))
+            assert (answer.ranges(), answer.text("r")) == ([(1, 1)], "")
         answer = await site.say(sequence(name, 2), message("wrong"))
         assert answer.all("Value")[0].text == "s:Receiver"
         assert (await site.say(about("AckRequested", name))).ranges() == [(1, 2)]
+
+
+async def test_a_cancelled_request_has_no_reply_and_is_not_waited_for() -> None:
+    async with running(handler=Clerk(), reply_actions=["*"], reply_timeout_s=600) as site:
+        name = await site.create()
+        await site.say(about("SequenceCancel", name, ranges((1, 1))))
+        answer = await site.say(sequence(name, 1), message("a"))
+        assert (answer.ranges(), answer.cancelled) == ([], [(1, 1)])
+
+
+async def test_nobody_takes_an_offered_sequence_over() -> None:
+    async with running(handler=Clerk(), reply_actions=["*"]) as site:
+        name = (await site.say(body=create(more=OFFER))).text("Identifier")
+        await site.say(sequence(name, 1), message("a"))
+        await site.say(body=create(more=OFFER))
+        ack = about(
+            "SequenceAcknowledgement",
+            "urn:uuid:replies",
+            '<w:AcknowledgementRange Lower="1" Upper="1"/>',
+        )
+        assert (await site.say(ack)).status == 202
+        assert (await site.say(sequence(name, 2) + ack, message("b"))).text("r") == "b in call 2"
 
 
 async def test_other_actions_are_one_way() -> None:
