@@ -26,6 +26,7 @@ from instep_soap import (
     XmlError,
     XmlLimits,
     check_understood,
+    fault_of,
     local_name,
     namespace_of,
     read_xml,
@@ -115,6 +116,10 @@ class Destination:
     async def answer(self, request: SoapRequest) -> bytes | None:
         """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
         check_understood(request.envelope, _understood)
+        if (fault := fault_of(request.envelope)) is not None:
+            # A fault is not answered with a fault; a sequence that its source gave up ends idle.
+            _log.info("a source reports %s: %s", fault.subcode or fault.fault_code, fault.message)
+            return None
         rm = read_rm(request.envelope)
         if rm.version is None:
             raise rm_required()

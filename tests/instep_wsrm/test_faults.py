@@ -249,6 +249,14 @@ async def test_a_body_over_the_limit() -> None:
         await works(site)
 
 
+@SOAPS
+async def test_a_fault_is_not_answered_with_a_fault(soap: str) -> None:
+    async with running() as site:
+        fault = await site.say(sequence(UNKNOWN, 1), message(1), soap=soap)
+        answer = await site.post(fault.raw)
+        assert (answer.status, answer.raw) == (202, b"")
+
+
 async def test_other_content_under_one_number_is_a_deviation() -> None:
     async with running() as site:
         name = await site.create()
