@@ -147,7 +147,6 @@ class Site:
         self.client = GuardedClient(
             ClientSettings(total_timeout_s=30.0), ssl.create_default_context()
         )
-        self.events: list[str] = []
 
     @property
     def url(self) -> str:

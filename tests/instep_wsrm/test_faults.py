@@ -137,8 +137,40 @@ async def test_an_acknowledgement_of_an_unknown_sequence_is_a_deviation() -> Non
             "SequenceAcknowledgement", UNKNOWN, ranges((1, 3), local="AcknowledgementRange")
         )
         assert (await site.say(some)).status == 202
-        health = site.receiver.health().intake
-        assert health is not None
+
+        async def counted() -> bool:
+            health = site.receiver.health().intake
+            return health is not None and health.deviations == {"acknowledges-unknown": 1}
+
+        await until(counted)
+
+
+async def test_a_message_without_addressing_is_taken_and_counted() -> None:
+    async with running() as site:
+        name = await site.create()
+        answer = await site.say(sequence(name, 1), message(1), action="", message_id="")
+        assert answer.ranges() == [(1, 1)]
+        assert not answer.all("RelatesTo")
+
+        async def counted() -> bool:
+            health = site.receiver.health().intake
+            return health is not None and health.deviations == {"addressing-missing": 1}
+
+        await until(counted)
+        assert [one.id for one in await site.delivered(name)] == [f"{name}#1"]
+
+
+async def test_a_sequence_in_another_version_is_counted() -> None:
+    async with running() as site:
+        name = await site.create(rm=RM_11)
+        answer = await site.say(sequence(name, 1), message(1), rm=RM_10)
+        assert answer.ranges() == [(1, 1)]
+
+        async def counted() -> bool:
+            health = site.receiver.health().intake
+            return health is not None and health.deviations == {"sequence-of-other-version": 1}
+
+        await until(counted)
 
 
 @SOAPS
