@@ -3,8 +3,8 @@
 from alembic import op
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, UniqueConstraint
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 
 _ID = BigInteger().with_variant(Integer, "sqlite")
 
