@@ -30,6 +30,8 @@ from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
+from instep_wsrm.options import Options as WsrmOptions
+from instep_wsrm.options import Tls as WsrmTls
 
 __all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
 
@@ -44,6 +46,8 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("`peers` of a `didcomm` source", "", Peer),
     ("`protocols` of a `didcomm` source", "", Protocol),
     ("`tls` of a `didcomm` source", "", Tls),
+    ('`[consumers.source]` with `kind = "wsrm"`', "", WsrmOptions),
+    ("`tls` of a `wsrm` source", "", WsrmTls),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
     ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
     ("`spark` of a Delta sink", "", SparkOptions),
@@ -97,8 +101,8 @@ def error_codes() -> str:
 
 
 def deviations() -> str:
-    """Every departure from TR-548 and from DIDComm that is understood all the same."""
-    known = {**deviations_of("tapi"), **deviations_of("didcomm")}
+    """Every departure from TR-548, DIDComm and WS-RM that is understood all the same."""
+    known = {**deviations_of("tapi"), **deviations_of("didcomm"), **deviations_of("wsrm")}
     rows = [(f"`{kind}`", text) for kind, text in known.items()]
     return _table(("Kind", "What the other side did, and the clause"), rows)
 

@@ -71,18 +71,19 @@ class LinkFaults:
 class Receiver:
     """The receiving process; always at the same port, so that senders find it again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: list[str] = RECEIVER, path: str = "didcomm") -> None:
+        self._program = program
         self.store = folder / "store.db"
         self._errors = folder / "stderr"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/didcomm"
+        self.url = f"http://127.0.0.1:{self.port}/{path}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self._errors.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*RECEIVER, str(self.store), self.url],
+                [*self._program, str(self.store), self.url],
                 stderr=stderr,
                 cwd=REPOSITORY,
                 env=os.environ | {"PYTHONASYNCIODEBUG": ""},

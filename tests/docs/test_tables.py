@@ -23,6 +23,9 @@ from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
+from instep_wsrm.deviations import DEVIATIONS as WSRM_DEVIATIONS
+from instep_wsrm.options import Options as WsrmOptions
+from instep_wsrm.options import Tls as WsrmTls
 
 KEY = re.compile(r"`(source|settings|sink|intake|sequence|outbox)\.(\w+)`")
 STRUCTS: list[type[msgspec.Struct]] = [
@@ -36,6 +39,8 @@ STRUCTS: list[type[msgspec.Struct]] = [
     Peer,
     Protocol,
     Tls,
+    WsrmOptions,
+    WsrmTls,
     SqlOptions,
     DeltaOptions,
     SparkOptions,
@@ -80,7 +85,7 @@ def test_every_error_is_listed_with_its_code() -> None:
 
 def test_every_deviation_is_listed() -> None:
     markdown = tables.deviations()
-    known = {**DEVIATIONS, **DIDCOMM_DEVIATIONS}
+    known = {**DEVIATIONS, **DIDCOMM_DEVIATIONS, **WSRM_DEVIATIONS}
     assert all(f"| `{kind}` | {text} |" in markdown for kind, text in known.items())
     assert "| `offset-backwards` | " in markdown
 

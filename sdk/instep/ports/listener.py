@@ -161,6 +161,14 @@ class Intake(Protocol):
         """The attributes that the sequence was opened with (S9); None: it is unknown."""
         ...
 
+    async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
+        """Wait for the handler's reply to a message of a sequence, which may have been received
+        long ago. Returns None where it gave none, has failed for good, or where there is no
+        handler. Raises `SinkError`, and `TimeoutError` where it has not handled the message within
+        `timeout_s`.
+        """
+        ...
+
     def report_deviation(self, kind: str) -> None:
         """Count a departure of the peer from its specification; kept with the next commit."""
         ...

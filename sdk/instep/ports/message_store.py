@@ -33,6 +33,7 @@ __all__ = [
     "OutboxStore",
     "SenderUsage",
     "SequenceChange",
+    "StoredReply",
     "StoredSequence",
 ]
 
@@ -65,9 +66,12 @@ class HandlerConnection(Protocol):
         ...
 
 
-Handler = Callable[[Message, HandlerConnection], Awaitable[None]]
+Handler = Callable[[Message, HandlerConnection], Awaitable[bytes | None]]
 """`async def handle(message, connection)`: runs in the transaction that marks the message
 delivered. It may run again for the same message after a failure, never twice with effect.
+
+Bytes that it returns are the reply, for a protocol that replies (`Intake.reply`); they are stored
+in the same transaction.
 """
 
 
@@ -112,6 +116,15 @@ class StoredSequence(msgspec.Struct, frozen=True):
     state: SequencerState
     waiting: int = 0
     """Messages released for the handler and not yet delivered."""
+
+
+class StoredReply(msgspec.Struct, frozen=True):
+    """What a handler has replied to a message."""
+
+    body: bytes | None
+    """None: nothing, or it is not kept any more."""
+    pending: bool = False
+    """Whether the handler has not handled the message yet."""
 
 
 class SenderUsage(msgspec.Struct):
@@ -246,9 +259,9 @@ class DeliveryResult(msgspec.Struct):
     """When there is more to deliver, in microseconds since 1970; None: after the next release."""
 
 
-Deliver = Callable[[Message, int, HandlerConnection], Awaitable[HandlerFailure | None]]
-"""Called with a message, how often it was tried before, and its transaction. Returns None where
-the message was delivered.
+Deliver = Callable[[Message, int, HandlerConnection], Awaitable[HandlerFailure | bytes | None]]
+"""Called with a message, how often it was tried before, and its transaction. Returns None, or a
+reply to keep, where the message was delivered.
 """
 
 
@@ -292,6 +305,10 @@ class MessageStore(OutboxStore, Protocol):
         A sequence that still has messages for the handler, in quarantine too, stays and is due
         later.
         """
+        ...
+
+    async def reply(self, scope: str, number: int) -> StoredReply:
+        """The handler's reply to a message of a sequence."""
         ...
 
     async def usage(self) -> dict[str, SenderUsage]:

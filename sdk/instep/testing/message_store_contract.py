@@ -17,6 +17,7 @@ from instep.ports.message_store import (
     MessageGroup,
     MessageStore,
     SequenceChange,
+    StoredReply,
 )
 from instep.ports.sink import Sink
 from instep.sequencing.outbox import Outbox
@@ -64,13 +65,15 @@ class _Handler:
         self.taken: list[tuple[str, int, int]] = []
         """Scope, number, how often it was tried before."""
         self.failures: dict[tuple[str, int], HandlerFailure] = {}
+        self.replies: dict[tuple[str, int], bytes] = {}
 
     async def __call__(
         self, message: Message, tries: int, connection: HandlerConnection
-    ) -> HandlerFailure | None:
+    ) -> HandlerFailure | bytes | None:
         del connection
-        self.taken.append((message.scope, message.number, tries))
-        return self.failures.get((message.scope, message.number))
+        key = message.scope, message.number
+        self.taken.append((*key, tries))
+        return self.failures.get(key) or self.replies.get(key)
 
     def numbers(self, scope: str) -> list[int]:
         return [number for of, number, _ in self.taken if of == scope]
@@ -226,6 +229,23 @@ async def _a_failed_message_comes_again(at: _Subject) -> None:
     await handler.drain(store, later_us)
     found = [(number, tries) for _, number, tries in handler.taken]
     require(found == [(1, 1), (2, 0)], f"then it got (number, tries before) {found}")
+
+
+@_promise("the reply of a handler is kept with the delivery, and found again by another process")
+async def _a_reply_is_kept(at: _Subject) -> None:
+    store, handler = await at.store(), _Handler()
+    handler.replies = {("a", 1): b"yes", ("b", 1): b"no"}
+    await store.commit(_group(_released("a", 1, 2), _released("b", 1, 1)))
+    found = await store.reply("a", 1)
+    require(found == StoredReply(None, pending=True), f"message 1 waits, and its reply is {found}")
+    await handler.drain(store)
+    again = await at.store()
+    for scope, number, expected in (("a", 1, b"yes"), ("a", 2, None), ("b", 1, b"no")):
+        found = await again.reply(scope, number)
+        where = f"message {number} of {scope}"
+        require(found == StoredReply(expected), f"{where} was replied {expected!r}, found: {found}")
+    found = await again.reply("c", 1)
+    require(found == StoredReply(None), f"a scope that is unknown has the reply {found}")
 
 
 @_promise("without a handler, messages are delivered to the store at once")

@@ -21,6 +21,7 @@ from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room_for_message
 from instep_sql.messages.inbox import FAILED, Trimmer, content_key, remember
+from instep_sql.messages.replies import Replies
 from instep_sql.options import SqlOptions
 
 __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
@@ -74,10 +75,11 @@ def pending_deliveries(connection: Connection, no: int) -> PendingDeliveries:
     return PendingDeliveries(connection.execute(_NEXT, {"no": no}).scalar(), list(blocked))
 
 
-async def deliver(
+async def deliver(  # noqa: PLR0913 - the parts of one transaction
     transaction: Transaction,
     dialect: Dialect,
     options: SqlOptions,
+    replies: Replies,
     no: int,
     handler: Deliver,
     *,
@@ -91,7 +93,7 @@ async def deliver(
     one may follow.
     """
     steps = _Steps(transaction)
-    delivery = _Delivery(steps, dialect, options, no, now_us)
+    delivery = _Delivery(steps, dialect, options, replies, no, now_us)
     for sequence, rows, whole in await steps.run(
         lambda connection: _ready(connection, no, now_us, limit_messages)
     ):
@@ -164,7 +166,13 @@ class _Delivery:
     """One transaction of deliveries."""
 
     def __init__(
-        self, steps: _Steps, dialect: Dialect, options: SqlOptions, no: int, now_us: int
+        self,
+        steps: _Steps,
+        dialect: Dialect,
+        options: SqlOptions,
+        replies: Replies,
+        no: int,
+        now_us: int,
     ) -> None:
         self.done = DeliveryResult()
         self.remembered = 0
@@ -172,6 +180,7 @@ class _Delivery:
         self._steps = steps
         self._dialect = dialect
         self._options = options
+        self._replies = replies
         self._no = no
         self._now_us = now_us
 
@@ -183,18 +192,22 @@ class _Delivery:
         attempts: int = sequence.attempts
         gone: list[tuple[int]] = []
         keys: list[bytes] = []
+        replies: list[tuple[int, int, int, bytes]] = []
         after = {"id": sequence.id, "at_us": None, "attempts": 0, "blocked": 0, "error": ""}
         if not whole:
             after["at_us"] = self._now_us
         left = 0
         for row in rows:
             connection = _HandlerConnection(self._steps)
-            failure = await handler(_message(scope, row), attempts, connection)
+            outcome = await handler(_message(scope, row), attempts, connection)
+            failure = outcome if isinstance(outcome, HandlerFailure) else None
             connection.end(keep=failure is None)
             if failure is None:
                 gone.append((row.id,))
                 if row.number >= 0 and row.digest:
                     keys.append(content_key(row.number, row.digest))
+                if isinstance(outcome, bytes) and row.number >= 0:
+                    replies.append((sequence.id, row.number, self._now_us, outcome))
                 attempts = 0
                 continue
             if failure.retry_at_us is None:
@@ -218,6 +231,10 @@ class _Delivery:
             )
             self.remembered += len(keys)
         self._steps.later(lambda connection: connection.execute(_AFTER, after))
+        if replies:
+            self._steps.later(
+                lambda connection: self._replies.keep(connection, replies, self._now_us)
+            )
         if gone or left:
             self.done.delivered[scope] = len(gone) + left
 

@@ -14,6 +14,7 @@ from instep.ports.message_store import MessageGroup
 from instep_sql.engine.bulk_insert import insert_rows, row_values
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import storable_text
+from instep_sql.messages.retention import Retention
 from instep_sql.options import SqlOptions
 
 __all__ = [
@@ -41,7 +42,6 @@ _HIGHEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 16
 _KEY_BYTES: Final = 8
 _SEEN_AT_ONCE: Final = 500
-_TRIM_RECORDS: Final = 1_000
 ROW_BYTES: Final = 300
 """What a row of `instep_message` counts beside its body."""
 _COUNT_RECORDS: Final = 1_000
@@ -204,14 +204,14 @@ class Trimmer:
     """Removes rows over the retention: in each commit up to a limit above the number added."""
 
     def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
-        self._seen = _Retention(
+        self._seen = Retention(
             dialect,
             "instep_seen",
             "seen_at_us",
             options.dedup_max_records,
             options.dedup_retention_s,
         )
-        self._messages = _Retention(
+        self._messages = Retention(
             dialect,
             "instep_message",
             "delivered_at_us",
@@ -266,43 +266,6 @@ class _ByteRetention:
             connection.execute(_REMOVE, {"cut": cut})
         values = {"to": added.last or counted.counted_to, "size": max(0, size_bytes)}
         connection.execute(_SET_COUNTED, values)
-
-
-class _Retention:
-    """The retention of one table."""
-
-    def __init__(
-        self,
-        dialect: Dialect,
-        table: str,
-        time: str,
-        keep: int | None,
-        age_s: float | None,
-        row_bytes: int | None = None,
-    ) -> None:
-        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
-        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
-        self._sized = row_bytes is not None
-        if row_bytes is not None:
-            delete += f" RETURNING length(body) + {row_bytes}"
-        over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
-        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
-        self._over, self._old = text(delete.format(over)), text(delete.format(old))
-        self._keep = keep
-        self._age_us = None if age_s is None else int(age_s * 1_000_000)
-
-    def trim(self, connection: Connection, new: int, now_us: int) -> int:
-        """Remove old rows, after `new` rows were added. Returns their bytes where rows have any."""
-        limit = 2 * new + _TRIM_RECORDS
-        gone_bytes = 0
-        if self._keep is not None:
-            gone = connection.execute(self._over, {"limit": limit, "keep": self._keep})
-            gone_bytes += sum(gone.scalars()) if self._sized else 0
-        if self._age_us is not None:
-            before_us = now_us - self._age_us
-            gone = connection.execute(self._old, {"limit": limit, "before_us": before_us})
-            gone_bytes += sum(gone.scalars()) if self._sized else 0
-        return gone_bytes
 
 
 def _deliver(connection: Connection, dialect: Dialect, row_ids: Sequence[int], now_us: int) -> None:

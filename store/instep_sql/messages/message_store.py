@@ -19,6 +19,7 @@ from instep.ports.message_store import (
     Obligation,
     OperatorRequest,
     SenderUsage,
+    StoredReply,
     StoredSequence,
 )
 from instep.sequencing.outbox import OutboxState
@@ -27,7 +28,14 @@ from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
-from instep_sql.messages import inbox, obligations, operator_requests, outbox, sequences
+from instep_sql.messages import (
+    inbox,
+    obligations,
+    operator_requests,
+    outbox,
+    replies,
+    sequences,
+)
 from instep_sql.messages.handler import deliver, pending_deliveries
 from instep_sql.options import SqlOptions
 
@@ -58,6 +66,7 @@ class SqlMessageStore:
         self._consumer = consumer
         self._clock_us = clock_us
         self._trimmer = inbox.Trimmer(dialect, options)
+        self._replies = replies.Replies(dialect, options)
         self._owner = uuid.uuid4().hex
         self._opened: ReceiverRow | None = None
         self._commits = count(1)
@@ -201,12 +210,20 @@ class SqlMessageStore:
                 transaction,
                 self._dialect,
                 self._options,
+                self._replies,
                 receiver.no,
                 handler,
                 trimmer=self._trimmer,
                 now_us=now_us,
                 limit_messages=limit_messages,
             )
+
+    async def reply(self, scope: str, number: int) -> StoredReply:
+        """See `MessageStore`."""
+        no = self._receiver.no
+        return await self._database.run(
+            lambda connection: replies.find(connection, no, scope, number)
+        )
 
     # -- our own messages ------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ def reclaim(
     waiting = _ids_in(connection, _WAITING, ids.values())
     gone = {scope: id for scope, id in ids.items() if id not in waiting}
     named = _ids_in(connection, _DELIVERED, gone.values())
-    for table in ("instep_inbox", "instep_seen", "instep_sequence_request"):
+    for table in ("instep_inbox", "instep_seen", "instep_sequence_request", "instep_reply"):
         statement = f"DELETE FROM {table} WHERE sequence_no = ?"  # noqa: S608 — constants only
         dialect.execute_many(connection, statement, [(id,) for id in gone.values()])
     dialect.execute_many(connection, _POSTPONE, [(now_us + _AGAIN_US, id) for id in waiting])

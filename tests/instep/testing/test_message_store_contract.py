@@ -15,6 +15,7 @@ from instep.ports.message_store import (
     Deliver,
     DeliveryResult,
     DueSequences,
+    HandlerFailure,
     MessageGroup,
     StoredSequence,
 )
@@ -125,6 +126,15 @@ class IgnoresFailures(Worse):
         return await self.store.deliver(take, now_us, limit_messages)
 
 
+class LosesReplies(Worse):
+    async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
+        async def take(*given: Any) -> HandlerFailure | None:
+            outcome = await deliver(*given)
+            return outcome if isinstance(outcome, HandlerFailure) else None
+
+        return await self.store.deliver(take, now_us, limit_messages)
+
+
 class AlwaysHandled(Worse):
     async def open(self, kind: str, *, handled: bool) -> None:
         del handled
@@ -171,6 +181,7 @@ BROKEN: dict[str, type[Worse]] = {
     "held-messages-wait-for-their-turn": ReleasesWhatIsHeld,
     "forgotten-messages-are-gone": ForgetsNothing,
     "a-failed-message-comes-again": IgnoresFailures,
+    "a-reply-is-kept": LosesReplies,
     "without-a-handler-nothing-waits": AlwaysHandled,
     "unsequenced-messages-are-remembered": SawNothing,
     "the-earlier-process-is-fenced": Unfenced,

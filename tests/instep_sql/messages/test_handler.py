@@ -354,3 +354,48 @@ async def test_a_transaction_whose_commit_failed_leaves_nothing_open(database: s
         assert not failures
         # SQLAlchemy takes that transaction for ended, SQLite would not.
         assert not await store._database.run(lambda c: c.dialect.has_table(c, "bids"))
+
+
+async def replies(message: Message, connection: HandlerConnection) -> bytes | None:
+    del connection
+    return None if message.number == 2 else b"reply to " + message.body
+
+
+async def test_a_reply_is_given_once_it_is_durable_and_again_after_a_restart(
+    database: str,
+) -> None:
+    async with spoken(database, handler=replies) as at:
+        await at.say(2)
+        nothing = asyncio.create_task(at.intake.reply(SCOPE, 2, 20.0))
+        await asyncio.sleep(0.05)
+        assert not nothing.done()
+        await at.say(1)
+        waiting = asyncio.create_task(at.intake.reply(SCOPE, 1, 20.0))
+        assert await waiting == b'reply to {"number": 1}'
+        assert await nothing is None
+        assert await at.rows("SELECT number FROM instep_reply") == [(1,)]
+    async with spoken(database, handler=replies) as at:
+        assert await at.intake.reply(SCOPE, 1, 20.0) == b'reply to {"number": 1}'
+        assert await at.intake.reply(SCOPE, 2, 600.0) is None
+
+
+async def test_a_reply_is_not_waited_for_where_none_can_come(database: str) -> None:
+    handler = Bidding()
+    handler.fails = {1: 99}
+    async with spoken(database) as at:
+        assert await at.intake.reply(SCOPE, 1, 600.0) is None
+    async with spoken(database, handler=handler) as at:
+        await at.say(1)
+        assert await at.intake.reply(SCOPE, 1, 600.0) is None
+        assert await at.intake.reply(SCOPE, 1, 600.0) is None
+        await at.say(3)
+        with pytest.raises(TimeoutError):
+            await at.intake.reply(SCOPE, 3, 0.01)
+
+
+async def test_replies_over_the_retention_are_forgotten(database: str) -> None:
+    store = sink.build({"url": database, "dedup_max_records": 2}, "sink")
+    async with spoken(database, handler=replies, store=store) as at:
+        await at.say(1, 3, 4, 5, 2, 6)
+        await at.intake.reply(SCOPE, 6, 20.0)
+        assert await at.rows("SELECT number FROM instep_reply ORDER BY number") == [(5,), (6,)]

@@ -74,6 +74,8 @@ class HandlerDispatcher:
         self._limits = settings.intake
         self._environment = environment
         self._emit = emit
+        self._replies: dict[tuple[str, int], bytes | None] = {}
+        """Replies of the current transaction that a sender waits for; not durable yet."""
         self.messages = 0
         """Delivered since the start."""
         self.failures = 0
@@ -102,6 +104,7 @@ class HandlerDispatcher:
                     await self._intake.released.wait()
 
     async def _deliver_once(self) -> DeliveryResult:
+        self._replies.clear()
         try:
             done = await self._store.deliver(
                 self._deliver, self._now_us(), self._limits.deliver_messages
@@ -112,6 +115,8 @@ class HandlerDispatcher:
             raise
         self._intake.delivered(done.delivered)
         quarantined = [one for one in done.failed if one.failure.retry_at_us is None]
+        self._replies |= {(one.scope, one.number): None for one in quarantined}
+        self._intake.replies.resolve(self._replies)
         self.messages += sum(done.delivered.values()) - len(quarantined)
         for failed in done.failed:
             failure, message = failed.failure, f"message {failed.number} ({failed.id})"
@@ -126,10 +131,10 @@ class HandlerDispatcher:
 
     async def _deliver(
         self, message: Message, tried: int, connection: HandlerConnection
-    ) -> HandlerFailure | None:
+    ) -> HandlerFailure | bytes | None:
         try:
             async with asyncio.timeout(self._limits.handler_timeout_s):
-                await self._handler(message, connection)
+                returned = await self._handler(message, connection)
         except (Exception, asyncio.CancelledError) as error:  # a handler may fail in any way
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -143,7 +148,10 @@ class HandlerDispatcher:
                 now_us=self._now_us(),
                 rng=self._environment.rng,
             )
-        return None
+        reply = returned if isinstance(returned, bytes) else None
+        if self._intake.replies.wanted(message.scope, message.number):
+            self._replies[message.scope, message.number] = reply
+        return reply
 
     def _now_us(self) -> int:
         return int(self._environment.now() * 1_000_000)

@@ -30,6 +30,7 @@ from instep.ports.message_store import (
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
 from instep.runtime.messages.commit_group import REFUSED, CommitGroup, Entry, Opening, Scope
 from instep.runtime.messages.outbound import EffectDispatcher
+from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
     PendingMessage,
@@ -88,6 +89,8 @@ class MessageIntake:
             settled=self._settle,
             asked=self._note_asked,
         )
+        self.replies = PendingReplies()
+        """Requests whose senders wait for the handler."""
         self._settled: list[int] = []
         """Obligations that the store may forget with the next commit."""
         self._obligations = 0
@@ -206,6 +209,14 @@ class MessageIntake:
     async def attributes(self, scope: str) -> bytes | None:
         state = await self.state(scope)
         return state.attributes if state else None
+
+    async def reply(self, scope: str, number: int, timeout_s: float) -> bytes | None:
+        if not self._handled:
+            return None
+        with self.replies.wait(scope, number) as replied:
+            async with asyncio.timeout(timeout_s):
+                stored = await self._store.reply(scope, number)
+                return await replied if stored.pending else stored.body
 
     def report_deviation(self, kind: str) -> None:
         self._deviations[kind] += 1

@@ -1,0 +1,61 @@
+"""SOAP 1.1 and 1.2 with WS-Addressing, over HTTP: what the SOAP protocols of instep share."""
+
+from __future__ import annotations
+
+from instep_soap.addressing import Addressing, EndpointReference, read_reference, write_reference
+from instep_soap.client import post_envelope
+from instep_soap.durations import read_duration_s, write_duration
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
+from instep_soap.envelope import (
+    Envelope,
+    check_understood,
+    fault_of,
+    new_envelope,
+    read_envelope,
+    xml_bytes,
+)
+from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.names import (
+    SOAP11,
+    SOAP12,
+    WSA_2004,
+    WSA_2005,
+    SoapVersion,
+    WsaVersion,
+    local_name,
+    namespace_of,
+)
+from instep_soap.xml import XmlError, XmlLimits, read_qname, read_xml
+
+__all__ = [
+    "SOAP11",
+    "SOAP12",
+    "WSA_2004",
+    "WSA_2005",
+    "Addressing",
+    "EndpointReference",
+    "Envelope",
+    "FaultCode",
+    "SoapEndpoint",
+    "SoapFaultError",
+    "SoapHandler",
+    "SoapRequest",
+    "SoapVersion",
+    "WsaVersion",
+    "XmlError",
+    "XmlLimits",
+    "check_understood",
+    "fault_of",
+    "local_name",
+    "namespace_of",
+    "new_envelope",
+    "post_envelope",
+    "read_duration_s",
+    "read_envelope",
+    "read_qname",
+    "read_reference",
+    "read_xml",
+    "write_duration",
+    "write_reference",
+    "xml_bytes",
+]

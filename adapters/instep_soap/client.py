@@ -1,0 +1,59 @@
+"""Sends SOAP envelopes over HTTP and reads the responses."""
+
+from __future__ import annotations
+
+from yarl import URL
+
+from instep.errors import SourceError
+from instep_http import NO_REDIRECTS, GuardedClient, retry_later, shown
+from instep_soap.endpoint import content_type
+from instep_soap.envelope import Envelope, fault_of, read_envelope
+from instep_soap.errors import SoapFaultError
+from instep_soap.names import SOAP11, SoapVersion
+from instep_soap.xml import XmlLimits
+
+__all__ = ["post_envelope"]
+
+
+async def post_envelope(
+    client: GuardedClient,
+    url: URL | str,
+    envelope: bytes,
+    version: SoapVersion,
+    action: str,
+    *,
+    limits: XmlLimits | None = None,
+) -> Envelope | None:
+    """POST an envelope; returns the envelope of the response, or None where there is none.
+
+    Redirects are not followed: a message is sent where it was meant to go, or not at all.
+
+    Raises:
+        SoapFaultError: The response is a fault.
+        SourceError: No response, or none that can be used; `retriable` says whether to try again.
+    """
+    headers = {"Content-Type": content_type(version)}
+    if version is SOAP11:
+        headers["SOAPAction"] = f'"{action}"'
+    else:
+        headers["Content-Type"] += f'; action="{action}"'
+    answer = await client.send("POST", url, headers=headers, data=envelope, redirects=NO_REDIRECTS)
+    found: Envelope | None = None
+    if answer.body.strip():
+        try:
+            found = read_envelope(answer.body, limits)
+        except SoapFaultError as error:
+            if 200 <= answer.status < 300:
+                raise SourceError(
+                    f"the response is no envelope: {error.message}", where=shown(answer.url)
+                ) from None
+    if found is not None and (fault := fault_of(found)) is not None:
+        raise fault
+    if not 200 <= answer.status < 300:
+        raise SourceError(
+            f"the peer answers {answer.status}",
+            where=shown(answer.url),
+            retriable=retry_later(answer.status),
+            status=answer.status,
+        )
+    return found

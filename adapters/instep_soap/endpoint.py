@@ -1,0 +1,139 @@
+"""A SOAP endpoint over HTTP (SOAP 1.2 Part 2, 7; SOAP 1.1, 6): envelopes in, envelopes out."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from yarl import URL
+
+from instep_http import BoundedServer, Request, Response, ServerLimits
+from instep_soap.addressing import Addressing, read_addressing
+from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
+from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.names import SOAP11, SOAP12, SoapVersion
+from instep_soap.xml import XmlLimits
+
+__all__ = ["SoapEndpoint", "SoapHandler", "SoapRequest", "content_type"]
+
+_ACCEPTED: Final = Response(202)
+_SENDERS: Final = frozenset({FaultCode.SENDER})
+
+_log = logging.getLogger("instep.soap")
+
+
+class SoapRequest(msgspec.Struct, frozen=True):
+    """An envelope that was received, with its addressing."""
+
+    envelope: Envelope
+    addressing: Addressing
+    peer: str
+    """The IP address of the sender, which may be a proxy."""
+
+
+SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
+"""Returns the envelope of the response; None: 202 without one. A `SoapFaultError` is the response,
+any other exception becomes a fault of the receiver.
+"""
+
+
+class SoapEndpoint:
+    """Serves one address. Every refusal of an envelope is a fault in the sender's own version.
+
+    Args:
+        listen: http or https, host, port (0: a free one) and path.
+        handler: Responds to an envelope.
+        limits: The bounds of the server.
+        xml_limits: The bounds of an envelope.
+        tls: The server's certificate; None for http.
+        allow_origins: See `BoundedServer` …
+        allow_hosts: … for both.
+    """
+
+    def __init__(
+        self,
+        listen: URL,
+        handler: SoapHandler,
+        limits: ServerLimits,
+        *,
+        xml_limits: XmlLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+        allow_origins: frozenset[str] = frozenset(),
+        allow_hosts: frozenset[str] = frozenset(),
+    ) -> None:
+        self._handler = handler
+        self._xml_limits = xml_limits or XmlLimits()
+        self.refused: Counter[str] = Counter()
+        """Faults sent, by the local name of their code."""
+        self._server = BoundedServer(
+            listen,
+            self._answer,
+            limits,
+            tls=tls,
+            allow_origins=allow_origins,
+            allow_hosts=allow_hosts,
+        )
+
+    @property
+    def address(self) -> str:
+        """The URL with the actual port; empty while it does not listen."""
+        return self._server.address
+
+    async def start(self) -> None:
+        """Begin to listen. Raises `SourceError` if that is not possible."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop; accepted requests are still answered, for a short while."""
+        await self._server.stop()
+
+    async def _answer(self, request: Request) -> Response:
+        version, addressing = _version_of(request), Addressing()
+        try:
+            envelope = read_envelope(request.body, self._xml_limits)
+            version = envelope.version
+            addressing = read_addressing(envelope.headers)
+            answer = await self._handler(SoapRequest(envelope, addressing, request.peer))
+        except SoapFaultError as fault:
+            return self._fault(fault, version, addressing)
+        except Exception:  # noqa: BLE001 - the peer gets a fault
+            _log.exception("an envelope could not be handled for a reason of our own")
+            return self._fault(
+                SoapFaultError(FaultCode.RECEIVER, "it could not be handled"), version, addressing
+            )
+        if answer is None:
+            return _ACCEPTED
+        return Response(200, answer, {"Content-Type": content_type(version)})
+
+    def _fault(
+        self, fault: SoapFaultError, version: SoapVersion, addressing: Addressing
+    ) -> Response:
+        code = fault.subcode.rpartition("}")[2] or str(fault.fault_code)
+        self.refused[code] += 1
+        # The first of each kind is a warning; a hostile sender must not fill the log.
+        level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
+        _log.log(level, "an envelope is refused: %s: %s", code, fault.message)
+        root = fault_envelope(fault, version, addressing.version, relates_to=addressing.message_id)
+        sent_as = SOAP12 if fault.fault_code is FaultCode.VERSION_MISMATCH else version
+        status = fault.status or (
+            400 if sent_as is SOAP12 and fault.fault_code in _SENDERS else 500
+        )
+        headers = {"Content-Type": content_type(sent_as)}
+        if fault.retry_after_s:
+            headers["Retry-After"] = str(fault.retry_after_s)
+        return Response(status, xml_bytes(root), headers)
+
+
+def content_type(version: SoapVersion) -> str:
+    """The Content-Type of an envelope."""
+    return f"{version.media_type}; charset=utf-8"
+
+
+def _version_of(request: Request) -> SoapVersion:
+    """The version to answer in while the envelope is not read: as the media type states."""
+    stated = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return SOAP11 if stated == SOAP11.media_type else SOAP12

@@ -1,0 +1,78 @@
+"""Keeps the names that libxml2 remembers bounded.
+
+libxml2 interns every name that a thread parses, and lxml never forgets them while the thread lives:
+a peer that sends new names in each envelope would fill the memory. So only envelopes whose tags are
+known, or few, are parsed in our own thread. Any other is parsed in a thread of its own, whose names
+go with it; that takes some six times as long.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+__all__ = ["Vocabulary"]
+
+T = TypeVar("T")
+
+# A tag with its attributes, and the white space after it, which is interned as well. Nothing is
+# required at the end, so a match never fails, and the time is linear. Of what is malformed it takes
+# more than the parser does, never less.
+_TAG: Final = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>?\s*+""")
+_UNUSUAL: Final = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#\w{1,8});)")
+_ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
+_PLAIN: Final = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
+_MAX_TAGS: Final = 20_000
+_MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+class Vocabulary:
+    """The tags that were parsed in one thread."""
+
+    def __init__(self, max_tags: int = _MAX_TAGS, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_tags = max_tags
+        self._left_bytes = max_bytes
+        self._known: set[bytes] = set()
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary {len(self._known)} tags>"
+
+    def parse(self, raw: bytes, parse: Callable[[bytes], T]) -> T:
+        """Call `parse` with the document, in this thread or in one of its own."""
+        return parse(raw) if self._learns(raw) else _apart(raw, parse)
+
+    def _learns(self, raw: bytes) -> bool:
+        """Whether the tags of a document are known, or there is room for the new ones."""
+        stated = _ENCODING.match(raw)
+        if (stated and stated[1].lower() not in _PLAIN) or b"\0" in raw[:4] or _UNUSUAL.search(raw):
+            return False
+        new = set(_TAG.findall(raw)) - self._known
+        if not new:
+            return True
+        size_bytes = sum(map(len, new))
+        if len(self._known) + len(new) > self._max_tags or size_bytes > self._left_bytes:
+            return False
+        self._known |= new
+        self._left_bytes -= size_bytes
+        return True
+
+
+def _apart(raw: bytes, parse: Callable[[bytes], T]) -> T:
+    """Call `parse` in a thread of its own, and wait for it."""
+    found: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(parse(raw))
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="instep-xml")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]

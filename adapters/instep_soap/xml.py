@@ -1,0 +1,104 @@
+"""Reads XML of peers that may be hostile: no DTD, no entities, no network, bounded in every way."""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import cache
+from typing import Final
+
+import msgspec
+from lxml import etree
+from lxml.etree import _Element
+
+from instep.errors import InstepError
+from instep_soap.vocabulary import Vocabulary
+
+__all__ = ["XmlError", "XmlLimits", "read_qname", "read_xml"]
+
+_PROLOG_WITH_DTD: Final = re.compile(
+    rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL
+)
+_QUOTED_CHARS: Final = 200
+
+
+class XmlError(InstepError):
+    """The bytes are no XML, or XML that is not accepted."""
+
+    code = "xml"
+
+
+class XmlLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a document. Its bytes are bounded before it is read."""
+
+    max_depth: int = 64
+    """Most elements within each other."""
+    max_elements: int = 100_000
+    """Most elements in all."""
+
+
+def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
+    """Parse a document; returns its root. Comments and processing instructions are left out.
+
+    Raises `XmlError`.
+    """
+    if _PROLOG_WITH_DTD.match(raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw):
+        raise XmlError("a document type declaration is not accepted")
+    try:
+        root = _LOCAL.vocabulary.parse(raw, _parse)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise XmlError("a document type declaration is not accepted")
+    too_deep, too_many = _bounds(limits)
+    if too_deep(root):
+        raise XmlError(f"more than {limits.max_depth} elements within each other")
+    if too_many(root):
+        raise XmlError(f"more than {limits.max_elements:,} elements")
+    return root
+
+
+def read_qname(element: _Element) -> str:
+    """The name that the text of an element states, as lxml writes it: ``{namespace}local``.
+
+    Raises `XmlError`: no name, or a prefix that is not declared.
+    """
+    text = (element.text or "").strip()
+    prefix, colon, local = text.rpartition(":")
+    namespace = element.nsmap.get(prefix or None, "" if not colon else None)
+    if not local or namespace is None or not local.isprintable() or " " in local:
+        raise XmlError(f"{text[:_QUOTED_CHARS]!r} is no qualified name")
+    return f"{{{namespace}}}{local}" if namespace else local
+
+
+class _Local(threading.local):
+    """What libxml2 has interned in this thread."""
+
+    def __init__(self) -> None:
+        self.vocabulary = Vocabulary()
+
+
+_LOCAL: Final = _Local()
+
+
+def _parse(raw: bytes) -> _Element:
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        load_dtd=False,
+        dtd_validation=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+        collect_ids=False,
+    )
+    return etree.fromstring(raw, parser)
+
+
+@cache
+def _bounds(limits: XmlLimits) -> tuple[etree.XPath, etree.XPath]:
+    """Whether a document has more levels, or more elements, than the limits allow."""
+    return (
+        etree.XPath(f"boolean({'/*' * (limits.max_depth + 1)})"),
+        etree.XPath(f"boolean((//*)[{limits.max_elements + 1}])"),
+    )

@@ -1,0 +1,125 @@
+"""Composes what a destination sends: responses, and acknowledgements on their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+from lxml.etree import _Element
+
+from instep.sequencing.claims import Claims
+from instep.sequencing.effects import Pairs
+from instep_soap import (
+    EndpointReference,
+    SoapRequest,
+    SoapVersion,
+    WsaVersion,
+    new_envelope,
+    xml_bytes,
+)
+from instep_wsrm.sequences import SequenceAttributes
+from instep_wsrm.wire import encoder
+from instep_wsrm.wire.names import RmVersion
+
+__all__ = ["Exchange", "acknowledgements", "nacks_envelope", "standalone_acknowledgement"]
+
+_MAX_NACKS: Final = 256
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """A request, and how its response is written."""
+
+    request: SoapRequest
+    version: RmVersion
+
+    @property
+    def soap(self) -> SoapVersion:
+        return self.request.envelope.version
+
+    @property
+    def wsa(self) -> WsaVersion:
+        """The version to answer in: the one of the request, else the specification's own."""
+        addressing = self.request.addressing
+        return addressing.version if addressing.stated else self.version.addressing
+
+    @property
+    def reply_to(self) -> EndpointReference | None:
+        """Where the response goes; None: into the response of the HTTP request."""
+        found = self.request.addressing.reply_to
+        return None if found is None or found.anonymous else found
+
+    def response(
+        self,
+        action: str,
+        headers: Iterable[_Element],
+        body: _Element | None = None,
+        content: _Element | None = None,
+    ) -> bytes:
+        """The envelope of the response, with a body of the protocol or of the application."""
+        root, header, inside = new_envelope(
+            self.soap,
+            self.wsa,
+            action,
+            prefixes={"r": self.version.namespace},
+            relates_to=self.request.addressing.message_id,
+            to=self.reply_to,
+        )
+        header.extend(headers)
+        if body is not None:
+            inside.append(body)
+        return xml_bytes(root, content)
+
+
+def acknowledgements(
+    version: RmVersion, identifier: str, claims: Claims, *, cancels: bool = False
+) -> list[_Element]:
+    """SequenceAcknowledgement, and SequenceCancelAcknowledgement where numbers are cancelled or
+    `cancels`: the request asked to cancel some. Their ranges never overlap (S5).
+    """
+    blocks = []
+    received = encoder.acknowledgement(
+        version, identifier, claims.acknowledged().pairs(), final=claims.final
+    )
+    if received is not None:
+        blocks.append(received)
+    cancelled = list(claims.cancelled().pairs())
+    if cancelled or cancels:
+        blocks.append(encoder.cancel_acknowledgement(version, identifier, cancelled))
+    return blocks
+
+
+def standalone_acknowledgement(
+    identifier: str, attributes: SequenceAttributes, claims: Claims
+) -> tuple[bytes, str] | None:
+    """An envelope of its own to AcksTo, with its Action; None: there is nothing to acknowledge."""
+    blocks = acknowledgements(attributes.version, identifier, claims)
+    return _to_acks(attributes, blocks) if blocks else None
+
+
+def nacks_envelope(
+    identifier: str, attributes: SequenceAttributes, missing: Pairs
+) -> tuple[bytes, str]:
+    """An envelope to AcksTo that asks for the lowest of the missing numbers."""
+    numbers = (number for low, high in missing for number in range(low, high + 1))
+    block = encoder.nacks(attributes.version, identifier, list(islice(numbers, _MAX_NACKS)))
+    return _to_acks(attributes, [block])
+
+
+def _to_acks(attributes: SequenceAttributes, blocks: list[_Element]) -> tuple[bytes, str]:
+    action, endpoint = (
+        attributes.version.action("SequenceAcknowledgement"),
+        attributes.acks_endpoint(),
+    )
+    root, header, _ = new_envelope(
+        attributes.soap_version,
+        endpoint.version,
+        action,
+        prefixes={"r": attributes.rm},
+        message_id=uuid.uuid4().urn,
+        to=endpoint,
+    )
+    header.extend(blocks)
+    return xml_bytes(root), action

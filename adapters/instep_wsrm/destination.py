@@ -1,0 +1,409 @@
+"""The RM destination: answers each envelope once what it changed is durable (S3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+from lxml.etree import _Element
+
+from instep.errors import InstepError
+from instep.model.messages import Message
+from instep.ports.listener import Intake, IntakeEvent, ReceiptOutcome
+from instep.sequencing.claims import Claims
+from instep.sequencing.events import Close, Fill, Last, Terminate
+from instep.sequencing.settings import IncompleteBehavior
+from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
+from instep_soap import (
+    EndpointReference,
+    FaultCode,
+    SoapFaultError,
+    SoapRequest,
+    XmlError,
+    XmlLimits,
+    check_understood,
+    fault_of,
+    local_name,
+    namespace_of,
+    read_xml,
+)
+from instep_soap.names import ANY_WSA
+from instep_wsrm.acknowledger import Acknowledger
+from instep_wsrm.answers import Exchange, acknowledgements
+from instep_wsrm.endpoints import AllowedEndpoints
+from instep_wsrm.events import identifiers, requests
+from instep_wsrm.options import Options, sequence_settings
+from instep_wsrm.responder import Responder
+from instep_wsrm.sequences import KnownSequences, SequenceAttributes, new_identifier
+from instep_wsrm.wire import encoder
+from instep_wsrm.wire.decoder import read_rm
+from instep_wsrm.wire.faults import (
+    create_refused,
+    invalid_acknowledgement,
+    not_available,
+    refused,
+    rm_required,
+    terminated,
+    unknown_sequence,
+)
+from instep_wsrm.wire.messages import (
+    CloseSequence,
+    CreateSequence,
+    RmMessage,
+    TerminateSequence,
+)
+from instep_wsrm.wire.names import ANY_RM, HEADERS, RmVersion
+
+__all__ = ["Destination"]
+
+_DIGEST_BYTES: Final = 16
+_US: Final = 1_000_000
+_BEHAVIORS: Final = {
+    IncompleteBehavior.DELIVER: "NoDiscard",
+    IncompleteBehavior.DISCARD: "DiscardFollowingFirstGap",
+}
+_OVER: Final = frozenset({SequencePhase.FAILED, SequencePhase.TERMINATED})
+
+_log = logging.getLogger("instep.wsrm")
+
+
+class Destination:
+    """Answers the envelopes of sources.
+
+    Promised: a message is acknowledged only once it is durable (S3). A cancelled number is never
+    accepted, and never acknowledged before it is filled; the ranges of an acknowledgement and of a
+    cancellation come from one commit and never overlap (S5, S11). Nothing is sent to an address
+    that no operator allows.
+
+    Args:
+        intake: Decides, and makes durable.
+        sequences: Knows what the sources stated.
+        options: What the destination promises.
+        endpoints: Sends to addresses that peers state.
+        acknowledger: Acknowledges to such addresses.
+        responder: Returns a response, or sends it to such an address.
+        now: The time in seconds since 1970 UTC.
+        address: The URL that the destination listens on.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        sequences: KnownSequences,
+        options: Options,
+        endpoints: AllowedEndpoints,
+        acknowledger: Acknowledger,
+        responder: Responder,
+        *,
+        now: Callable[[], float],
+        address: Callable[[], str],
+    ) -> None:
+        self._intake = intake
+        self._sequences = sequences
+        self._options = options
+        self._settings = sequence_settings(options)
+        self._endpoints = endpoints
+        self._acknowledger = acknowledger
+        self._responder = responder
+        self._now = now
+        self._address = address
+        self._reply_to_all = "*" in options.reply_actions
+
+    async def answer(self, request: SoapRequest) -> bytes | None:
+        """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
+        check_understood(request.envelope, _understood)
+        if (fault := fault_of(request.envelope)) is not None:
+            # A fault is not answered with a fault; a sequence that its source gave up ends idle.
+            _log.info("a source reports %s: %s", fault.subcode or fault.fault_code, fault.message)
+            return None
+        rm = read_rm(request.envelope)
+        if rm.version is None:
+            raise rm_required()
+        exchange = Exchange(request, rm.version)
+        if not (request.addressing.action and request.addressing.message_id):
+            self._intake.report_deviation("addressing-missing")
+        try:
+            match rm.body:
+                case CreateSequence():
+                    return await self._create(exchange, rm.body)
+                case CloseSequence():
+                    return await self._close(exchange, rm, rm.body)
+                case TerminateSequence():
+                    return await self._terminate(exchange, rm, rm.body)
+                case None:
+                    return await self._message(exchange, rm)
+        except SoapFaultError:
+            raise
+        except InstepError as error:
+            _log.debug("an envelope cannot be taken now: %s", error)
+            raise not_available("it cannot be kept now") from error
+
+    # -- the life of a sequence ------------------------------------------------------------------
+
+    async def _create(self, exchange: Exchange, asked: CreateSequence) -> bytes | None:
+        version, options = exchange.version, self._options
+        self._responder.check(exchange)
+        acks_to = asked.acks_to
+        if not acks_to.anonymous and not self._endpoints.allows(acks_to):
+            raise create_refused(version, "AcksTo: nothing is sent to this address")
+        expires_s = min(asked.expires_s or options.max_expires_s, options.max_expires_s)
+        origin = None if acks_to.anonymous else self._endpoints.origin(acks_to)
+        peer = exchange.request.peer if origin is None else str(origin)
+        offer = asked.offer
+        accepted = offer is not None and options.accept_offers and self._can_send(offer.endpoint)
+        attributes = SequenceAttributes(
+            peer=peer,
+            rm=version.namespace,
+            soap=exchange.soap.namespace,
+            wsa=exchange.wsa.namespace,
+            acks_to="" if acks_to.anonymous else acks_to.address,
+            acks_to_parameters=SequenceAttributes.parameters_of(acks_to),
+            offered=offer.identifier if accepted and offer is not None else "",
+        )
+        identifier = new_identifier(peer)
+        try:
+            await self._intake.open(
+                identifier,
+                self._settings,
+                msgspec.json.encode(attributes),
+                int((self._now() + expires_s) * _US),
+            )
+        except SequenceRefusedError as error:
+            raise create_refused(version, f"not now: {error.refusal!s}", ours=True) from None
+        self._sequences.add(identifier, attributes)
+        accept = None
+        if accepted:
+            address = exchange.request.addressing.to or self._address()
+            accept = EndpointReference(exchange.wsa, address)
+        body = encoder.create_response(
+            version,
+            identifier,
+            expires_s,
+            incomplete=_BEHAVIORS[self._settings.incomplete],
+            accept=accept,
+        )
+        action = version.action("CreateSequenceResponse")
+        return self._responder.respond(exchange, exchange.response(action, (), body), action)
+
+    async def _close(self, exchange: Exchange, rm: RmMessage, asked: CloseSequence) -> bytes | None:
+        self._responder.check(exchange)
+        return await self._end(exchange, rm, asked, [Close(asked.last_number)])
+
+    async def _terminate(
+        self, exchange: Exchange, rm: RmMessage, asked: TerminateSequence
+    ) -> bytes | None:
+        version = exchange.version
+        if version.closes:
+            self._responder.check(exchange)
+        claims = await self._intake.claims(asked.identifier)
+        events: list[IntakeEvent] = [Terminate()]
+        if asked.last_number is not None and claims and claims.state.phase not in REFUSALS:
+            # What never came, up to the last one, is reported as lost.
+            events.insert(0, Close(asked.last_number))
+        return await self._end(exchange, rm, asked, events)
+
+    async def _end(
+        self,
+        exchange: Exchange,
+        rm: RmMessage,
+        asked: CloseSequence | TerminateSequence,
+        events: list[IntakeEvent],
+    ) -> bytes | None:
+        """Close or terminate; what the headers ask for is decided with it (S11)."""
+        version, identifier = exchange.version, asked.identifier
+        attributes = await self._known(version, identifier)
+        claims = await self._apply(version, identifier, [*requests(rm, identifier), *events])
+        cancels = any(one.identifier == identifier for one in rm.cancels)
+        blocks = acknowledgements(version, identifier, claims, cancels=cancels)
+        if attributes.acks_to:
+            self._acknowledger.want(identifier, attributes, at_once=True)
+        closing = isinstance(asked, CloseSequence)
+        if version.closes:
+            local = "CloseSequenceResponse" if closing else "TerminateSequenceResponse"
+            body = encoder.identified(version, local, identifier)
+        elif attributes.offered and exchange.reply_to is None:
+            # 1.0 has no response; what ends is the sequence of the replies, too.
+            local = "TerminateSequence"
+            body = encoder.terminate_sequence(version, attributes.offered, None)
+        else:
+            return None
+        action = version.action(local)
+        return self._responder.respond(exchange, exchange.response(action, blocks, body), action)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def _message(self, exchange: Exchange, rm: RmMessage) -> bytes | None:
+        """A message of a sequence, or headers alone."""
+        version, envelope = exchange.version, exchange.request.envelope
+        header = rm.sequence
+        if envelope.body and (header is None or header.number is None):
+            raise rm_required()
+        if len(envelope.body) > 1:
+            raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
+        await self._check_acknowledgements(version, rm)
+        message, replies = None, False
+        if header is not None and header.number is not None:
+            attributes = await self._known(version, header.identifier)
+            if not self._is_last_only(exchange, rm):
+                message = self._as_message(exchange, header.identifier, header.number, attributes)
+                action = exchange.request.addressing.action
+                replies = self._reply_to_all or action in self._options.reply_actions
+        if replies:
+            self._responder.check(exchange)
+        blocks = []
+        for identifier in identifiers(rm):
+            of_message = message if message and message.scope == identifier else None
+            blocks += await self._handle(exchange, rm, identifier, of_message)
+        if replies and message is not None:
+            try:
+                reply = await self._intake.reply(
+                    message.scope, message.number, self._options.reply_timeout_s
+                )
+            except TimeoutError:
+                # Without an acknowledgement, the source sends its request again.
+                return None
+            if reply is not None:
+                return await self._reply(exchange, message, reply, blocks)
+        if not blocks:
+            return None
+        return exchange.response(version.action("SequenceAcknowledgement"), blocks)
+
+    async def _handle(
+        self, exchange: Exchange, rm: RmMessage, identifier: str, message: Message | None
+    ) -> list[_Element]:
+        """Apply all that an envelope says about one sequence, as a whole (S11); returns the header
+        blocks of the response. Raises `SoapFaultError` for a message that is not accepted.
+        """
+        version = exchange.version
+        attributes = await self._known(version, identifier)
+        events: list[IntakeEvent] = [message] if message is not None else []
+        events += requests(rm, identifier)
+        header = rm.sequence
+        if header is not None and header.identifier == identifier and header.number is not None:
+            if message is None:
+                # A LastMessage without a body takes a number; nothing is delivered.
+                events.append(Fill([(header.number, header.number)]))
+            if header.last:
+                events.append(Last(header.number))
+        if events:
+            claims = await self._apply(version, identifier, events)
+        else:
+            found = await self._intake.claims(identifier)
+            if found is None:
+                raise unknown_sequence(version, identifier)
+            claims = found
+        if claims.state.phase in _OVER:
+            raise terminated(version, identifier, "The Sequence has been terminated.")
+        asked = any(one.identifier == identifier for one in rm.ack_requests)
+        cancels = any(one.identifier == identifier for one in rm.cancels)
+        if not attributes.acks_to:
+            return acknowledgements(version, identifier, claims, cancels=cancels)
+        self._acknowledger.want(identifier, attributes, at_once=asked or cancels)
+        return []
+
+    async def _apply(
+        self, version: RmVersion, identifier: str, events: list[IntakeEvent]
+    ) -> Claims:
+        """Apply the events of one envelope to one sequence. Raises `SoapFaultError`."""
+        try:
+            receipt = await self._intake.apply(identifier, events)
+        except SequenceRefusedError as error:
+            if error.refusal is Refusal.UNKNOWN:
+                self._sequences.forget(identifier)
+            raise refused(version, identifier, error.refusal) from None
+        for one in receipt.receipts:
+            # A cancelled number is answered with the cancellation, which is no fault.
+            if one.outcome is ReceiptOutcome.REFUSED and one.refusal is not Refusal.CANCELLED:
+                raise refused(version, identifier, one.refusal or Refusal.UNPROCESSABLE)
+        return receipt.claims
+
+    async def _reply(
+        self, exchange: Exchange, message: Message, reply: bytes, blocks: list[_Element]
+    ) -> bytes | None:
+        """The response with what the handler returned."""
+        try:
+            content = read_xml(reply, XmlLimits())
+        except XmlError as error:
+            _log.error("the reply to message %d is no XML: %s", message.number, error.message)
+            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
+        attributes = await self._known(exchange.version, message.scope)
+        if attributes.offered:
+            blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
+        action = f"{exchange.request.addressing.action}Response"
+        return self._responder.respond(
+            exchange, exchange.response(action, blocks, content=content), action
+        )
+
+    def _as_message(
+        self, exchange: Exchange, identifier: str, number: int, attributes: SequenceAttributes
+    ) -> Message:
+        addressing, body = exchange.request.addressing, exchange.request.envelope.content()
+        if attributes.rm != exchange.version.namespace:
+            self._intake.report_deviation("sequence-of-other-version")
+        return Message(
+            scope=identifier,
+            number=number,
+            id=addressing.message_id or f"{identifier}#{number}",
+            body=body,
+            received_at_us=int(self._now() * _US),
+            digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            sender=attributes.peer,
+            attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
+        )
+
+    def _is_last_only(self, exchange: Exchange, rm: RmMessage) -> bool:
+        """Whether the message is LastMessage of 1.0: it ends the sequence and has no content."""
+        version, action = exchange.version, exchange.request.addressing.action
+        assert rm.sequence is not None
+        return (
+            rm.sequence.last
+            and not exchange.request.envelope.body
+            and action in ("", version.action("LastMessage"))
+        )
+
+    # -- what the source says about our replies --------------------------------------------------
+
+    async def _check_acknowledgements(self, version: RmVersion, rm: RmMessage) -> None:
+        """Check the acknowledgements of our replies: those of a sequence have its numbers.
+
+        Raises `SoapFaultError`.
+        """
+        for one in rm.acknowledgements:
+            own = self._sequences.offered_with(one.identifier)
+            if rm.sequence is not None:
+                attributes = await self._known(version, rm.sequence.identifier)
+                if attributes.offered == one.identifier:
+                    own = rm.sequence.identifier
+            if own is None:
+                self._intake.report_deviation("acknowledges-unknown")
+                continue
+            claims = await self._intake.claims(own)
+            highest = (claims.highest if claims else None) or 0
+            ordered = sorted(one.ranges)
+            overlap = any(high >= low for (_, high), (low, _) in pairwise(ordered))
+            if overlap or any(high > highest for _, high in ordered):
+                reason = (
+                    "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant."
+                )
+                raise invalid_acknowledgement(version, reason, one.element)
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _can_send(self, endpoint: EndpointReference | None) -> bool:
+        return endpoint is None or endpoint.anonymous or self._endpoints.allows(endpoint)
+
+    async def _known(self, version: RmVersion, identifier: str) -> SequenceAttributes:
+        found = await self._sequences.attributes(identifier)
+        if found is None:
+            raise unknown_sequence(version, identifier)
+        return found
+
+
+def _understood(name: str) -> bool:
+    """Whether a header block is understood here."""
+    space = namespace_of(name)
+    return space in ANY_WSA or (space in ANY_RM and local_name(name) in HEADERS)

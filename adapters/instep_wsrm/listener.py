@@ -1,0 +1,133 @@
+"""The WS-ReliableMessaging end of a consumer: listens, and answers as an RM destination."""
+
+from __future__ import annotations
+
+from yarl import URL
+
+from instep.errors import SourceError
+from instep.ports.listener import Intake
+from instep.runtime.retry import Environment
+from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
+from instep.sequencing.settings import SequencerSettings
+from instep_http import ServerLimits
+from instep_soap import SoapEndpoint, XmlLimits, xml_bytes
+from instep_soap.envelope import fault_envelope
+from instep_wsrm.acknowledger import Acknowledger
+from instep_wsrm.answers import nacks_envelope
+from instep_wsrm.destination import Destination
+from instep_wsrm.endpoints import AllowedEndpoints
+from instep_wsrm.options import Options, client_tls, sequence_settings, server_tls
+from instep_wsrm.responder import Responder
+from instep_wsrm.sequences import KnownSequences, peer_of
+from instep_wsrm.wire.faults import terminated
+
+__all__ = ["WsrmListener"]
+
+
+class WsrmListener:
+    """Listens for sequences; `instep.ports.listener.Listener`. Raises `ConfigurationError`.
+
+    Args:
+        options: See `read_options`.
+        where: The place of the options in the configuration, for errors.
+    """
+
+    kind = "wsrm"
+    opens_implicitly = False
+    """A sequence is opened with CreateSequence (S9)."""
+
+    def __init__(
+        self, options: Options, where: str = "wsrm", environment: Environment | None = None
+    ) -> None:
+        self._options = options
+        self._environment = environment or Environment()
+        self._settings = sequence_settings(options)
+        self._server_tls = server_tls(options, where)
+        self._client_tls = client_tls(options, where)
+        self._endpoint: SoapEndpoint | None = None
+        self._sequences: KnownSequences | None = None
+        self._endpoints: AllowedEndpoints | None = None
+
+    def __repr__(self) -> str:
+        return f"<WsrmListener {self.address or self._options.listen}>"
+
+    @property
+    def address(self) -> str:
+        """The URL that it listens on, with the real port; empty while it does not listen."""
+        return self._endpoint.address if self._endpoint is not None else ""
+
+    def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - each has its own
+        return self._settings
+
+    def peer_of(self, scope: str) -> str:
+        """What stands for the source in the identifier: see `new_identifier`."""
+        return peer_of(scope)
+
+    async def serve(self, intake: Intake) -> None:
+        options = self._options
+        endpoints = self._endpoints = AllowedEndpoints(
+            options.allow_endpoints, self._client_tls, options.send_timeout_s
+        )
+        acknowledger = Acknowledger(intake, endpoints, options.acknowledgement_interval_s)
+        sequences = self._sequences = KnownSequences(intake)
+        responder = Responder(endpoints)
+        destination = Destination(
+            intake,
+            sequences,
+            options,
+            endpoints,
+            acknowledger,
+            responder,
+            now=self._environment.now,
+            address=lambda: self.address,
+        )
+        endpoint = self._endpoint = SoapEndpoint(
+            URL(options.listen),
+            destination.answer,
+            ServerLimits(
+                max_body_bytes=options.max_body_bytes,
+                head_timeout_s=options.head_timeout_s,
+                body_timeout_s=options.body_timeout_s,
+                idle_timeout_s=options.idle_timeout_s,
+                max_connections=options.max_connections,
+                max_connections_per_address=options.max_connections_per_address,
+            ),
+            xml_limits=XmlLimits(max_elements=options.max_elements),
+            tls=self._server_tls,
+            allow_origins=frozenset(options.allow_origins),
+            allow_hosts=frozenset(options.allow_hosts),
+        )
+        try:
+            await endpoint.start()
+            await acknowledger.run()
+        finally:
+            await endpoint.stop()
+            await responder.close()
+            await endpoints.close()
+
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+        """Report to an AcksTo that is an address. Any other source learns it from the answer to its
+        next message.
+        """
+        sequences, endpoints = self._sequences, self._endpoints
+        if not isinstance(effect, (AskResend, SequenceFailed, SequenceEnded)):
+            return
+        if sequences is None or endpoints is None:
+            raise SourceError("it does not listen", where=self._options.listen)
+        attributes = await sequences.attributes(scope)
+        if attributes is None or not attributes.acks_to:
+            return
+        endpoint, soap = attributes.acks_endpoint(), attributes.soap_version
+        if isinstance(effect, AskResend):
+            envelope, action = nacks_envelope(scope, attributes, effect.missing)
+        else:
+            why = f"The Sequence has been terminated: {effect.reason}."
+            fault = terminated(attributes.version, scope, why)
+            action = fault.action or endpoint.version.fault_action
+            root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
+            envelope = xml_bytes(root)
+        await endpoints.send(endpoint, envelope, soap, action)
+
+    async def close(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.stop()

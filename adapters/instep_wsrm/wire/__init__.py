@@ -1,0 +1,1 @@
+"""The headers and bodies of WS-ReliableMessaging as data: read, written, and nothing decided."""

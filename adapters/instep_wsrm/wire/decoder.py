@@ -1,0 +1,202 @@
+"""Reads what an envelope says about sequences: liberally, but never a number that was not meant.
+
+Elements may be in any order. The range of a cancellation or a fill is read in all spellings of the
+proposal: MessageRange, AcknowledgementRange, AcknowledgmentRange.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Final
+
+from lxml.etree import _Element
+
+from instep_soap import (
+    Envelope,
+    FaultCode,
+    SoapFaultError,
+    local_name,
+    namespace_of,
+    read_duration_s,
+    read_reference,
+)
+from instep_wsrm.wire.faults import invalid_acknowledgement, rollover
+from instep_wsrm.wire.messages import (
+    Acknowledgement,
+    AckRequest,
+    CloseSequence,
+    CreateSequence,
+    NumberRanges,
+    Offer,
+    Pairs,
+    RmMessage,
+    SequenceHeader,
+    TerminateSequence,
+)
+from instep_wsrm.wire.names import ANY_RM, RmVersion
+
+__all__ = ["read_rm"]
+
+_NUMBER: Final = re.compile(r"\s*\+?0*(\d{1,20})\s*", re.ASCII)
+_MAX_NUMBER: Final = 2**63 - 1
+_UNSIGNED: Final = 2**64
+_MAX_IDENTIFIER_CHARS: Final = 1_024
+_RANGES: Final = frozenset({"MessageRange", "AcknowledgementRange", "AcknowledgmentRange"})
+_BODIES: Final = frozenset({"CreateSequence", "CloseSequence", "TerminateSequence"})
+
+
+def read_rm(envelope: Envelope) -> RmMessage:
+    """Read the headers and the body. Raises `SoapFaultError` for what cannot be meant."""
+    version: RmVersion | None = None
+    blocks: list[tuple[str, _Element]] = []
+    for block in [*envelope.headers, *envelope.body[:1]]:
+        found = ANY_RM.get(namespace_of(str(block.tag)))
+        if found is None:
+            continue
+        if version not in (None, found):
+            raise _malformed("two versions of WS-ReliableMessaging in one envelope")
+        version = found
+        blocks.append((local_name(str(block.tag)), block))
+    if version is None:
+        return RmMessage(version=None)
+    sequences = [_sequence(version, block) for name, block in blocks if name == "Sequence"]
+    if len(sequences) > 1:
+        raise _malformed("more than one Sequence header")
+    own_body = bool(envelope.body) and namespace_of(str(envelope.body[0].tag)) in ANY_RM
+    headers = blocks[:-1] if own_body else blocks
+    return RmMessage(
+        version=version,
+        sequence=sequences[0] if sequences else None,
+        cancels=[_ranges(block) for name, block in headers if name == "SequenceCancel"],
+        fills=[_fill(block) for name, block in headers if name == "SequenceFill"],
+        ack_requests=[_ack_request(block) for name, block in headers if name == "AckRequested"],
+        acknowledgements=[
+            _acknowledgement(version, block)
+            for name, block in headers
+            if name == "SequenceAcknowledgement"
+        ],
+        body=_body(*blocks[-1]) if own_body else None,
+    )
+
+
+def _body(name: str, block: _Element) -> CreateSequence | CloseSequence | TerminateSequence:
+    if name not in _BODIES:
+        raise _malformed(f"{name} is no request to a destination")
+    if name == "CreateSequence":
+        return _create(block)
+    identifier, last = _identifier(block), _child(block, "LastMsgNumber")
+    number = None if last is None else _number(last.text, "LastMsgNumber")
+    if name == "CloseSequence":
+        return CloseSequence(identifier, number)
+    return TerminateSequence(identifier, number)
+
+
+def _create(block: _Element) -> CreateSequence:
+    acks_to, offered = _child(block, "AcksTo"), _child(block, "Offer")
+    if acks_to is None:
+        raise _malformed("CreateSequence without AcksTo")
+    offer = None
+    if offered is not None:
+        endpoint = _child(offered, "Endpoint")
+        offer = Offer(
+            _identifier(offered),
+            None if endpoint is None else read_reference(endpoint),
+            _expires_s(offered),
+        )
+    return CreateSequence(read_reference(acks_to), _expires_s(block), offer)
+
+
+def _sequence(version: RmVersion, block: _Element) -> SequenceHeader:
+    identifier, fill = _identifier(block), _message_ranges(block)
+    stated = _child(block, "MessageNumber")
+    number = None
+    if stated is not None:
+        number = _number(stated.text, "MessageNumber")
+        if number > _MAX_NUMBER:
+            raise rollover(version, identifier)
+    elif not fill:
+        raise _malformed("Sequence without MessageNumber")
+    last = _child(block, "LastMessage") is not None
+    return SequenceHeader(identifier, number, last and number is not None, fill)
+
+
+def _ranges(block: _Element) -> NumberRanges:
+    return NumberRanges(_identifier(block), _message_ranges(block))
+
+
+def _fill(block: _Element) -> NumberRanges:
+    ranges, stated = _message_ranges(block), _child(block, "MessageNumber")
+    if stated is not None:
+        number = _number(stated.text, "MessageNumber")
+        ranges.append((number, number))
+    return NumberRanges(_identifier(block), ranges)
+
+
+def _ack_request(block: _Element) -> AckRequest:
+    used = _child(block, "MaxMessageNumberUsed")
+    number = None if used is None else _number(used.text, "MaxMessageNumberUsed")
+    return AckRequest(_identifier(block), number or None)
+
+
+def _acknowledgement(version: RmVersion, block: _Element) -> Acknowledgement:
+    try:
+        identifier = _identifier(block)
+        ranges = _message_ranges(block)
+        nacks = [_number(one.text, "Nack") for one in _children(block, "Nack")]
+    except SoapFaultError as fault:
+        raise invalid_acknowledgement(version, fault.message, block) from None
+    final = _child(block, "Final") is not None
+    return Acknowledgement(identifier, ranges, nacks, final, deepcopy(block))
+
+
+def _message_ranges(block: _Element) -> Pairs:
+    pairs = []
+    for one in block:
+        if local_name(str(one.tag)) in _RANGES:
+            low, high = _number(one.get("Lower"), "Lower"), _number(one.get("Upper"), "Upper")
+            if low > high:
+                raise _malformed(f"a range from {low} to {high}")
+            pairs.append((low, high))
+    return pairs
+
+
+def _number(text: str | None, where: str) -> int:
+    """A number from 1 on (xs:unsignedLong)."""
+    found = _NUMBER.fullmatch(text or "")
+    number = int(found[1]) if found else 0
+    if not 0 < number < _UNSIGNED:
+        raise _malformed(f"{where} is {(text or '')[:30]!r} and no number from 1 on")
+    return number
+
+
+def _identifier(block: _Element) -> str:
+    found = _child(block, "Identifier")
+    text = "" if found is None else (found.text or "").strip()
+    if not 0 < len(text) <= _MAX_IDENTIFIER_CHARS:
+        raise _malformed(f"{local_name(str(block.tag))} without a usable Identifier")
+    return text
+
+
+def _expires_s(block: _Element) -> float | None:
+    found = _child(block, "Expires")
+    if found is None:
+        return None
+    seconds = read_duration_s(found.text or "")
+    if seconds is None:
+        raise _malformed(f"Expires is {(found.text or '')[:30]!r} and no duration")
+    return seconds
+
+
+def _child(block: _Element, local: str) -> _Element | None:
+    return next(_children(block, local), None)
+
+
+def _children(block: _Element, local: str) -> Iterator[_Element]:
+    name = f"{{{namespace_of(str(block.tag))}}}{local}"
+    return (one for one in block if one.tag == name)
+
+
+def _malformed(reason: str) -> SoapFaultError:
+    return SoapFaultError(FaultCode.SENDER, reason)

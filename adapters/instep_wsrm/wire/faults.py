@@ -1,0 +1,132 @@
+"""The faults of WS-ReliableMessaging (1.1 section 4, 1.0 section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Final
+
+from lxml.etree import Element, SubElement, _Element
+
+from instep.sequencing.transitions import Refusal
+from instep_soap import FaultCode, SoapFaultError
+from instep_wsrm.wire.names import RM11, RmVersion
+
+__all__ = [
+    "create_refused",
+    "invalid_acknowledgement",
+    "not_available",
+    "refused",
+    "rm_required",
+    "rollover",
+    "terminated",
+    "unknown_sequence",
+]
+
+_MAX_NUMBER: Final = 2**63 - 1
+_RETRY_AFTER_S: Final = 1
+_NOT_NOW: Final = frozenset({Refusal.FULL, Refusal.TOO_FAR_AHEAD})
+
+
+def unknown_sequence(version: RmVersion, identifier: str) -> SoapFaultError:
+    """UnknownSequence: never opened here, or forgotten since."""
+    reason = "The value of wsrm:Identifier is not a known Sequence identifier."
+    return _fault(version, "UnknownSequence", reason, [_identifier(version, identifier)])
+
+
+def terminated(version: RmVersion, identifier: str, why: str) -> SoapFaultError:
+    """SequenceTerminated: the sequence has ended, by its source, by its time or by a failure."""
+    return _fault(version, "SequenceTerminated", why, [_identifier(version, identifier)])
+
+
+def rollover(version: RmVersion, identifier: str) -> SoapFaultError:
+    """MessageNumberRollover: there are no numbers left."""
+    detail = [_identifier(version, identifier)]
+    if version is RM11:
+        highest = Element(version.name("MaxMessageNumber"))
+        highest.text = str(_MAX_NUMBER)
+        detail.append(highest)
+    reason = "The maximum value for wsrm:MessageNumber has been exceeded."
+    return _fault(version, "MessageNumberRollover", reason, detail)
+
+
+def invalid_acknowledgement(
+    version: RmVersion, reason: str, acknowledgement: _Element | None
+) -> SoapFaultError:
+    """InvalidAcknowledgement: it acknowledges what was never sent, or cannot be read."""
+    detail = [] if acknowledgement is None else [deepcopy(acknowledgement)]
+    return _fault(version, "InvalidAcknowledgement", reason, detail)
+
+
+def create_refused(version: RmVersion, reason: str, *, ours: bool = False) -> SoapFaultError:
+    """CreateSequenceRefused. It is about a body, so SOAP 1.1 states it as the faultcode.
+
+    `ours`: whether the same request may be accepted later.
+    """
+    code = FaultCode.RECEIVER if ours else FaultCode.SENDER
+    return SoapFaultError(
+        code,
+        reason,
+        subcode=version.name("CreateSequenceRefused"),
+        action=version.fault_action,
+    )
+
+
+def rm_required() -> SoapFaultError:
+    """WSRMRequired: only messages of a sequence are accepted here (1.1)."""
+    return SoapFaultError(
+        FaultCode.SENDER,
+        "A message of a Sequence is required.",
+        subcode=RM11.name("WSRMRequired"),
+        action=RM11.fault_action,
+    )
+
+
+def not_available(reason: str) -> SoapFaultError:
+    """Nothing is accepted now; the same message may be sent again (503)."""
+    return SoapFaultError(FaultCode.RECEIVER, reason, status=503, retry_after_s=_RETRY_AFTER_S)
+
+
+def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultError:
+    """The fault for a message or a request that a sequence refuses."""
+    if refusal in _NOT_NOW:
+        return not_available(f"not now: {refusal!s}")
+    match refusal:
+        case Refusal.UNKNOWN:
+            return unknown_sequence(version, identifier)
+        case Refusal.OUT_OF_RANGE:
+            return rollover(version, identifier)
+        case Refusal.CLOSED if version.closes:
+            name, reason = "SequenceClosed", "The Sequence is closed and accepts no new messages."
+        case Refusal.BEYOND_LAST if not version.closes:
+            name = "LastMessageNumberExceeded"
+            reason = "The value for wsrm:MessageNumber exceeds the value of the last message."
+        case Refusal.CLOSED | Refusal.FAILED | Refusal.TERMINATED:
+            return terminated(version, identifier, "The Sequence has been terminated.")
+        case _:
+            return SoapFaultError(FaultCode.SENDER, f"the sequence refuses it: {refusal!s}")
+    return _fault(version, name, reason, [_identifier(version, identifier)])
+
+
+def _fault(
+    version: RmVersion, local: str, reason: str, detail: Sequence[_Element]
+) -> SoapFaultError:
+    """A fault about a header block: SOAP 1.1 states it in a block, SequenceFault."""
+    block = Element(version.name("SequenceFault"), nsmap={"r": version.namespace})
+    SubElement(block, version.name("FaultCode")).text = f"r:{local}"
+    holder = SubElement(block, version.name("Detail")) if version is RM11 and detail else block
+    holder.extend(deepcopy(one) for one in detail)
+    return SoapFaultError(
+        FaultCode.SENDER,
+        reason,
+        subcode=version.name(local),
+        detail=detail,
+        action=version.fault_action,
+        header_11=block,
+    )
+
+
+def _identifier(version: RmVersion, identifier: str) -> _Element:
+    element = Element(version.name("Identifier"))
+    element.text = identifier
+    return element

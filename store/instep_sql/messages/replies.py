@@ -1,0 +1,58 @@
+"""The rows of `instep_reply`: what the handler returned for messages of numbered sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from instep.ports.message_store import StoredReply
+from instep_sql.engine.bulk_insert import insert_rows
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import storable_text
+from instep_sql.messages.retention import Retention
+from instep_sql.options import SqlOptions
+
+__all__ = ["Replies", "find"]
+
+_INTO: Final = "instep_reply (sequence_no, number, replied_at_us, body)"
+_AGAIN: Final = """
+    ON CONFLICT (sequence_no, number) DO UPDATE SET
+      replied_at_us = excluded.replied_at_us, body = excluded.body
+"""
+_ONE: Final = text("""
+    SELECT r.body FROM instep_reply AS r JOIN instep_sequence AS q ON q.id = r.sequence_no
+    WHERE q.receiver_no = :no AND q.scope = :scope AND r.number = :number
+""")
+_PENDING: Final = text("""
+    SELECT 1 FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
+    WHERE q.receiver_no = :no AND q.scope = :scope AND i.number = :number AND i.stage < 2 LIMIT 1
+""")
+
+
+class Replies:
+    """Keeps replies as long as identifiers are kept (`dedup_max_records`, `dedup_retention_s`)."""
+
+    def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
+        self._retention = Retention(
+            dialect,
+            "instep_reply",
+            "replied_at_us",
+            options.dedup_max_records,
+            options.dedup_retention_s,
+        )
+
+    def keep(self, connection: Connection, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
+        """Keep replies, as (row of the sequence, number, microseconds since 1970, body)."""
+        insert_rows(connection, _INTO, rows, _AGAIN)
+        self._retention.trim(connection, len(rows), now_us)
+
+
+def find(connection: Connection, no: int, scope: str, number: int) -> StoredReply:
+    """The reply to a message, and whether the message still waits for its handler."""
+    values = {"no": no, "scope": storable_text(scope), "number": number}
+    body = connection.execute(_ONE, values).scalar()
+    if body is not None:
+        return StoredReply(bytes(body))
+    return StoredReply(None, pending=connection.execute(_PENDING, values).scalar() is not None)

@@ -1,0 +1,86 @@
+"""Names of hostile peers do not stay in memory."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from lxml.etree import _Element
+
+from instep_soap import XmlLimits, read_xml
+from instep_soap.vocabulary import Vocabulary
+
+
+def where(vocabulary: Vocabulary, raw: bytes) -> str:
+    """Whether a document is parsed here or apart."""
+    thread = vocabulary.parse(raw, lambda _: threading.get_ident())
+    return "here" if thread == threading.get_ident() else "apart"
+
+
+def test_known_tags_are_parsed_here_and_new_ones_apart_when_there_is_no_room() -> None:
+    vocabulary = Vocabulary(max_tags=4)
+    assert where(vocabulary, b"<a><b/></a>") == "here"
+    assert where(vocabulary, b"<a><c/></a>") == "here"
+    assert where(vocabulary, b"<a><d/></a>") == "apart"
+    assert where(vocabulary, b"<a><b/>text<c/></a>") == "here"
+
+
+def test_the_room_is_bounded_in_bytes_too() -> None:
+    vocabulary = Vocabulary(max_bytes=100)
+    assert where(vocabulary, b"<a/>") == "here"
+    assert where(vocabulary, b"<" + b"b" * 200 + b"/>") == "apart"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<a n1='1'/>",
+        b"<a>&n1;</a>",
+        b"<a xmlns:n1='urn:x'/>",
+        b"<a xmlns='urn:n1'/>",
+        b"<a b='>' n1=''/>",
+        b"<a b=\">\" '><n1 c='/>",
+        b"<!-- ' --><n1/><!-- ' -->",
+        b"<?n1 x?><a/>",
+        b"<a>\t \n\t</a>",
+        "<a><n1/></a>".encode("utf-16"),
+        b"<?xml version='1.0' encoding='cp037'?><a/>",
+    ],
+)
+def test_whatever_may_be_remembered_counts_as_new(raw: bytes) -> None:
+    vocabulary = Vocabulary(max_tags=4)
+    for known in (b"<a>", b"</a>", b"<a/>", b"<b/>"):
+        assert where(vocabulary, known) == "here"
+    assert where(vocabulary, raw) == "apart"
+
+
+def test_an_error_apart_is_raised_here() -> None:
+    def fail(_: bytes) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Vocabulary(max_tags=0).parse(b"<a/>", fail)
+
+
+def test_the_memory_stays_flat_whatever_names_come() -> None:
+    def names(part: int) -> bytes:
+        made = b"".join(b"<n%d_%d_%s/>" % (part, one, b"x" * 60) for one in range(5_000))
+        return b"<a>" + made + b"</a>"
+
+    kept: list[_Element] = []
+    for part in range(20):
+        kept = [read_xml(names(part), XmlLimits())]
+    before = resident_bytes()
+    for part in range(20, 120):
+        kept = [read_xml(names(part), XmlLimits())]
+    # These are 40 MB of names, which would stay.
+    assert resident_bytes() - before < 20_000_000
+    assert str(kept[0][0].tag).startswith("n119_0_")
+
+
+def resident_bytes() -> int:
+    path = Path("/proc/self/statm")
+    if not path.exists():
+        pytest.skip("the memory of a process is read from /proc")
+    return int(path.read_text().split()[1]) * 4096
