@@ -60,9 +60,16 @@ def test_lower_case_letters_are_a_spelling_of_rfc_3339() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2016-12-31T24:00:01Z", "2016-12-31T24:30:00Z", "2016-12-31T24:00:00.1Z", "2016-12-31T12:30:61Z",
-     "20161231240001Z", "2016-12-31T25:00:00Z", "24:00:00"],
-)  # fmt: skip
+    [
+        "2016-12-31T24:00:01Z",
+        "2016-12-31T24:30:00Z",
+        "2016-12-31T24:00:00.1Z",
+        "2016-12-31T12:30:61Z",
+        "20161231240001Z",
+        "2016-12-31T25:00:00Z",
+        "24:00:00",
+    ],
+)
 def test_what_no_clock_shows_is_no_time(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         read_time(text)

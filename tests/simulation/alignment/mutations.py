@@ -24,6 +24,7 @@ from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import sweep
+from instep_tapi.websocket.keep_alive import SignsOfLife
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 __all__ = ["MUTATIONS", "applied", "seeds_until_caught"]
@@ -186,6 +187,11 @@ def _dead_connection_taken_for_silence() -> list[Change]:
     return [(PartitionProgress, "listened", lambda *_: None)]
 
 
+def _pong_within_a_message_taken_for_silence() -> list[Change]:
+    note = SignsOfLife.note
+    return [(SignsOfLife, "note", lambda self, at_s, **_: note(self, at_s, under_way=False))]
+
+
 def _snapshot_taken_for_the_log() -> list[Change]:
     return [(PartitionProgress, "_in_snapshot", lambda *_: False)]
 
@@ -271,6 +277,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "pause taken for the head": _pause_taken_for_the_head,
     "silence taken for the head": _silence_taken_for_the_head,
     "dead connection taken for silence": _dead_connection_taken_for_silence,
+    "Pong within a message taken for silence": _pong_within_a_message_taken_for_silence,
     "snapshot taken for the log": _snapshot_taken_for_the_log,
     "absence not measured": _absence_not_measured,
     "hole ignored": _hole_ignored,

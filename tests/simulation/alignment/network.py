@@ -24,6 +24,7 @@ from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.log import Start as LogStart
 from instep_tapi.provider.log_reader import LogReader
 from instep_tapi.provider.stream import Listener
+from instep_tapi.websocket.keep_alive import SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.simulation.alignment.provider import STREAM, Instance
 from tests.simulation.alignment.world import World
@@ -137,9 +138,11 @@ class SimFeed(Feed):
         self._reader = FrameDecoder(STREAM, with_uuid=info.record_retention_s is not None)
         self._is_cut = False
         self._half_open = False
-        self._received_s = world.loop.time()
+        self._signs = SignsOfLife(world.loop.time())
         self._under_way = False
-        """Whether records have left the provider: no Pong overtakes them."""
+        """Whether records have left the provider: no Pong overtakes them …"""
+        self._fragmented = False
+        """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
@@ -168,15 +171,15 @@ class SimFeed(Feed):
 
     @property
     def unheard_s(self) -> float:
-        return self._world.loop.time() - self._received_s
+        return self._world.loop.time() - self._signs.idle_s
 
     async def ping(self) -> None:
         round_trip_s = 2 * self._world.faults.latency_s * self._rng.uniform(0.5, 1.5)
         self._world.loop.call_later(round_trip_s, self._pong)
 
     def _pong(self) -> None:
-        if not self._broken and not self._under_way:
-            self._received_s = self._world.loop.time()
+        if not self._broken and (self._fragmented or not self._under_way):
+            self._signs.note(self._world.loop.time(), under_way=self._fragmented)
 
     def close(self) -> None:
         self._instance.stream.listeners.discard(self._listener)
@@ -195,17 +198,30 @@ class SimFeed(Feed):
                 if records:
                     self._under_way = True
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
+                    await self._fragments()
                     self._under_way = False
                     if self._broken:
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
                     chunk = self._chunk(records)
                     if records:
-                        self._received_s = self._world.loop.time()
+                        self._signs.note(self._world.loop.time(), under_way=False)
                     if chunk is not None:
                         return chunk
                     continue
             await self._listener.wake.wait()
+
+    async def _fragments(self) -> None:
+        """Come in fragments, perhaps: the first is there, the others are late."""
+        faults = self._world.faults
+        if not faults.fragment_p or self._rng.random() >= faults.fragment_p:
+            return
+        self._world.trace("fragments")
+        self._fragmented = True
+        for _ in range(self._rng.randint(1, 4)):
+            self._signs.note(self._world.loop.time(), under_way=True)
+            await asyncio.sleep(faults.fragment_s * self._rng.random() ** 2)
+        self._fragmented = False
 
     def _read(self) -> list[LogRecord]:
         if self._log.lost():

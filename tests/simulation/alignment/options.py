@@ -62,6 +62,9 @@ class FaultOptions:
     shuffle_partitions: bool = False
     drop_p: float = 0.0
     malformed_p: float = 0.0
+    fragment_p: float = 0.0
+    """A message comes in fragments, with gaps and Pongs between them."""
+    fragment_s: float = 40.0
 
     # The provider
     restart_every_s: float = 0.0
@@ -132,19 +135,20 @@ GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 """Faults that are turned on together, and the range each is drawn from."""
 
+LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "fragments": {"fragment_p": (0.02, 0.3), "fragment_s": (5, 80)},
+}
+"""Further ones. They are drawn by themselves: what a kept seed draws must not change."""
+
 _SELDOM: Final = {"drop", "malformed"}
 """After these, equality is promised only once the operator has realigned."""
 
 
-def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
+def drawn(rng: random.Random, seed: int) -> tuple[LogOptions, FaultOptions]:
     """What a seed makes: each group of faults is off in many seeds, so that none hides another."""
     share = rng.choice((0.1, 0.25, 0.45))
-    values: dict[str, float] = {}
-    for name, ranges in GROUPS.items():
-        chance = share / 3 if name in _SELDOM else share
-        on, drawn_values = rng.random() < chance, {f: rng.uniform(*r) for f, r in ranges.items()}
-        if on:
-            values |= drawn_values
+    values = _values(rng, GROUPS, share)
+    values |= _values(random.Random(f"later {seed}"), LATER_GROUPS, share)
     faults = replace(FaultOptions(), **values, shuffle_partitions=rng.random() < share)  # type: ignore[arg-type]
     storages = ("compacted", "emulated", "truncated", "full-history")
     storage = rng.choices(storages, (6, 1, 2, 1))[0]
@@ -165,6 +169,18 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
         duration_s=rng.uniform(100, 450),
     )
     return log, faults
+
+
+def _values(
+    rng: random.Random, groups: dict[str, dict[str, tuple[float, float]]], share: float
+) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, ranges in groups.items():
+        chance = share / 3 if name in _SELDOM else share
+        on, drawn_values = rng.random() < chance, {f: rng.uniform(*r) for f, r in ranges.items()}
+        if on:
+            values |= drawn_values
+    return values
 
 
 def changed(options: FaultOptions) -> dict[str, object]:

@@ -59,7 +59,7 @@ def simulate(
     """Run one seed. Raises `SeedFailedError`."""
     began_s = time.perf_counter()
     rng = random.Random(seed)
-    log_options, faults = options or drawn(rng)
+    log_options, faults = options or drawn(rng, seed)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)
