@@ -59,6 +59,8 @@ from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEsti
 
 __all__ = ["Alignment", "AlignmentStatus"]
 
+_US = 1_000_000
+
 
 class AlignmentStatus(msgspec.Struct, frozen=True):
     """How far an alignment has come, as its driver shows it."""
@@ -127,7 +129,7 @@ class Alignment:
             caught_up=self.caught_up,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
-            fidelity=self.lag.fidelity,
+            fidelity=Fidelity.LOST if durable.phase is Phase.LOST else self.lag.fidelity,
         )
 
     def effects(self) -> list[Effect]:
@@ -242,7 +244,7 @@ class Alignment:
             now_us=now_us,
         )
         if records:
-            self.lag.read(records[-1].appended_at_us, now_us)
+            self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
         content = partial(
             decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
@@ -250,6 +252,8 @@ class Alignment:
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
+        else:
+            self._realign_if_recovered(now_us)
         return batch
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
@@ -310,7 +314,9 @@ class Alignment:
         elif self._lost(now_us, now_us):
             return None
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
-            self.lag.silent(self.settings.quiet_s, self._progress.heard_until(now_us))
+            until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
+            self.lag.silent(until_us, self.position.phase)
+            self._realign_if_recovered(now_us)
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
@@ -332,12 +338,25 @@ class Alignment:
         return False
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
-        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped."""
+        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped; where
+        that did not help, say that the stream is lost. True: the stream is opened again.
+        """
         reason = self.lag.lost(self.position, oldest_us, now_us)
-        if reason:
+        if not reason or self.position.phase is Phase.LOST:
+            return False
+        if self.lag.may_realign(now_us):
             self._notice(NoticeKind.LOST, reason)
             self.realign(reason)
-        return bool(reason)
+            return True
+        self._notice(NoticeKind.LOST, f"{reason}; realigning did not help")
+        self._move(AlignmentEvent.LOST)
+        # From here on nothing is proven: what is stored stands as of the last commit.
+        self.lag.watermark_us = self.position.watermark_us
+        return False
+
+    def _realign_if_recovered(self, now_us: int) -> None:
+        if self.durable.phase is Phase.LOST and self.lag.recovered(now_us):
+            self.realign("it was lost, and is read in time again")
 
     def _advance(self) -> Position:
         return advanced_position(self.position, self._progress, watermark_us=self.lag.watermark_us)

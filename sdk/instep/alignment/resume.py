@@ -46,7 +46,7 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, or from the start, for one of six reasons.
+    """Decide where to open: after our token, or from the start, for one of seven reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -64,6 +64,8 @@ def resume_point(
         new_log = True
     elif position.token is None or position.phase is Phase.BASELINING:
         reason = reason or "the attempt had not come to a token"
+    elif position.phase is Phase.LOST:
+        reason = reason or "ends may have been missed: it was read too late"
     elif keeps_s is not None and away_s > keeps_s:
         # Deletes of the meantime may have left the log: no first record could show that they are
         # absent.

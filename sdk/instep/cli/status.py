@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from instep.alignment.lag import fidelity
+from instep.alignment.lag import Fidelity, fidelity
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
 from instep.cli.sequences import show_sequences
@@ -22,6 +22,7 @@ from instep.config.plugins import deviations_of, sink_plugin
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
+from instep.model.position import Phase
 from instep.ports.reader import StoreReader
 
 __all__ = ["status"]
@@ -90,6 +91,8 @@ def _behind_s(one: StreamStatus, now_us: int) -> float | None:
 def _fidelity(one: StreamStatus, behind_s: float | None) -> str | None:
     if behind_s is None:
         return None
+    if one.position.phase is Phase.LOST:
+        return Fidelity.LOST.value
     info = one.info
     return fidelity(
         behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")

@@ -40,6 +40,10 @@ class Phase(StrEnum):
     """The sweep would remove more than the guard allows and waits for a decision (A6)."""
     ALIGNED = "aligned"
     """The store is eventually consistent with the provider."""
+    LOST = "lost"
+    """The stream is read too late for its log, and realigning did not help: ends may be missing
+    (A8).
+    """
 
 
 class SweepBarrier(msgspec.Struct, frozen=True):
