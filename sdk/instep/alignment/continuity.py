@@ -21,8 +21,13 @@ newer than what is stored, by offset as by time.
 
 The two mistakes do not cost the same. A needless "restarted" costs a reading of the log; a
 redelivery taken for an attempt would sweep live entities away. So a restart is only a reason to
-open the stream *from the oldest record*: an attempt is never based on this guess, only on a stream
-opened without a token.
+open the stream *from the oldest record*: an attempt is never based on this guess.
+
+Where more than a guess is possible, no second connection is needed. If no entity is stored whose
+record lies before the first record of the connection, nor before the first one of any other
+partition, then whatever the stream goes on with contains the last record of each stored entity:
+for an attempt, it began **at its oldest record**. Only offsets can prove that, and only for whole
+entities: an append time may be shared, and a change may have others before it.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ class Continuity(StrEnum):
     CONTINUED = "continued"
     REDELIVERED = "rewound"
     RESTARTED = "restarted"
+    RESTARTED_AT_OLDEST = "restarted at its oldest record"
     NEW_LOG = "another log"
     GAP = "records have left the log"
     """The partition goes on behind records that a gapless log may have lost before we read them."""
@@ -120,12 +126,22 @@ class ContinuityCheck:
         self._redelivering: set[str] = set()
         self._probe_answers: dict[str, bool] = {}
         self._gapless = False
+        self._provable = False
+        """Whether this connection has delivered nothing yet, and its log can prove where it begins.
+        """
+        self._proving = False
+        """Whether partitions that are still unseen must show where they begin, too."""
 
-    def opened(self, position: Position, *, resumed: bool, gapless: bool) -> None:
+    def opened(
+        self, position: Position, *, resumed: bool, gapless: bool, provable: bool = False
+    ) -> None:
         """The stream is open: after our token (`resumed`), or from its start, where only a new log
-        is looked for. `gapless`: the log is never compacted between its ends.
+        is looked for. `gapless`: the log is never compacted between its ends. `provable`: it states
+        whole entities, and keeps the last record of each.
         """
         self._gapless = gapless and resumed
+        self._provable = provable and resumed
+        self._proving = False
         self._probe_answers.clear()
         self._redelivering.clear()
         self._unseen = set(position.offsets)
@@ -134,6 +150,13 @@ class ContinuityCheck:
         if resumed and not position.offsets:
             # A log without offsets has one nameless partition to watch.
             self._unseen.add("")
+
+    def taken_over(self, position: Position) -> None:
+        """The restarted stream is the attempt at whose opening the position stands."""
+        answers = dict(self._probe_answers)
+        self.opened(position, resumed=False, gapless=False)
+        self._probe_answers = answers
+        self._proving = True
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
         """Whether the store holds an entity from before the first record of this partition."""
@@ -170,14 +193,15 @@ class ContinuityCheck:
         """
         kept: list[RecordHeader] = []
         found: tuple[Continuity, RecordHeader] | None = None
-        for record in records:
+        for index, record in enumerate(records):
             partition = partition_of(record)
             if partition in self._unseen:
-                continuity = classify(
-                    record, position, has_older_entity=self._probe_answers.get(partition)
-                )
+                older = self._probe_answers.get(partition)
+                continuity = classify(record, position, has_older_entity=older)
                 if self._gapless and is_gap(record, position):
                     continuity = Continuity.GAP
+                elif self._must_prove(continuity, record, index):
+                    continuity = self._proven(older)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
                     return [], (continuity, record)
                 self._unseen.discard(partition)
@@ -189,7 +213,22 @@ class ContinuityCheck:
                     continue
                 self._redelivering.discard(partition)
             kept.append(record)
+        self._provable = False
         return kept, found
+
+    def _must_prove(self, continuity: Continuity, record: RecordHeader, index: int) -> bool:
+        if self._proving:
+            return continuity is not Continuity.NEW_LOG
+        # What came before it on this connection was committed for the attempt before.
+        is_first = self._provable and index == 0
+        return continuity is Continuity.RESTARTED and is_first and record.offset >= 0
+
+    def _proven(self, older: bool | None) -> Continuity:  # noqa: FBT001 - internal
+        if older is None:
+            return Continuity.UNDECIDED
+        if older:
+            return Continuity.RESTARTED
+        return Continuity.CONTINUED if self._proving else Continuity.RESTARTED_AT_OLDEST
 
     @staticmethod
     def _committed(record: RecordHeader, position: Position) -> bool:

@@ -107,6 +107,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
     # What was committed before now cannot be newer than now, whatever a provider's clock said.
     barrier = msgspec.structs.replace(barrier, appended_at_us=min(barrier.appended_at_us, now_us))
     new_log = new_log or position.lineage == 0
+    superseded_s = 0.0 if stream.may_start_with_snapshot else stream.compaction_delay_s or 0.0
     # One that had marked nothing when it was interrupted is the same attempt still.
     untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
     if new_log:
@@ -130,9 +131,9 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         lineage=position.lineage + new_log,
         origin=stream.origin,
         # A reading from the start misses nothing of what left the log before now. But a record read
-        # early may have been superseded up to a compaction delay before; and the watermark of
-        # another log is of another clock.
-        watermark_us=now_us - int((stream.compaction_delay_s or 0) * _US),
+        # early may have been superseded up to a compaction delay before; a snapshot shows none of
+        # these. And the watermark of another log is of another clock.
+        watermark_us=now_us - int(superseded_s * _US),
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,

@@ -11,7 +11,7 @@ from instep.model.batches import CommitResult
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamState
 from tests.instep.alignment.driver_kit import SETTINGS, Driver, aligned
-from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US
+from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US, ModelLog
 from tests.instep.scripted_source_kit import T0_US, info, record
 
 
@@ -148,6 +148,18 @@ def test_a8_a_process_that_finds_the_stream_lost_reads_it_from_its_start() -> No
     driver.open()
     assert driver.starts[-1] is Start.OLDEST
     assert driver.converges()
+
+
+def test_a8_right_after_an_alignment_it_is_known_what_the_store_may_lack() -> None:
+    driver = Driver(ModelLog())
+    driver.open()
+    driver.deliver()
+    driver.log.now_us += US
+    driver.log.put("key-0")
+    driver.deliver()
+    while not driver.reached(Phase.ALIGNED):
+        driver.tick()
+    assert driver.store.position.watermark_us == driver.log.now_us
 
 
 def test_a9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:

@@ -57,6 +57,8 @@ class Checks:
         self.position = Position()
         self._starts: set[tuple[str, int]] = set()
         """Origin and provider's time of every opening from the start of a log."""
+        self._first_records: dict[tuple[str, int], LogRecord] = {}
+        """The same of the others, with the first record that came."""
         self._counted: dict[int, SweepEstimate] = {}
         self._released: set[int] = set()
         self._checked: dict[int, int] = {}
@@ -81,8 +83,9 @@ class Checks:
         self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool
     ) -> None:
         """A stream was opened: after a token, or from its start."""
-        if token is None:
+        if token is None or restarted:
             self._starts.add((instance.info().origin, provider_us))
+        if token is None:
             return
         another = instance.log.tokens.decode(token) is None
         # A snapshot does not state what ended before it.
@@ -91,6 +94,18 @@ class Checks:
             if not self._is_detectable(instance):
                 self._world.must_realign = True
                 self._world.trace("nothing shows where this stream begins")
+
+    def began(self, instance: Instance, opened_us: int, first: LogRecord) -> None:
+        """The first record of a connection came."""
+        self._first_records[(instance.info().origin, opened_us)] = first
+
+    def _holds_nothing_before(self, first: LogRecord | None) -> bool:
+        """Whether a stream that began with this record states every entity that is stored."""
+        return first is not None and all(
+            row.offset >= first.offset
+            for row in self.rows.values()
+            if row.lineage == self.position.lineage and row.partition == str(first.partition)
+        )
 
     def _is_detectable(self, instance: Instance) -> bool:
         """Whether a first record will lie at an offset that was read already."""
@@ -161,7 +176,9 @@ class Checks:
                 self._world.unreliable.clear()
             opening = (new.origin, new.attempt_started_at_us)
             self._require(
-                opening in self._starts, f"attempt {new.attempt} began on a resumed stream"
+                opening in self._starts
+                or self._holds_nothing_before(self._first_records.get(opening)),
+                f"attempt {new.attempt} began on a resumed stream",
             )
 
     def _marks(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:

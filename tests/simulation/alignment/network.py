@@ -146,10 +146,12 @@ class SimFeed(Feed):
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
+        self._opened_us = world.provider_us()
+        self._begun = False
         world.checks.opened(
             instance,
             start if resumes else None,
-            world.provider_us(),
+            self._opened_us,
             restarted=self._log.start is LogStart.RESTARTED,
         )
         world.trace(
@@ -243,6 +245,9 @@ class SimFeed(Feed):
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
             frames.append(data)
+            if not self._begun:
+                self._begun = True
+                self._world.checks.began(self._instance, self._opened_us, record)
             if faults.duplicate_p and chance() < faults.duplicate_p:
                 frames.append(data)
         if not frames:
