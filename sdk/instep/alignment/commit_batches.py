@@ -46,6 +46,7 @@ def advanced_position(
             "appended_us": position.appended_us | progress.appended_us,
             "appended_at_us": newest_us,
             "records": position.records + len(records),
+            "attempt_records": position.attempt_records + len(records),
             "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
         }
     return msgspec.structs.replace(position, **changes)

@@ -322,6 +322,7 @@ class Alignment:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
                 self._move(AlignmentEvent.SWEPT)
+                self._set(unaligned_attempts=0)
 
     def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
         """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""

@@ -80,12 +80,12 @@ async def test_redelivery_of_recent_records_opens_no_attempt(store: SqlStore) ->
 async def test_a_restart_from_the_oldest_is_one_attempt_and_one_sweep(store: SqlStore) -> None:
     everything: list[Step] = [records(*range(300)), UnreachableError("reset")]
     again = RecordChunk([record(offset) for offset in range(300) if offset != 7])
-    source = ScriptedSource(everything, [again, SILENT], [again, SILENT])
+    source = ScriptedSource(everything, [again, SILENT])
     async with consumer(source, store) as started:
         await drained(started, 300 + 299)
         await started.aligned(5)
         assert started.health().streams[0].attempt == 2
-    assert source.starts == [Start.OLDEST, "token-299", Start.OLDEST]
+    assert source.starts == [Start.OLDEST, "token-299"]
     assert "key-7" not in await keys(store)
     assert len(await keys(store)) == 299
 
