@@ -25,7 +25,9 @@ class Feed(ABC):
     """
 
     clock_offset_us: int = 0
-    """The provider's clock minus ours, as last seen; 0 where unknown."""
+    """The provider's clock minus ours (`instep.runtime.clock.steady_now`), as last seen; 0 where
+    unknown. Read when the feed is opened.
+    """
 
     @abstractmethod
     async def receive(self) -> RecordChunk:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import tenacity
 
 from instep.errors import InstepError
+from instep.runtime.clock import SteadyClock, steady_now
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = [
@@ -45,12 +46,22 @@ class Environment:
     """What a consumer takes from its environment; a simulation replaces it."""
 
     now: Callable[[], float] = time.time
-    """The clock, in seconds since 1970 UTC."""
+    """The wall clock, in seconds since 1970 UTC. It only stamps, but for the time at which a
+    consumer is made.
+    """
     rng: random.Random = field(default_factory=random.Random)
     """Randomness for the jitter of the back-off."""
     process_error: ProcessError = process_error
     measure_lag_s: float = 0.5
     """How often the lag of the event loop is measured, in seconds; 0: never."""
+    monotonic: Callable[[], float] = time.monotonic
+    """The clock that measures, in seconds since any time."""
+
+    def steady(self) -> SteadyClock:
+        """The clock of a consumer that is made now."""
+        if self.now is time.time and self.monotonic is time.monotonic:
+            return steady_now
+        return SteadyClock(self.now, self.monotonic)
 
 
 def backoff_s(settings: ConsumerSettings, environment: Environment, failures: int) -> float:

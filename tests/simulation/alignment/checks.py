@@ -57,8 +57,10 @@ class Checks:
         self.position = Position()
         self._starts: set[tuple[str, int]] = set()
         """Origin and provider's time of every opening from the start of a log."""
-        self._first_records: dict[tuple[str, int], LogRecord] = {}
-        """The same of the others, with the first record that came."""
+        self._first_offsets: dict[tuple[str, int], dict[int, int]] = {}
+        """The same of the others, with the offset that came first in each partition."""
+        self._attempt_begins_at: dict[int, int] = {}
+        """Of an attempt that took a stream over, where that began."""
         self._counted: dict[int, SweepEstimate] = {}
         self._released: set[int] = set()
         self._checked: dict[int, int] = {}
@@ -95,16 +97,20 @@ class Checks:
                 self._world.must_realign = True
                 self._world.trace("nothing shows where this stream begins")
 
-    def began(self, instance: Instance, opened_us: int, first: LogRecord) -> None:
-        """The first record of a connection came."""
-        self._first_records[(instance.info().origin, opened_us)] = first
+    def came(self, instance: Instance, opened_us: int, record: LogRecord) -> None:
+        """A record came on the connection that was opened then."""
+        firsts = self._first_offsets.setdefault((instance.info().origin, opened_us), {})
+        firsts.setdefault(record.partition, record.offset)
 
-    def _holds_nothing_before(self, first: LogRecord | None) -> bool:
-        """Whether a stream that began with this record states every entity that is stored."""
-        return first is not None and all(
-            row.offset >= first.offset
+    def _holds_nothing_before(self, firsts: dict[int, int]) -> bool:
+        """Whether a stream that began there states every entity that is stored, as far as its first
+        record can show.
+        """
+        partition, offset = next(iter(firsts.items()), (-1, 0))
+        return partition >= 0 and all(
+            row.offset >= offset
             for row in self.rows.values()
-            if row.lineage == self.position.lineage and row.partition == str(first.partition)
+            if row.lineage == self.position.lineage and row.partition == str(partition)
         )
 
     def _is_detectable(self, instance: Instance) -> bool:
@@ -175,9 +181,10 @@ class Checks:
             if self._world.reliable_again:
                 self._world.unreliable.clear()
             opening = (new.origin, new.attempt_started_at_us)
+            firsts = self._first_offsets.get(opening, {})
+            self._attempt_begins_at = {} if opening in self._starts else firsts
             self._require(
-                opening in self._starts
-                or self._holds_nothing_before(self._first_records.get(opening)),
+                opening in self._starts or self._holds_nothing_before(firsts),
                 f"attempt {new.attempt} began on a resumed stream",
             )
 
@@ -260,7 +267,10 @@ class Checks:
             self._checked = committed
             return
         for partition, offset in committed.items():
-            for record in log.history[partition][self._checked.get(partition, -1) + 1 : offset + 1]:
+            begin = max(
+                self._checked.get(partition, -1) + 1, self._attempt_begins_at.get(partition, 0)
+            )
+            for record in log.history[partition][begin : offset + 1]:
                 if log.last_before(record.key, offset) is record and log.holds(record):
                     self._is_stored(log, record)
         self._checked = committed

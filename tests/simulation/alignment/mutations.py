@@ -20,6 +20,7 @@ from instep.model.batches import Batch
 from instep.model.position import Phase
 from instep.model.records import Record
 from instep.model.streams import Start
+from instep.runtime.retry import Environment
 from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
 from instep_sql.engine.sqlite import Sqlite
@@ -193,6 +194,10 @@ def _pong_within_a_message_taken_for_silence() -> list[Change]:
     return [(SignsOfLife, "note", lambda self, at_s, **_: note(self, at_s, under_way=False))]
 
 
+def _durations_by_the_wall_clock() -> list[Change]:
+    return [(Environment, "steady", lambda self: self.now)]
+
+
 def _snapshot_taken_for_the_log() -> list[Change]:
     return [(PartitionProgress, "_in_snapshot", lambda *_: False)]
 
@@ -292,6 +297,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "silence taken for the head": _silence_taken_for_the_head,
     "dead connection taken for silence": _dead_connection_taken_for_silence,
     "Pong within a message taken for silence": _pong_within_a_message_taken_for_silence,
+    "durations by the wall clock": _durations_by_the_wall_clock,
     "snapshot taken for the log": _snapshot_taken_for_the_log,
     "absence not measured": _absence_not_measured,
     "hole ignored": _hole_ignored,

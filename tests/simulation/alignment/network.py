@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -19,6 +19,7 @@ from instep import Record, RecordType, StreamInfo
 from instep.errors import DiscoveryError, StreamGoneError, TokenRefusedError, UnreachableError
 from instep.model import RecordChunk, Start, StreamState
 from instep.ports import Feed, Source
+from instep.runtime.clock import SteadyClock
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.log import Start as LogStart
@@ -39,6 +40,7 @@ class SimSource(Source):
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._now = SteadyClock(world.consumer_now, world.loop.time)
         self._rng = random.Random(world.rng.getrandbits(64))
 
     async def _request(self, error: type[Exception]) -> None:
@@ -51,7 +53,7 @@ class SimSource(Source):
         await self._request(UnreachableError)
         if not self._world.provider.current.up:
             raise UnreachableError("nobody answers")
-        offset_us = self._world.clock_offset_us
+        offset_us = self._world.clock_offset_us(self._now())
         return [
             msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
         ]
@@ -71,7 +73,7 @@ class SimSource(Source):
         if resumes and rng.random() < world.faults.refuse_token_p:
             world.trace("token refused")
             raise TokenRefusedError("410")
-        feed = SimFeed(world, instance, start, rng)
+        feed = SimFeed(world, instance, start, rng, self._now)
         try:
             yield feed
         finally:
@@ -116,9 +118,14 @@ class SimFeed(Feed):
     """One connection. Implements `Feed`."""
 
     def __init__(
-        self, world: World, instance: Instance, start: str | Start, rng: random.Random
+        self,
+        world: World,
+        instance: Instance,
+        start: str | Start,
+        rng: random.Random,
+        now: Callable[[], float],
     ) -> None:
-        self.clock_offset_us = world.clock_offset_us
+        self.clock_offset_us = world.clock_offset_us(now())
         self._world = world
         self._instance = instance
         self._rng = rng
@@ -146,8 +153,8 @@ class SimFeed(Feed):
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
-        self._opened_us = world.provider_us()
-        self._begun = False
+        # The provider's clock as the consumer computes it.
+        self._opened_us = int(now() * 1_000_000) + self.clock_offset_us
         world.checks.opened(
             instance,
             start if resumes else None,
@@ -245,9 +252,7 @@ class SimFeed(Feed):
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
             frames.append(data)
-            if not self._begun:
-                self._begun = True
-                self._world.checks.began(self._instance, self._opened_us, record)
+            self._world.checks.came(self._instance, self._opened_us, record)
             if faults.duplicate_p and chance() < faults.duplicate_p:
                 frames.append(data)
         if not frames:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["GROUPS", "FaultOptions", "LogOptions", "drawn"]
+__all__ = ["GROUPS", "LATER_GROUPS", "SKEWS_S", "FaultOptions", "LogOptions", "drawn"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,12 @@ class FaultOptions:
     fragment_p: float = 0.0
     """A message comes in fragments, with gaps and Pongs between them."""
     fragment_s: float = 40.0
+
+    # The clocks
+    skew: float = -1.0
+    """Which of `SKEWS_S` the consumer's clock is wrong by; a Date shows it to a second."""
+    clock_step_every_s: float = 0.0
+    """Somebody sets the consumer's clock, by one of `SKEWS_S`."""
 
     # The provider
     restart_every_s: float = 0.0
@@ -137,8 +143,12 @@ GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 
 LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "fragments": {"fragment_p": (0.02, 0.3), "fragment_s": (5, 80)},
+    "skew": {"skew": (0, 6)},
+    "clock-steps": {"clock_step_every_s": (20, 200)},
 }
 """Further ones. They are drawn by themselves: what a kept seed draws must not change."""
+
+SKEWS_S: Final = (0.5, -0.5, 5.0, -5.0, 3600.0, -3600.0)
 
 _SELDOM: Final = {"drop", "malformed"}
 """After these, equality is promised only once the operator has realigned."""

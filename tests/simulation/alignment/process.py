@@ -80,6 +80,7 @@ class Process:
             self._settings,
             environment=Environment(
                 now=world.consumer_now,
+                monotonic=world.loop.time,
                 rng=random.Random(world.rng.getrandbits(64)),
                 measure_lag_s=0,
             ),

@@ -130,7 +130,7 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     except SweepHeldError:
         chaos.release()
         return False
-    realigned = world.checks.position.attempt_started_at_us >= chaos.realigns_after_us
+    realigned = world.checks.position.attempt > chaos.realigns_after_attempt
     return realigned and not _difference(world)
 
 

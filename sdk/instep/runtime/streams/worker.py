@@ -50,6 +50,7 @@ class StreamWorker:
         sink: Sink,
         settings: ConsumerSettings,
         environment: Environment,
+        now: Callable[[], float],
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
@@ -58,7 +59,7 @@ class StreamWorker:
         self._source = source
         self._sink = sink
         self._settings = settings
-        self._now = environment.now
+        self._now = now
         self._environment = environment
         self._report = report
         self._rediscover = rediscover
@@ -239,6 +240,8 @@ class StreamWorker:
 
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
+        # It holds for the whole connection: a new offset would move what was heard before.
+        self._clock_offset_us = feed.clock_offset_us
         self._feed_realign = ""
         core.opened(self._provider_us())
         self._last_error = ""
@@ -363,7 +366,5 @@ class StreamWorker:
         """Convert a time of our clock in seconds (None: now) to the provider's clock in
         microseconds.
         """
-        if self._feed is not None:
-            self._clock_offset_us = self._feed.clock_offset_us
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us
