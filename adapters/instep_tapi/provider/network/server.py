@@ -48,7 +48,7 @@ class Server:
         return application
 
     async def _state_date(self, _request: web.Request, response: web.StreamResponse) -> None:
-        """The provider's own clock, right or wrong, is what a client sees of it (RFC 9110 6.6.1)."""
+        """The provider states its own clock, right or wrong (RFC 9110 6.6.1)."""
         response.headers["Date"] = formatdate(self._site.now(), usegmt=True)
 
     def _guarded(self, handler: Handler) -> Handler:
