@@ -325,6 +325,10 @@ class Checks:
             return
         self._require(row is not None, f"the position is ahead: {place} is not stored")
         assert row is not None
+        if not row.token:
+            # A baseline is dated by an estimate of the provider's clock; what it shows is not.
+            self._require(row.body in record.data, f"{place} is not what the baseline shows")
+            return
         if row.offset >= 0 and row.lineage == self.position.lineage:
             self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
         else:
@@ -333,7 +337,7 @@ class Checks:
 
 def _is_older(row: Row, old: Row) -> bool:
     """Whether a row went back in its own log (A3)."""
-    if row.lineage != old.lineage or row.id != old.id:
+    if row.lineage != old.lineage or row.id != old.id or not (row.token and old.token):
         return False
     if row.offset >= 0 and old.offset >= 0 and row.partition == old.partition:
         return row.offset < old.offset
