@@ -148,6 +148,7 @@ class SimFeed(Feed):
         self._signs = SignsOfLife(world.loop.time())
         self._under_way = False
         """Whether records have left the provider: no Pong overtakes them …"""
+        self._delivered = 0
         self._fragmented = False
         """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
@@ -196,6 +197,8 @@ class SimFeed(Feed):
 
     async def receive(self) -> RecordChunk:
         while True:
+            if 0 < self._world.faults.closes_after_records <= self._delivered:
+                raise UnreachableError("the provider closes the connection")
             if self._is_cut:
                 raise UnreachableError("the connection is lost")
             if self._half_open:
@@ -213,6 +216,7 @@ class SimFeed(Feed):
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
                     chunk = self._chunk(records)
+                    self._delivered += len(records)
                     if records:
                         self._signs.note(self._world.loop.time(), under_way=False)
                     if chunk is not None:

@@ -65,6 +65,8 @@ class FaultOptions:
     fragment_p: float = 0.0
     """A message comes in fragments, with gaps and Pongs between them."""
     fragment_s: float = 40.0
+    closes_after_records: float = 0.0
+    """The provider closes each connection after so many records."""
 
     # The clocks
     skew: float = -1.0
@@ -143,6 +145,7 @@ GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 
 LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "fragments": {"fragment_p": (0.02, 0.3), "fragment_s": (5, 80)},
+    "closes": {"closes_after_records": (5, 60)},
     "skew": {"skew": (0, 6)},
     "clock-steps": {"clock_step_every_s": (20, 200)},
 }
