@@ -53,8 +53,8 @@ class Feed(ABC):
 
     @property
     def unheard_s(self) -> float:
-        """Seconds since the last sign of life of the peer; all that it sent before was received. What
-        comes within a message that is not complete yet is no such sign.
+        """Seconds since the last sign of life of the peer; all that it sent before was received.
+        What comes within a message that is not complete yet is no such sign.
 
         Silence counts as the end of the log only up to the last sign of life (A5). The default 0.0
         attributes every silence to the provider: a connection that can be half open must return
