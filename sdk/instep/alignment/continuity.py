@@ -24,10 +24,11 @@ redelivery taken for an attempt would sweep live entities away. So a restart is 
 open the stream *from the oldest record*: an attempt is never based on this guess.
 
 Where more than a guess is possible, no second connection is needed. If no entity is stored whose
-record lies before the first record of the connection, nor before the first one of any other
-partition, then whatever the stream goes on with contains the last record of each stored entity:
-for an attempt, it began **at its oldest record**. Only offsets can prove that, and only for whole
-entities: an append time may be shared, and a change may have others before it.
+record lies before the first record of the connection, then whatever the stream goes on with
+contains the last record of each stored entity: for an attempt, it began **at its oldest record**.
+Only a log of one partition can prove that, since another partition may have gone on after our
+token; only by offsets, since an append time may be shared; and only of whole entities, since a
+change may have others before it.
 """
 
 from __future__ import annotations
@@ -115,6 +116,20 @@ def is_gap(first: RecordHeader, position: Position) -> bool:
     return first.offset > (-1 if known is None else known) + 1
 
 
+def _known_partitions(position: Position) -> set[str]:
+    """The partitions of all that may be stored; also "", of records without one."""
+    barrier = position.barrier
+    known = (position.offsets, position.appended_us, barrier.offsets, barrier.appended_us)
+    return {partition for each in known for partition in each} if position.offsets else set()
+
+
+def _proven(has_older_entity: bool | None) -> Continuity:  # noqa: FBT001 - internal
+    """Of a restarted stream: whether it began at its oldest record."""
+    if has_older_entity is None:
+        return Continuity.UNDECIDED
+    return Continuity.RESTARTED if has_older_entity else Continuity.RESTARTED_AT_OLDEST
+
+
 class ContinuityCheck:
     """Classifies the first record of each partition after an opening, and drops redelivered
     records.
@@ -129,8 +144,6 @@ class ContinuityCheck:
         self._provable = False
         """Whether this connection has delivered nothing yet, and its log can prove where it begins.
         """
-        self._proving = False
-        """Whether partitions that are still unseen must show where they begin, too."""
 
     def opened(
         self, position: Position, *, resumed: bool, gapless: bool, provable: bool = False
@@ -140,8 +153,7 @@ class ContinuityCheck:
         whole entities, and keeps the last record of each.
         """
         self._gapless = gapless and resumed
-        self._provable = provable and resumed
-        self._proving = False
+        self._provable = provable and resumed and len(_known_partitions(position)) == 1
         self._probe_answers.clear()
         self._redelivering.clear()
         self._unseen = set(position.offsets)
@@ -150,13 +162,6 @@ class ContinuityCheck:
         if resumed and not position.offsets:
             # A log without offsets has one nameless partition to watch.
             self._unseen.add("")
-
-    def taken_over(self, position: Position) -> None:
-        """The restarted stream is the attempt at whose opening the position stands."""
-        answers = dict(self._probe_answers)
-        self.opened(position, resumed=False, gapless=False)
-        self._probe_answers = answers
-        self._proving = True
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
         """Whether the store holds an entity from before the first record of this partition."""
@@ -200,8 +205,8 @@ class ContinuityCheck:
                 continuity = classify(record, position, has_older_entity=older)
                 if self._gapless and is_gap(record, position):
                     continuity = Continuity.GAP
-                elif self._must_prove(continuity, record, index):
-                    continuity = self._proven(older)
+                elif continuity is Continuity.RESTARTED and self._provable and index == 0:
+                    continuity = _proven(older)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
                     return [], (continuity, record)
                 self._unseen.discard(partition)
@@ -215,20 +220,6 @@ class ContinuityCheck:
             kept.append(record)
         self._provable = False
         return kept, found
-
-    def _must_prove(self, continuity: Continuity, record: RecordHeader, index: int) -> bool:
-        if self._proving:
-            return continuity is not Continuity.NEW_LOG
-        # What came before it on this connection was committed for the attempt before.
-        is_first = self._provable and index == 0
-        return continuity is Continuity.RESTARTED and is_first and record.offset >= 0
-
-    def _proven(self, older: bool | None) -> Continuity:  # noqa: FBT001 - internal
-        if older is None:
-            return Continuity.UNDECIDED
-        if older:
-            return Continuity.RESTARTED
-        return Continuity.CONTINUED if self._proving else Continuity.RESTARTED_AT_OLDEST
 
     @staticmethod
     def _committed(record: RecordHeader, position: Position) -> bool:

@@ -244,7 +244,7 @@ class Alignment:
             records, found = self._continuity.sift(chunk.records, self.position)
             if found is not None and found[0] is Continuity.RESTARTED_AT_OLDEST:
                 self._begin_attempt(self._opened_us, found[0])
-                self._continuity.taken_over(self.position)
+                self._continuity.opened(self.position, resumed=False, gapless=False)
                 records, found = self._continuity.sift(chunk.records, self.position)
             if found is not None and not self._on_continuity(*found):
                 return None

@@ -12,11 +12,10 @@ come. But then no record shows by its time that the head of the log is reached.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from instep.model.columns import Columns
 from instep.model.records import RecordHeader
 
 __all__ = ["LastRecord", "PlausibilityCheck"]
@@ -45,24 +44,30 @@ class PlausibilityCheck:
         self._doubted: dict[str, int] = {}
         """The last offset that was not believed, by partition."""
 
+    def believes_ordered(
+        self, first: RecordHeader, last: RecordHeader, known: LastRecord | None, now_us: int
+    ) -> bool:
+        """Whether records of one partition, in order, need no closer look: the last one is the
+        furthest. `known`: what came before them in their partition.
+        """
+        before = known or LastRecord(first.offset, first.appended_at_us)
+        return (
+            not self.ahead
+            and last.appended_at_us <= now_us + _AHEAD_US
+            and not self._jumps(last, before)
+        )
+
     def believes(
         self, records: Sequence[RecordHeader], known: Mapping[str, LastRecord], now_us: int
     ) -> bool:
-        """Whether these records need no closer look. `known`: the last record of each partition."""
-        if self.ahead:
-            return False
-        if isinstance(records, Columns):
-            # In order, and of one partition: the last one is the furthest.
-            first, furthest = records[0], records[-1]
-            last = known.get(first.partition) or LastRecord(first.offset, first.appended_at_us)
-            newest_us = furthest.appended_at_us
-            jumps = self._jumps(furthest, last)
-        else:
-            newest_us = max(record.appended_at_us for record in records)
-            offsets = [record.offset for record in records if record.offset >= 0]
-            offsets += [last.offset for last in known.values() if last.offset >= 0]
-            jumps = bool(offsets) and max(offsets) - min(offsets) > _RECORDS_PER_S
-        return newest_us <= now_us + _AHEAD_US and not jumps
+        """The same of any records. `known`: what came before them, by partition."""
+        offsets = [record.offset for record in records if record.offset >= 0]
+        offsets += [last.offset for last in known.values() if last.offset >= 0]
+        return (
+            not self.ahead
+            and max(record.appended_at_us for record in records) <= now_us + _AHEAD_US
+            and not (offsets and max(offsets) - min(offsets) > _RECORDS_PER_S)
+        )
 
     def mended(
         self,
@@ -90,24 +95,22 @@ class PlausibilityCheck:
         deviations: dict[str, int],
     ) -> RecordHeader:
         partition = record.partition
-        changes: dict[str, Any] = {}
         if record.appended_at_us > now_us + _AHEAD_US:
             # One alone is as late as the record before it. Where all are ahead, it is the clock.
             alone = last is not None and partition not in self.ahead
-            changes["appended_at_us"] = (
-                min(now_us, last.appended_at_us) if alone and last else now_us
-            )
+            at_us = min(now_us, last.appended_at_us) if alone and last else now_us
+            record = msgspec.structs.replace(record, appended_at_us=at_us)
             self.ahead.add(partition)
             _count(deviations, "append-time-ahead")
         else:
             self.ahead.discard(partition)
         if last is not None and self._jumps(record, last):
             self._doubted[partition] = record.offset
-            changes["offset"] = -1
+            record = msgspec.structs.replace(record, offset=-1)
             _count(deviations, "offset-ahead")
         elif record.offset >= 0:
             self._doubted.pop(partition, None)
-        return msgspec.structs.replace(record, **changes) if changes else record
+        return record
 
     def _jumps(self, record: RecordHeader, last: LastRecord) -> bool:
         if last.offset < 0 or record.offset < 0:

@@ -158,16 +158,29 @@ class PartitionProgress:
         self.heard = self.attested = True
         self._last_heard_us = now_us
         stated = records
-        known = self._last_records(records, offsets, position)
-        if not self._plausible.believes(records, known, now_us):
-            records = self._plausible.mended(records, known, now_us, deviations)
+        first, last = records[0], records[-1]
+        partition = first.partition
+        ordered = _is_ordered(records, partition)
+        if ordered:
+            known = self._last_record(partition, offsets, position)
+            believed = self._plausible.believes_ordered(first, last, known, now_us)
+        else:
+            believed = self._plausible.believes(
+                records, self._last_records(records, offsets, position), now_us
+            )
+        if not believed:
+            before = self._last_records(records, offsets, position)
+            records = self._plausible.mended(records, before, now_us, deviations)
         if self._snapshot is not None:
             self._snapshot.follow(records, now_us)
-        if records is stated and self._in_order(records, offsets):
-            partition = records[0].partition
-            offsets[partition] = records[-1].offset
-            self.oldest_us = min(records[0].appended_at_us, now_us)
-            self.appended_us[partition] = records[-1].appended_at_us
+        # The usual case under load is decided without a loop over the records.
+        goes_on = first.offset > offsets.get(
+            partition, -1
+        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
+        if ordered and believed and goes_on:
+            offsets[partition] = last.offset
+            self.oldest_us = min(first.appended_at_us, now_us)
+            self.appended_us[partition] = last.appended_at_us
             self._followed({partition}, now_us)
             return records
         return self._follow_each(records, stated, offsets, position, deviations, now_us)
@@ -218,34 +231,21 @@ class PartitionProgress:
             return [record for index, record in enumerate(records) if index not in gone]
         return records
 
+    def _last_record(
+        self, partition: str, offsets: dict[str, int], position: Position
+    ) -> LastRecord | None:
+        """What came last in a partition; None where nothing is known."""
+        at_us = self.appended_us.get(partition, position.appended_us.get(partition))
+        return None if at_us is None else LastRecord(offsets.get(partition, -1), at_us)
+
     def _last_records(
         self, records: Sequence[RecordHeader], offsets: dict[str, int], position: Position
     ) -> dict[str, LastRecord]:
-        """What came last in the partitions of these records, where anything did."""
-        partitions = {records[0].partition}
-        if not isinstance(records, Columns):
-            partitions = {record.partition for record in records}
-        known: dict[str, LastRecord] = {}
-        for partition in partitions:
-            at_us = self.appended_us.get(partition, position.appended_us.get(partition))
-            if at_us is not None:
-                known[partition] = LastRecord(offsets.get(partition, -1), at_us)
-        return known
-
-    def _in_order(self, records: Sequence[RecordHeader], offsets: dict[str, int]) -> bool:
-        """Whether these records are of one partition and none goes backwards or repeats. This is
-        the usual case under load, and is decided without a loop over the records.
-        """
-        first = records[0]
-        partition = first.partition
-        if not isinstance(records, Columns):
-            places = [record.offset for record in records]
-            times_us = [record.appended_at_us for record in records]
-            if not in_order(places, times_us) or {one.partition for one in records} != {partition}:
-                return False
-        return first.offset > offsets.get(
-            partition, -1
-        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
+        found = {
+            partition: self._last_record(partition, offsets, position)
+            for partition in {record.partition for record in records}
+        }
+        return {partition: last for partition, last in found.items() if last is not None}
 
     def _followed(self, heard: set[str], now_us: int) -> None:
         """Note that records of these partitions came at `now_us`."""
@@ -316,6 +316,15 @@ class PartitionProgress:
         # A provider may be PAUSED where nobody could ask it: such a silence must be longer.
         short = reached and self.attested
         return silent_s >= (settings.quiet_s if short else settings.unreached_quiet_s)
+
+
+def _is_ordered(records: Sequence[RecordHeader], partition: str) -> bool:
+    """Whether these records are all of this partition, and none goes backwards or repeats."""
+    if isinstance(records, Columns):
+        return True
+    places = [record.offset for record in records]
+    times_us = [record.appended_at_us for record in records]
+    return in_order(places, times_us) and {one.partition for one in records} == {partition}
 
 
 def _count(deviations: dict[str, int], kind: str, times: int) -> None:

@@ -132,8 +132,17 @@ def test_a9_a_log_that_counts_in_great_steps_is_believed() -> None:
     assert mended(FAR, 2 * FAR, 3 * FAR)[1]["offset-ahead"] < 3
 
 
+def test_a9_a_time_far_ahead_makes_no_offset_plausible() -> None:
+    deviations = Counter[str]()
+    both = record(FAR, at_s=75 * 365 * 86_400)
+    [found] = PlausibilityCheck().mended([both], {"0": LastRecord(5, T0_US)}, T0_US, deviations)
+    assert (found.offset, found.appended_at_us) == (-1, T0_US)
+    assert deviations == {"offset-ahead": 1, "append-time-ahead": 1}
+
+
 def test_a9_where_nothing_was_appended_for_long_many_records_may_be_gone() -> None:
     check = PlausibilityCheck()
     known = {"0": LastRecord(5, T0_US - 30 * 86_400 * US)}
-    assert check.believes([record(FAR, at_s=0)], known, T0_US) is False
+    assert not check.believes([record(FAR, at_s=0)], known, T0_US)
+    assert check.believes_ordered(record(FAR, at_s=0), record(FAR, at_s=0), known["0"], T0_US)
     assert check.mended([record(FAR, at_s=0)], known, T0_US, {})[0].offset == FAR

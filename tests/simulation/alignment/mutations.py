@@ -220,20 +220,14 @@ def _absence_not_measured() -> list[Change]:
 
 
 def _takeover_without_proof() -> list[Change]:
-    def proven(self: ContinuityCheck, _older: bool | None) -> Continuity:
-        return Continuity.CONTINUED if self._proving else Continuity.RESTARTED_AT_OLDEST
+    def proven(_older: bool | None) -> Continuity:
+        return Continuity.RESTARTED_AT_OLDEST
 
-    return [(ContinuityCheck, "_proven", proven)]
+    return [("instep.alignment.continuity", "_proven", proven)]
 
 
 def _one_partition_proves_all() -> list[Change]:
-    taken_over = ContinuityCheck.taken_over
-
-    def proven(self: ContinuityCheck, position: Any) -> None:
-        taken_over(self, position)
-        self._proving = False
-
-    return [(ContinuityCheck, "taken_over", proven)]
+    return [("instep.alignment.continuity", "_known_partitions", lambda _position: {"0"})]
 
 
 def _watermark_of_the_opening_kept() -> list[Change]:
@@ -281,7 +275,7 @@ def _lost_stream_called_aligned() -> list[Change]:
 
 
 def _far_future_believed() -> list[Change]:
-    return [(PlausibilityCheck, "believes", lambda *_: True)]
+    return [(PlausibilityCheck, name, lambda *_: True) for name in ("believes", "believes_ordered")]
 
 
 def _hole_ignored() -> list[Change]:
@@ -389,7 +383,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "one partition proves the beginning of all": (
         _one_partition_proves_all,
-        test_machine.test_a2_each_partition_must_show_that_it_begins_at_its_oldest_record,
+        test_machine.test_a2_a_partition_that_stays_silent_has_not_shown_where_it_begins,
     ),
     "what an attempt has read not counted as known": (
         _watermark_of_the_opening_kept,
