@@ -122,9 +122,7 @@ class ReconnectPacing:
         self.reopenings = 0
         """Connections in a row that ended because the stream must be opened again."""
 
-    def wait_s(
-        self, *, fruitful: bool, reopens: bool, stalled: bool, late: bool = False
-    ) -> float:
+    def wait_s(self, *, fruitful: bool, reopens: bool, stalled: bool, late: bool = False) -> float:
         """The wait in seconds after a connection.
 
         Args:
