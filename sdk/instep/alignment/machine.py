@@ -180,7 +180,10 @@ class Alignment:
 
     @property
     def _provable(self) -> bool:
-        return not self._baseline and not self.stream.partial_updates
+        # Until an attempt in a new log is aligned, entities of the log before it are stored, whose
+        # place in this one is not known.
+        one_log = self.position.phase is Phase.ALIGNED or self.position.lineage == 1
+        return one_log and not self._baseline and not self.stream.partial_updates
 
     def _follow_from(self, opened_us: int) -> None:
         self._opened_us = opened_us
