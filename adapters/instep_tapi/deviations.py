@@ -13,6 +13,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "event-time-nested": "event-time-stamp wraps approx-date-and-time (TR-548 3.10)",
     "event-time-missing": "no event-time-stamp in a record body: mandatory (TR-548 3.10)",
     "time-without-zone": "a time names no zone; it is taken as UTC (RFC 3339 5.6)",
+    "leap-second": "a leap second, read as the last microsecond before it (RFC 3339 5.7)",
+    "hour-24": "the hour 24, read as the beginning of the next day (RFC 3339 5.6)",
     "number-for-text": "a number stands where the YANG has a string (TR-548 3.10)",
     "offset-missing": "full-log-record-offset-id states no offset (TR-548 3.10, min-elements 1)",
     "offset-unreadable": "the stated offset is not a whole number (TR-548 3.10)",

@@ -19,6 +19,7 @@ InstepError
 │   │   └── LeaseLostError    another process holds the lease: stand by
 │   └── JournalOffError       changes were asked for, the journal is not kept
 ├── AuditError                an audit that can prove nothing, now or ever
+├── NotAlignedError           `instep run --until-aligned` was given a time, and it has passed
 └── SweepHeldError            a sweep waits for a decision (A6)
 """
 
@@ -38,6 +39,7 @@ __all__ = [
     "JournalOffError",
     "LeaseLostError",
     "NoStreamError",
+    "NotAlignedError",
     "SinkError",
     "SourceError",
     "StoreUnavailableError",
@@ -225,6 +227,12 @@ class AuditError(InstepError):
     """The stream cannot be audited, or not now (TR-548 ST-2.3)."""
 
     code = "audit"
+
+
+class NotAlignedError(InstepError):
+    """Not every stream was aligned within the time that was given for it."""
+
+    code = "not-aligned"
 
 
 class SweepHeldError(InstepError):

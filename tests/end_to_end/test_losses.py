@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from instep import Phase
-from tests.end_to_end.site_kit import provider, site, until
+from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
+from instep_tapi.provider.clock import ScaledClock
+from tests.end_to_end.site_kit import network, provider, site, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,6 +73,58 @@ async def test_st_0_8_after_a_long_loss_phantoms_are_swept(tmp_path: Path) -> No
             await consumer.aligned(30)
             await here.equal()
             assert here.attempt(consumer) == 2
+
+
+def old_provider() -> Provider:
+    """Its log is eight hours old, so that none of its tokens is resumed from."""
+    age_s = [8 * 3600.0]
+    clock = ScaledClock(now=lambda: time.time() - age_s[0])
+    served = Provider(network(), ProviderSettings(streams=(StreamSettings("all"),)), clock=clock)
+    age_s[0] = 0.0
+    return served
+
+
+async def test_st_0_3_6_closed_part_way_through_an_old_log_is_told_and_spaced(
+    tmp_path: Path,
+) -> None:
+    """Every reading ends after the same fifty records; the provider restarts us each time."""
+    served = old_provider()
+    served.set_faults(drop_after_records=50)
+    async with site(served, tmp_path) as here, here.consumer() as consumer:
+        events = consumer.events()
+        async with asyncio.timeout(30):
+            kinds: list[str] = []
+            async for event in events:
+                kinds.append(event.kind)
+                if event.kind == "no-progress":
+                    break
+        assert "came no further; the last read 50 records of attempt" in event.text
+        # One connection an attempt, and none of them healthy.
+        counters = here.provider.counters("all")
+        assert kinds.count("disconnected") == counters.connections == 4
+        assert counters.starts_from_oldest == 1
+        assert counters.restarts_from_oldest == 3
+        [stream] = consumer.health().streams
+        assert stream.no_progress == event.text
+        assert stream.attempts_without_alignment == 4
+        here.provider.set_faults(drop_after_records=None)
+        await consumer.aligned(30)
+        await here.equal()
+        [stream] = consumer.health().streams
+        assert (stream.no_progress, stream.attempts_without_alignment) == ("", 0)
+
+
+async def test_st_0_7_an_idle_stream_costs_one_reading_at_a_reconnection(tmp_path: Path) -> None:
+    """Its last record is older than any token that the provider resumes from."""
+    async with site(old_provider(), tmp_path) as here, here.consumer() as consumer:
+        await consumer.aligned(30)
+        for drops in range(1, 4):
+            here.provider.drop_clients()
+            await until(lambda: here.attempt(consumer) == drops + 1, "the attempt")  # noqa: B023
+            await consumer.aligned(30)
+            assert here.provider.counters("all").connections == drops + 1
+            assert here.provider.counters("all").records_sent == (drops + 1) * 302
+        await here.equal()
 
 
 async def test_a_quiet_network_comes_to_its_sweep(tmp_path: Path) -> None:

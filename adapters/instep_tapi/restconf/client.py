@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -14,6 +13,7 @@ import msgspec
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from instep.runtime.clock import steady_now
 from instep_http import ClientSettings, GuardedClient
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
@@ -74,13 +74,13 @@ class RestconfClient:
         auth: Authenticator,
         max_body_bytes: int,
         longest_answer_s: float,
-        wall_clock: Callable[[], float] = time.time,
+        now: Callable[[], float] = steady_now,
     ) -> None:
         self._client = client
         self._auth = auth
         self._max_body_bytes = max_body_bytes
         self._longest_answer_s = longest_answer_s
-        self._wall_clock = wall_clock
+        self._now = now
         self.clock_offset_us = 0
 
     async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
@@ -101,7 +101,7 @@ class RestconfClient:
     async def _send(
         self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int
     ) -> Response:
-        sent_s = self._wall_clock()
+        sent_s = self._now()
 
         def note_clock(found: CIMultiDictProxy[str]) -> None:
             self._note_clock(found.get("Date"), sent_s)
@@ -124,7 +124,7 @@ class RestconfClient:
             stated_s = parsedate_to_datetime(date).timestamp() + 0.5
         except (ValueError, TypeError, LookupError, OverflowError, OSError):
             return
-        offset_s = stated_s - (sent_s + self._wall_clock()) / 2
+        offset_s = stated_s - (sent_s + self._now()) / 2
         self.clock_offset_us = round(offset_s * 1_000_000) if abs(offset_s) > 1 else 0
 
     async def host_meta(self, endpoint: URL) -> str | None:

@@ -26,7 +26,7 @@ from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, Mess
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.handshake import connect, start_url
 from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import Due, KeepAlive
+from instep_tapi.websocket.keep_alive import Due, KeepAlive, SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["WebSocketFeed", "open_feed"]
@@ -109,7 +109,7 @@ class WebSocketFeed(WSListener, Feed):
         self._assembler = MessageAssembler(options.max_frame_bytes)
         self._writable = True
         self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
-        self._last_frame_s = self._clock()
+        self._signs = SignsOfLife(self._clock())
         self._control_frames = 0
         self._unanswered_ping: bytes | None = None
         self._ping_received = asyncio.Event()
@@ -148,14 +148,19 @@ class WebSocketFeed(WSListener, Feed):
         size_bytes = sum(map(len, taken))
         self._held_bytes -= size_bytes
         self._held.messages_bytes -= size_bytes
+        self._signs.note(self._signs.last_s, under_way=self._under_way)
         if self._full:
             self._apply_back_pressure()
         return self._decoder.scan(taken)
 
     @property
     def unheard_s(self) -> float:
-        """See `Feed`: a frame of any kind is a sign of life."""
-        return self._clock() - self._last_frame_s
+        """See `Feed`: a frame of any kind is a sign of life, but not within a message."""
+        return self._clock() - self._signs.idle_s
+
+    @property
+    def _under_way(self) -> bool:
+        return self._fragmented or bool(self._frames)
 
     async def ping(self) -> None:
         """See `Feed`. A Pong comes after all that the provider had sent before it."""
@@ -189,7 +194,6 @@ class WebSocketFeed(WSListener, Feed):
         elif (message := self._handle_other_frame(transport, frame)) is not None:
             self._read_messages.append(message)
         if frame.last_in_buffer:
-            self._last_frame_s = self._clock()
             if self._read_messages:
                 size_bytes = sum(map(len, self._read_messages))
                 self._held_bytes += size_bytes
@@ -198,6 +202,7 @@ class WebSocketFeed(WSListener, Feed):
                 self._read_messages.clear()
                 self._arrived.set()
                 self._apply_back_pressure()
+            self._signs.note(self._clock(), under_way=self._under_way)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         """The connection ended, on either side."""
@@ -295,7 +300,7 @@ class WebSocketFeed(WSListener, Feed):
             self._full = full
             if not full:
                 # While the buffer was full we did not read, so that silence proves nothing.
-                self._last_frame_s = self._clock()
+                self._signs.note(self._clock(), under_way=True)
                 self._transport.underlying_transport.resume_reading()
             else:
                 self._transport.underlying_transport.pause_reading()
@@ -307,7 +312,7 @@ class WebSocketFeed(WSListener, Feed):
         transport = self._transport
         assert transport is not None
         while self._ending is None:
-            self._keep_alive.note_activity(self._clock() if self._full else self._last_frame_s)
+            self._keep_alive.note_activity(self._clock() if self._full else self._signs.last_s)
             for action in self._keep_alive.due(self._clock()):
                 match action:
                     case Due.PONG:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["Due", "KeepAlive"]
+__all__ = ["Due", "KeepAlive", "SignsOfLife"]
 
 ANSWER_S = 15.0
 
@@ -21,6 +21,25 @@ class Due(Enum):
     PONG = auto()
     PING = auto()
     DEAD = auto()
+
+
+class SignsOfLife:
+    """When the peer last gave a sign of life, and when it was last known to have nothing under way.
+
+    A Pong between the fragments of a message shows that the peer is there. It proves no silence:
+    the rest of the message is still to come (A5). Times are seconds of one monotonic clock.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self.last_s = self.idle_s = now_s
+
+    def note(self, at_s: float, *, under_way: bool) -> None:
+        """A frame of any kind came at this time. `under_way`: a message is unfinished, or was not
+        taken yet.
+        """
+        self.last_s = at_s
+        if not under_way:
+            self.idle_s = at_s
 
 
 class KeepAlive:

@@ -14,8 +14,12 @@ _YANG_TIME = re.compile(
     r"\s*(?:(Z)|([+-])(\d\d):?(\d\d))?",
     re.ASCII,
 )
+# What no `datetime` holds, in either format: a leap second, and the end of a day as 24:00:00.
+_LEAP_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:|\d{12})60(?:[.,]\d+)?", re.ASCII)
+_HOUR_24 = re.compile(r"(\d{4}-\d\d-\d\dT|\d{8})24(:00:00|0000)(?![.,]0*[1-9])", re.ASCII)
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]*)", re.ASCII)
 _MINUTE_S = 60.0
+_DAY_US = 86_400_000_000
 MAX_TIME_CHARS = 64
 _UNITS_S = {
     **dict.fromkeys(("", "m", "min", "mins", "minute", "minutes"), _MINUTE_S),
@@ -35,12 +39,22 @@ def epoch_us(moment: datetime) -> int:
 def read_time(text: str) -> tuple[int, str | None]:
     """Microseconds since the epoch, and the kind of deviation if the spelling is one.
 
-    RFC 3339 is what TR-548 shows (6.3), ``20211102223713.0-0500`` what the YANG describes. Raises
-    `ValueError` for anything else.
+    RFC 3339 is what TR-548 shows (6.3), ``20211102223713.0-0500`` what the YANG describes. A leap
+    second is read as the last microsecond before it, 24:00:00 as the beginning of the next day.
+    Raises `ValueError` or `OverflowError` for anything else.
     """
-    text = text.strip()
+    text = text.strip().upper()
     if len(text) > MAX_TIME_CHARS:
         raise ValueError(f"a time of more than {MAX_TIME_CHARS} characters")
+    if leap := _LEAP_SECOND.match(text):
+        return _read(f"{leap[1]}59.999999{text[leap.end() :]}")[0], "leap-second"
+    if midnight := _HOUR_24.match(text):
+        begun_us, _ = _read(f"{midnight[1]}00{text[midnight.end(1) + 2 :]}")
+        return begun_us + _DAY_US, "hour-24"
+    return _read(text)
+
+
+def _read(text: str) -> tuple[int, str | None]:
     if match := _YANG_TIME.fullmatch(text):
         *digits, fraction, utc, sign, hours, minutes = match.groups()
         year, month, day, hour, minute, second = map(int, digits)

@@ -31,8 +31,9 @@ def advanced_position(
 ) -> Position:
     """The position after these records, as `progress` has followed them."""
     # An entity that an attempt has marked may end, and its tombstone expire, before the attempt
-    # reads it. Until the attempt has seen enough, the watermark of its opening holds (A8).
-    settled = position.phase is not Phase.ALIGNING
+    # reads it. Until the attempt has seen enough, the watermark of its opening holds (A8). A lost
+    # stream keeps its own.
+    settled = position.phase not in (Phase.ALIGNING, Phase.LOST)
     watermark_us = max(watermark_us, position.watermark_us) if settled else position.watermark_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "watermark_us": watermark_us}
     if records:
@@ -45,6 +46,7 @@ def advanced_position(
             "appended_us": position.appended_us | progress.appended_us,
             "appended_at_us": newest_us,
             "records": position.records + len(records),
+            "attempt_records": position.attempt_records + len(records),
             "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
         }
     return msgspec.structs.replace(position, **changes)

@@ -21,8 +21,14 @@ newer than what is stored, by offset as by time.
 
 The two mistakes do not cost the same. A needless "restarted" costs a reading of the log; a
 redelivery taken for an attempt would sweep live entities away. So a restart is only a reason to
-open the stream *from the oldest record*: an attempt is never based on this guess, only on a stream
-opened without a token.
+open the stream *from the oldest record*: an attempt is never based on this guess.
+
+Where more than a guess is possible, no second connection is needed. If no entity is stored whose
+record lies before the first record of the connection, then whatever the stream goes on with
+contains the last record of each stored entity: for an attempt, it began **at its oldest record**.
+Only a log of one partition can prove that, since another partition may have gone on after our
+token; only by offsets, since an append time may be shared; and only of whole entities, since a
+change may have others before it.
 """
 
 from __future__ import annotations
@@ -42,6 +48,7 @@ class Continuity(StrEnum):
     CONTINUED = "continued"
     REDELIVERED = "rewound"
     RESTARTED = "restarted"
+    RESTARTED_AT_OLDEST = "restarted at its oldest record"
     NEW_LOG = "another log"
     GAP = "records have left the log"
     """The partition goes on behind records that a gapless log may have lost before we read them."""
@@ -109,6 +116,20 @@ def is_gap(first: RecordHeader, position: Position) -> bool:
     return first.offset > (-1 if known is None else known) + 1
 
 
+def _known_partitions(position: Position) -> set[str]:
+    """The partitions of all that may be stored; also "", of records without one."""
+    barrier = position.barrier
+    known = (position.offsets, position.appended_us, barrier.offsets, barrier.appended_us)
+    return {partition for each in known for partition in each} if position.offsets else set()
+
+
+def _proven(has_older_entity: bool | None) -> Continuity:  # noqa: FBT001 - internal
+    """Of a restarted stream: whether it began at its oldest record."""
+    if has_older_entity is None:
+        return Continuity.UNDECIDED
+    return Continuity.RESTARTED if has_older_entity else Continuity.RESTARTED_AT_OLDEST
+
+
 class ContinuityCheck:
     """Classifies the first record of each partition after an opening, and drops redelivered
     records.
@@ -120,12 +141,19 @@ class ContinuityCheck:
         self._redelivering: set[str] = set()
         self._probe_answers: dict[str, bool] = {}
         self._gapless = False
+        self._provable = False
+        """Whether this connection has delivered nothing yet, and its log can prove where it begins.
+        """
 
-    def opened(self, position: Position, *, resumed: bool, gapless: bool) -> None:
+    def opened(
+        self, position: Position, *, resumed: bool, gapless: bool, provable: bool = False
+    ) -> None:
         """The stream is open: after our token (`resumed`), or from its start, where only a new log
-        is looked for. `gapless`: the log is never compacted between its ends.
+        is looked for. `gapless`: the log is never compacted between its ends. `provable`: it states
+        whole entities, and keeps the last record of each.
         """
         self._gapless = gapless and resumed
+        self._provable = provable and resumed and len(_known_partitions(position)) == 1
         self._probe_answers.clear()
         self._redelivering.clear()
         self._unseen = set(position.offsets)
@@ -170,14 +198,15 @@ class ContinuityCheck:
         """
         kept: list[RecordHeader] = []
         found: tuple[Continuity, RecordHeader] | None = None
-        for record in records:
+        for index, record in enumerate(records):
             partition = partition_of(record)
             if partition in self._unseen:
-                continuity = classify(
-                    record, position, has_older_entity=self._probe_answers.get(partition)
-                )
+                older = self._probe_answers.get(partition)
+                continuity = classify(record, position, has_older_entity=older)
                 if self._gapless and is_gap(record, position):
                     continuity = Continuity.GAP
+                elif continuity is Continuity.RESTARTED and self._provable and index == 0:
+                    continuity = _proven(older)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
                     return [], (continuity, record)
                 self._unseen.discard(partition)
@@ -189,6 +218,7 @@ class ContinuityCheck:
                     continue
                 self._redelivering.discard(partition)
             kept.append(record)
+        self._provable = False
         return kept, found
 
     @staticmethod

@@ -67,6 +67,10 @@ class LagMonitor:
         self._settings = settings
         self._last_followed_us = 0
         self._realigns = 0
+        """Realignments in a row because of the read delay."""
+        self._lost_us = 0
+        self._retry_s = 0.0
+        """How long after `_lost_us` the stream realigns no more."""
 
     @property
     def fidelity(self) -> Fidelity:
@@ -90,23 +94,25 @@ class LagMonitor:
         """Nothing can be missing up to this time of the provider."""
         self.watermark_us = max(self.watermark_us, to_us)
 
-    def read(self, appended_at_us: int, now_us: int) -> None:
+    def read(self, appended_at_us: int, now_us: int, phase: Phase) -> None:
         """The record read last was appended at `appended_at_us`."""
         self.read_delay_s = max(0.0, (now_us - appended_at_us) / _US)
-        if self.fidelity is not Fidelity.LOST:
+        if phase is Phase.ALIGNED and self.fidelity is not Fidelity.LOST:
             self._realigns = 0
 
-    def silent(self, quiet_s: float, until_us: int) -> None:
-        """The stream has been silent at its head for `quiet_s` until `until_us`."""
-        self.raise_watermark(until_us - int(quiet_s * _US))
+    def silent(self, until_us: int, phase: Phase) -> None:
+        """The stream is silent at its head, and nothing is missing up to `until_us`, unless it was
+        lost before.
+        """
+        if phase is not Phase.LOST:
+            self.raise_watermark(until_us)
         self.read_delay_s = 0.0
 
     def lost(self, position: Position, oldest_us: int, now_us: int) -> str:
         """Why eventual consistency is lost, empty when it is not (TR-548 3.17.3).
 
         The oldest record read is too old, or the stream was not followed for too long: then ends
-        may have left the log unread. Returned at most `lost_realigns` times in a row: more would be
-        a wrong clock, not a lag.
+        may have left the log unread.
         """
         oldest_us = min(oldest_us, self._last_followed_us)
         self._last_followed_us = now_us
@@ -114,11 +120,23 @@ class LagMonitor:
         if self._stream.mode is Mode.BASELINE or keeps_s is None:
             return ""
         delay_s = (now_us - oldest_us) / _US
-        attempt_s = (now_us - position.attempt_started_at_us) / _US
-        # An attempt has to read old records, while it is itself younger than the retention.
-        replaying = position.phase is Phase.ALIGNING and attempt_s <= keeps_s
-        if delay_s <= keeps_s or replaying or self._realigns >= self._settings.lost_realigns:
+        # An attempt has to read old records. Of what ended before its watermark it reads nothing.
+        since_s = (now_us - position.watermark_us) / _US
+        replaying = position.phase is Phase.ALIGNING and since_s <= keeps_s
+        if delay_s <= keeps_s or replaying:
             return ""
-        self._realigns += 1
         self.read_delay_s = delay_s
         return f"read {delay_s:,.0f} s late, past the tombstone retention ({keeps_s:,.0f} s)"
+
+    def may_realign(self, now_us: int) -> bool:
+        """Whether a stream that was found lost realigns at once. Counts it."""
+        further = self._realigns - self._settings.lost_realigns
+        self._realigns += 1
+        wait_s = self._settings.lost_retry_s * 2.0 ** min(max(further, 0), 30)
+        self._lost_us, self._retry_s = now_us, min(wait_s, self._settings.lost_retry_max_s)
+        return further < 0
+
+    def recovered(self, now_us: int) -> bool:
+        """Whether a lost stream is read in time again, and may realign."""
+        waits = 0 <= now_us - self._lost_us < self._retry_s * _US
+        return self.fidelity is not Fidelity.LOST and not waits

@@ -18,10 +18,11 @@ entities with a lower number are swept, in steps that travel with ordinary batch
 numbers and only grow: nothing is ever unmarked, and an attempt that was interrupted goes on after
 its own last token (A7).
 
-An attempt is opened only by `opened`, on a stream that was really opened from its start. Whatever
+An attempt is opened by `opened`, on a stream that was really opened from its start. Whatever
 calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
 operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion
-costs a reading of the log, and can never sweep what exists.
+costs a reading of the log, and can never sweep what exists. One case needs no second connection: a
+restarted stream that is proven to begin at its oldest record (`continuity`) is taken over.
 
 The driver's part: call `start` and open the stream there; call `opened`; for each delivery call
 `receive`, commit the batch that it returns, call `committed`; call `tick` from time to time; before
@@ -58,6 +59,8 @@ from instep.model.records import Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 
 __all__ = ["Alignment", "AlignmentStatus"]
+
+_US = 1_000_000
 
 
 class AlignmentStatus(msgspec.Struct, frozen=True):
@@ -102,6 +105,7 @@ class Alignment:
         self._progress = PartitionProgress(stream, self.settings)
         self._continuity = ContinuityCheck()
         self._resume_point = ResumePoint("")
+        self._opened_us = 0
         self._connected = False
         self.realign_reason = ""
         self._new_log = False
@@ -127,7 +131,7 @@ class Alignment:
             caught_up=self.caught_up,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
-            fidelity=self.lag.fidelity,
+            fidelity=Fidelity.LOST if durable.phase is Phase.LOST else self.lag.fidelity,
         )
 
     def effects(self) -> list[Effect]:
@@ -153,31 +157,48 @@ class Alignment:
         """The stream is open where `start` returned. If that is its start, a new attempt begins."""
         self._connected = True
         resumed = not isinstance(self._resume_point.start, Start)
-        if not resumed:
-            self.position = new_attempt(
-                self.stream, self.position, new_log=self._resume_point.new_log, now_us=now_us
-            )
-            self._pending_commit = True
-            self.lag.watermark_us = self.position.watermark_us
-            self.realign_reason = ""
-            self._new_log = False
-        self._progress = PartitionProgress(self.stream, self.settings)
-        self._progress.opened(self.position, now_us)
         self.lag.opened(now_us)
-        baseline = self.stream.mode is Mode.BASELINE
-        self._continuity.opened(self.position, resumed=resumed, gapless=baseline)
         if resumed:
+            self._follow_from(now_us)
+            self._continuity.opened(
+                self.position, resumed=True, gapless=self._baseline, provable=self._provable
+            )
             if self.realign_reason:
                 self._effects.append(Reopen(self.realign_reason))
             elif self.position.phase is Phase.SWEEP_HELD:
                 # The guard may have been set anew since it held the sweep.
                 self._effects.append(EstimateSweep(self.position.attempt))
             return
-        self._notice(
-            NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {self._resume_point.reason}"
-        )
-        if baseline:
+        self._begin_attempt(now_us, self._resume_point.reason, new_log=self._resume_point.new_log)
+        self._continuity.opened(self.position, resumed=False, gapless=self._baseline)
+        if self._baseline:
             self._effects.append(ReadBaseline())
+
+    @property
+    def _baseline(self) -> bool:
+        return self.stream.mode is Mode.BASELINE
+
+    @property
+    def _provable(self) -> bool:
+        # Until an attempt in a new log is aligned, entities of the log before it are stored, whose
+        # place in this one is not known.
+        one_log = self.position.phase is Phase.ALIGNED or self.position.lineage == 1
+        return one_log and not self._baseline and not self.stream.partial_updates
+
+    def _follow_from(self, opened_us: int) -> None:
+        self._opened_us = opened_us
+        self._progress = PartitionProgress(self.stream, self.settings)
+        self._progress.opened(self.position, opened_us)
+
+    def _begin_attempt(self, opened_us: int, reason: str, *, new_log: bool = False) -> None:
+        """A new attempt, on the stream that was opened at this time."""
+        self.position = new_attempt(self.stream, self.position, new_log=new_log, now_us=opened_us)
+        self._pending_commit = True
+        self.lag.watermark_us = self.position.watermark_us
+        self.realign_reason = ""
+        self._new_log = False
+        self._follow_from(opened_us)
+        self._notice(NoticeKind.ATTEMPT, f"attempt {self.position.attempt}: {reason}")
 
     def closed(self) -> None:
         """The connection is gone. An open attempt goes on after the next opening (A7).
@@ -223,7 +244,11 @@ class Alignment:
         records = chunk.records
         deviations: dict[str, int] = {}
         if records and not self._continuity.settled:
-            records, found = self._continuity.sift(records, self.position)
+            records, found = self._continuity.sift(chunk.records, self.position)
+            if found is not None and found[0] is Continuity.RESTARTED_AT_OLDEST:
+                self._begin_attempt(self._opened_us, found[0])
+                self._continuity.opened(self.position, resumed=False, gapless=False)
+                records, found = self._continuity.sift(chunk.records, self.position)
             if found is not None and not self._on_continuity(*found):
                 return None
         offsets = dict(self.position.offsets)
@@ -242,7 +267,7 @@ class Alignment:
             now_us=now_us,
         )
         if records:
-            self.lag.read(records[-1].appended_at_us, now_us)
+            self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
         content = partial(
             decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
@@ -250,6 +275,8 @@ class Alignment:
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
+        else:
+            self._realign_if_recovered(now_us)
         return batch
 
     def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
@@ -298,6 +325,7 @@ class Alignment:
             self._set(sweep_cursor=result.sweep_cursor)
             if result.sweep_done:
                 self._move(AlignmentEvent.SWEPT)
+                self._set(unaligned_attempts=0)
 
     def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
         """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
@@ -310,11 +338,16 @@ class Alignment:
         elif self._lost(now_us, now_us):
             return None
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
-            self.lag.silent(self.settings.quiet_s, self._progress.heard_until(now_us))
+            until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
+            self.lag.silent(until_us, self.position.phase)
+            self._realign_if_recovered(now_us)
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
         self._consider(self.position, now_us)
+        if self.position.phase not in (Phase.ALIGNING, Phase.LOST):
+            # What an attempt has read counts as known once the attempt has seen enough.
+            self.lag.raise_watermark(min(self.position.appended_at_us, now_us))
         if self.has_pending_commit or self.lag.heartbeat_due(self.position):
             return batch_at(self.stream, self.settings, self._advance())
         return None
@@ -332,12 +365,25 @@ class Alignment:
         return False
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
-        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped."""
+        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped; where
+        that did not help, say that the stream is lost. True: the stream is opened again.
+        """
         reason = self.lag.lost(self.position, oldest_us, now_us)
-        if reason:
+        if not reason or self.position.phase is Phase.LOST:
+            return False
+        if self.lag.may_realign(now_us):
             self._notice(NoticeKind.LOST, reason)
             self.realign(reason)
-        return bool(reason)
+            return True
+        self._notice(NoticeKind.LOST, f"{reason}; realigning did not help")
+        self._move(AlignmentEvent.LOST)
+        # From here on nothing is proven: what is stored stands as of the last commit.
+        self.lag.watermark_us = self.position.watermark_us
+        return False
+
+    def _realign_if_recovered(self, now_us: int) -> None:
+        if self.durable.phase is Phase.LOST and self.lag.recovered(now_us):
+            self.realign("it was lost, and is read in time again")
 
     def _advance(self) -> Position:
         return advanced_position(self.position, self._progress, watermark_us=self.lag.watermark_us)

@@ -46,7 +46,7 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, or from the start, for one of six reasons.
+    """Decide where to open: after our token, or from the start, for one of seven reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -64,6 +64,8 @@ def resume_point(
         new_log = True
     elif position.token is None or position.phase is Phase.BASELINING:
         reason = reason or "the attempt had not come to a token"
+    elif position.phase is Phase.LOST:
+        reason = reason or "ends may have been missed: it was read too late"
     elif keeps_s is not None and away_s > keeps_s:
         # Deletes of the meantime may have left the log: no first record could show that they are
         # absent.
@@ -105,6 +107,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
     # What was committed before now cannot be newer than now, whatever a provider's clock said.
     barrier = msgspec.structs.replace(barrier, appended_at_us=min(barrier.appended_at_us, now_us))
     new_log = new_log or position.lineage == 0
+    superseded_s = 0.0 if stream.may_start_with_snapshot else stream.compaction_delay_s or 0.0
     # One that had marked nothing when it was interrupted is the same attempt still.
     untouched = position.phase is Phase.ALIGNING and position.token is None and not baseline
     if new_log:
@@ -124,13 +127,15 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         appended_at_us=0,
         attempt=position.attempt + (not untouched),
         attempt_started_at_us=now_us,
+        attempt_records=0,
+        unaligned_attempts=position.unaligned_attempts + (not untouched),
         barrier=barrier,
         lineage=position.lineage + new_log,
         origin=stream.origin,
         # A reading from the start misses nothing of what left the log before now. But a record read
-        # early may have been superseded up to a compaction delay before; and the watermark of
-        # another log is of another clock.
-        watermark_us=now_us - int((stream.compaction_delay_s or 0) * _US),
+        # early may have been superseded up to a compaction delay before; a snapshot shows none of
+        # these. And the watermark of another log is of another clock.
+        watermark_us=now_us - int(superseded_s * _US),
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,

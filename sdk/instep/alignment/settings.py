@@ -33,8 +33,14 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     away.
     """
     lost_realigns: Annotated[int, msgspec.Meta(ge=0)] = 2
-    """Realignments in a row because of the read delay alone; more would be a wrong clock, not a
-    lag.
+    """Realignments in a row, begun at once, because of the read delay alone. After them the stream
+    is lost (A8): it is too slow for its log, or a clock is wrong.
     """
+    lost_retry_s: Seconds = 60.0
+    """Shortest time until a lost stream that is read in time again realigns; it doubles with each
+    such realignment that does not help …
+    """
+    lost_retry_max_s: Seconds = 3_600.0
+    """… up to this."""
     rebaseline_min_s: Seconds = 60.0
     """Shortest time between baselines that are read because of unknown tombstones."""

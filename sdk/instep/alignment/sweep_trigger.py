@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from instep.alignment.plausibility import LastRecord, PlausibilityCheck
 from instep.alignment.resume import from_the_start
 from instep.alignment.settings import AlignmentSettings
 from instep.model.columns import Columns, in_order
@@ -99,6 +100,7 @@ class PartitionProgress:
         self._shown = from_the_start(stream) is Start.LATEST
         self.heard = False
         """Whether a record came since the opening."""
+        self._plausible = PlausibilityCheck()
         self.attested = True
         """Whether a silence is known to be that of an ACTIVE stream; records attest it, too."""
 
@@ -155,15 +157,44 @@ class PartitionProgress:
             return records
         self.heard = self.attested = True
         self._last_heard_us = now_us
+        stated = records
+        first, last = records[0], records[-1]
+        partition = first.partition
+        ordered = _is_ordered(records, partition)
+        if ordered:
+            known = self._last_record(partition, offsets, position)
+            believed = self._plausible.believes_ordered(first, last, known, now_us)
+        else:
+            believed = self._plausible.believes(
+                records, self._last_records(records, offsets, position), now_us
+            )
+        if not believed:
+            before = self._last_records(records, offsets, position)
+            records = self._plausible.mended(records, before, now_us, deviations)
         if self._snapshot is not None:
             self._snapshot.follow(records, now_us)
-        if self._in_order(records, offsets):
-            partition = records[0].partition
-            offsets[partition] = records[-1].offset
-            self.oldest_us = min(records[0].appended_at_us, now_us)
-            self.appended_us[partition] = records[-1].appended_at_us
+        # The usual case under load is decided without a loop over the records.
+        goes_on = first.offset > offsets.get(
+            partition, -1
+        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
+        if ordered and believed and goes_on:
+            offsets[partition] = last.offset
+            self.oldest_us = min(first.appended_at_us, now_us)
+            self.appended_us[partition] = last.appended_at_us
             self._followed({partition}, now_us)
             return records
+        return self._follow_each(records, stated, offsets, position, deviations, now_us)
+
+    def _follow_each(
+        self,
+        records: Sequence[RecordHeader],
+        stated: Sequence[RecordHeader],
+        offsets: dict[str, int],
+        position: Position,
+        deviations: dict[str, int],
+        now_us: int,
+    ) -> Sequence[RecordHeader]:
+        """The same, record by record. `stated`: the records as they came."""
         appended_us = self.appended_us
         repeated: list[int] = []
         offsets_back = times_back = 0
@@ -172,21 +203,22 @@ class PartitionProgress:
         for index, record in enumerate(records):
             partition = record.partition
             offset = record.offset
-            at_us = record.appended_at_us
+            # As stated: what a log holds is compared with what it held before.
+            at_us = stated[index].appended_at_us
             # A redelivered record breaks a silence as well: the stream is replaying up to here.
             heard.add(partition)
             if offset >= 0:
                 last = offsets.get(partition, -1)
                 if offset > last:
                     offsets[partition] = offset
-                    oldest_us = min(oldest_us, at_us)
+                    oldest_us = min(oldest_us, record.appended_at_us)
                 elif offset < last:
                     if position.recently(record.token):
                         repeated.append(index)
                         continue
                     offsets_back += 1
-            elif at_us < oldest_us and record.token != position.token:
-                oldest_us = at_us
+            elif record.appended_at_us < oldest_us and record.token != position.token:
+                oldest_us = record.appended_at_us
             if at_us < appended_us.get(partition, 0):
                 times_back += 1
             appended_us[partition] = at_us
@@ -199,25 +231,29 @@ class PartitionProgress:
             return [record for index, record in enumerate(records) if index not in gone]
         return records
 
-    def _in_order(self, records: Sequence[RecordHeader], offsets: dict[str, int]) -> bool:
-        """Whether these records are of one partition and none goes backwards or repeats. This is
-        the usual case under load, and is decided without a loop over the records.
-        """
-        first = records[0]
-        partition = first.partition
-        if not isinstance(records, Columns):
-            places = [record.offset for record in records]
-            times_us = [record.appended_at_us for record in records]
-            if not in_order(places, times_us) or {one.partition for one in records} != {partition}:
-                return False
-        return first.offset > offsets.get(
-            partition, -1
-        ) and first.appended_at_us >= self.appended_us.get(partition, 0)
+    def _last_record(
+        self, partition: str, offsets: dict[str, int], position: Position
+    ) -> LastRecord | None:
+        """What came last in a partition; None where nothing is known."""
+        at_us = self.appended_us.get(partition, position.appended_us.get(partition))
+        return None if at_us is None else LastRecord(offsets.get(partition, -1), at_us)
+
+    def _last_records(
+        self, records: Sequence[RecordHeader], offsets: dict[str, int], position: Position
+    ) -> dict[str, LastRecord]:
+        found = {
+            partition: self._last_record(partition, offsets, position)
+            for partition in {record.partition for record in records}
+        }
+        return {partition: last for partition, last in found.items() if last is not None}
 
     def _followed(self, heard: set[str], now_us: int) -> None:
         """Note that records of these partitions came at `now_us`."""
         appended_us = self.appended_us
-        self.newest_us = max(self.newest_us, *appended_us.values()) if appended_us else 0
+        newest_us = max(appended_us.values(), default=0)
+        self.newest_us = max(
+            self.newest_us, min(newest_us, now_us) if self._plausible.ahead else newest_us
+        )
         self._heard_us |= dict.fromkeys(heard, now_us)
         if any(appended_us.get(partition, 0) <= self._opened_us for partition in heard):
             # One partition still replays: the silence of the others proves nothing meanwhile.
@@ -229,7 +265,7 @@ class PartitionProgress:
         if not self._heard_us:
             return self.quiet(now_us)
         return all(
-            self.appended_us.get(partition, 0) > self._opened_us
+            (self.appended_us.get(partition, 0) > self._opened_us and not self._ahead(partition))
             or self._silence_s(heard_us, now_us) >= quiet_s
             for partition, heard_us in self._heard_us.items()
         )
@@ -255,6 +291,9 @@ class PartitionProgress:
             return False
         return self._silence_s(snapshot.old_us, now_us) < settings.unreached_quiet_s
 
+    def _ahead(self, partition: str) -> bool:
+        return partition in self._plausible.ahead
+
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
         barrier = position.barrier
         at_us = self.appended_us.get(partition, 0)
@@ -263,7 +302,8 @@ class PartitionProgress:
         # this opening, because a provider may have begun anew with it without showing it: a
         # snapshot (TR-548 3.19.2) leaves out what it states again further on.
         goal_us = max(barrier.appended_at_us, self._opened_us)
-        if at_us > goal_us and now_us - at_us < self._compaction_delay_us:
+        young = now_us - at_us < self._compaction_delay_us and not self._ahead(partition)
+        if at_us > goal_us and young:
             return True
         heard_us = self._heard_us.get(partition, self._last_heard_us)
         silent_s = self._silence_s(heard_us, now_us)
@@ -276,6 +316,15 @@ class PartitionProgress:
         # A provider may be PAUSED where nobody could ask it: such a silence must be longer.
         short = reached and self.attested
         return silent_s >= (settings.quiet_s if short else settings.unreached_quiet_s)
+
+
+def _is_ordered(records: Sequence[RecordHeader], partition: str) -> bool:
+    """Whether these records are all of this partition, and none goes backwards or repeats."""
+    if isinstance(records, Columns):
+        return True
+    places = [record.offset for record in records]
+    times_us = [record.appended_at_us for record in records]
+    return in_order(places, times_us) and {one.partition for one in records} == {partition}
 
 
 def _count(deviations: dict[str, int], kind: str, times: int) -> None:

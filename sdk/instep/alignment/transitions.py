@@ -28,6 +28,9 @@ class AlignmentEvent(StrEnum):
     """Enough was seen, and the guard holds the sweep (A6)."""
     SWEPT = "swept"
     """Nothing unmarked is left (ST-2.2 step 8)."""
+    LOST = "lost"
+    """Records were read after the tombstones beside them had left the log, and realigning in a row
+    did not help (A8)."""
 
 
 _OPENINGS = {
@@ -41,15 +44,22 @@ TRANSITIONS: dict[Phase, dict[AlignmentEvent, Phase]] = {
         **_OPENINGS,
         AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
         AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+        AlignmentEvent.LOST: Phase.LOST,
     },
     Phase.BASELINING: {**_OPENINGS, AlignmentEvent.BASELINE_READ: Phase.ALIGNING},
-    Phase.SWEEPING: {**_OPENINGS, AlignmentEvent.SWEPT: Phase.ALIGNED},
+    Phase.SWEEPING: {
+        **_OPENINGS,
+        AlignmentEvent.SWEPT: Phase.ALIGNED,
+        AlignmentEvent.LOST: Phase.LOST,
+    },
     Phase.SWEEP_HELD: {
         **_OPENINGS,
         AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
         AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+        AlignmentEvent.LOST: Phase.LOST,
     },
-    Phase.ALIGNED: _OPENINGS,
+    Phase.ALIGNED: {**_OPENINGS, AlignmentEvent.LOST: Phase.LOST},
+    Phase.LOST: _OPENINGS,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -17,6 +16,7 @@ from instep.config.file import Configuration, ConsumerConfiguration, default_pat
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
+from instep.runtime.clock import steady_now
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.tee import TeeSink
 
@@ -83,7 +83,7 @@ async def _audit_consumer(
                             one,
                             stream,
                             settings=consumer.settings.alignment,
-                            now=time.time,
+                            now=steady_now,
                             repair=repair,
                             found=view.found,
                         )

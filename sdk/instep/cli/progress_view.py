@@ -205,6 +205,7 @@ class LiveView(View):
         delay = f"{duration(stream.read_delay_s)}\nof {limits}\n{stream.fidelity}"
         remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
         remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
+        remarks += [f"no progress: {stream.no_progress}"] if stream.no_progress else []
         remarks += [stream.last_error] if stream.last_error else []
         remarks += [f"left {health.left}"] if health.left else []
         remarks += _pair_remarks(health)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -16,7 +16,8 @@ from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
-from instep.errors import ConfigurationError
+from instep.errors import ConfigurationError, NotAlignedError
+from instep.model.position import Phase
 from instep.ports.listener import Listener
 from instep.runtime.consumer import Consumer
 from instep.runtime.group import Group
@@ -32,6 +33,15 @@ def run(
     until_aligned: Annotated[
         bool, typer.Option("--until-aligned", help="End, with 0, when every stream is aligned.")
     ] = False,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            help="With --until-aligned: end with 1 after so many seconds.",
+            show_default=False,
+        ),
+    ] = None,
     period_s: Annotated[
         float, typer.Option("--period", min=0.1, help="Seconds between two JSON lines of health.")
     ] = 5.0,
@@ -49,21 +59,33 @@ def run(
     Stops on SIGTERM and SIGINT within five seconds, having lost nothing: with 0, or with 1 if a
     consumer has failed meanwhile. A consumer that fails does not stop the others.
     """
+    if timeout_s is not None and not until_aligned:
+        raise ConfigurationError(
+            "--timeout was given without --until-aligned",
+            where="run",
+            hint="it bounds the wait until every stream is aligned",
+        )
     configuration = load(config or default_path())
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
-    until_signalled(_run(configuration, until_aligned, output, period_s))
+    until_signalled(_run(configuration, until_aligned, timeout_s, output, period_s))
 
 
 async def _run(
-    configuration: Configuration, until_aligned: bool, output: Format, period_s: float
+    configuration: Configuration,
+    until_aligned: bool,
+    timeout_s: float | None,
+    output: Format,
+    period_s: float,
 ) -> None:
     group = Group([each for one in configuration.consumers for each in _runtimes(one)])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     try:
         async with view, group:
-            work = asyncio.create_task(group.aligned() if until_aligned else group.wait())
+            work = asyncio.create_task(
+                _aligned(group, timeout_s) if until_aligned else group.wait()
+            )
             watch = asyncio.create_task(view.watch())
             try:
                 done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,6 +100,29 @@ async def _run(
         if group.error is not None:
             raise group.error from None
         raise
+
+
+async def _aligned(group: Group, timeout_s: float | None) -> None:
+    try:
+        await group.aligned(timeout_s)
+    except TimeoutError:
+        raise NotAlignedError(
+            f"not aligned within {timeout_s:g} s: {'; '.join(_obstacles(group))}",
+            where="run --until-aligned",
+            hint="`instep status` shows how far each stream has come; a longer --timeout waits on",
+        ) from None
+
+
+def _obstacles(group: Group) -> Iterator[str]:
+    """What each consumer and stream that is not aligned has come to."""
+    for health in group.health():
+        if not health.streams:
+            yield f"{health.consumer} is {health.state} {health.error}".rstrip()
+        for stream in health.streams:
+            if stream.phase is not Phase.ALIGNED or not stream.caught_up:
+                why = stream.no_progress or stream.last_error
+                came = f"{health.consumer} / {stream.stream} is {stream.phase}"
+                yield f"{came}, attempt {stream.attempt}{', ' * bool(why)}{why}"
 
 
 def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:

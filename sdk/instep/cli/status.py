@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from instep.alignment.lag import fidelity
+from instep.alignment.lag import Fidelity, fidelity
+from instep.alignment.reading_progress import NO_PROGRESS_AFTER
 from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
 from instep.cli.sequences import show_sequences
@@ -22,6 +23,7 @@ from instep.config.plugins import deviations_of, sink_plugin
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
+from instep.model.position import Phase
 from instep.ports.reader import StoreReader
 
 __all__ = ["status"]
@@ -84,12 +86,15 @@ async def _configured(config: Any, output: Format) -> int:
 def _behind_s(one: StreamStatus, now_us: int) -> float | None:
     """The greatest age in seconds of a change that the store may lack; None: not known."""
     known_us = one.position.watermark_us
-    return max(0.0, (now_us - known_us) / 1e6) if known_us else None
+    provider_us = now_us + int(one.info.get("clock_offset_us") or 0)
+    return max(0.0, (provider_us - known_us) / 1e6) if known_us else None
 
 
 def _fidelity(one: StreamStatus, behind_s: float | None) -> str | None:
     if behind_s is None:
         return None
+    if one.position.phase is Phase.LOST:
+        return Fidelity.LOST.value
     info = one.info
     return fidelity(
         behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")
@@ -105,6 +110,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "stream": one.stream,
         "phase": position.phase,
         "attempt": position.attempt,
+        "attempts_without_alignment": position.unaligned_attempts,
         "token": position.token,
         "appended_at": stamp(position.appended_at_us) if position.appended_at_us else None,
         "ordinal": position.ordinal,
@@ -130,7 +136,7 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
         rows = [
-            ("phase", f"{facts['phase']}, attempt {facts['attempt']}"),
+            ("phase", f"{facts['phase']}, attempt {facts['attempt']}{_progress(one)}"),
             ("position", f"{facts['token'] or 'none yet'}"),
             ("appended", facts["appended_at"] or "—"),
             ("behind", _behind(one, facts)),
@@ -150,6 +156,17 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
                 text = f"{deviation['kind']}: {deviation['explanation']}".rstrip(": ")
                 deviations_table.add_row(Text(f"{deviation['count']:,}"), Text(plain(text)))
             console.print(deviations_table)
+
+
+def _progress(one: StreamStatus) -> str:
+    """A remark where attempts come to nothing (A16)."""
+    position = one.position
+    if position.unaligned_attempts < NO_PROGRESS_AFTER:
+        return ""
+    return (
+        f": no progress, {position.unaligned_attempts} attempts without an alignment,"
+        f" {position.attempt_records:,} records read by this one"
+    )
 
 
 def _behind(one: StreamStatus, facts: dict[str, Any]) -> str:

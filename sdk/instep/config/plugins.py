@@ -44,6 +44,9 @@ _EXTRAS: Final = {
 """Kind → the extra of the distribution that installs it."""
 _CORE_DEVIATIONS: Final = {
     "content-changed": "other content came under a number that was received, without a fault",
+    "offset-ahead": "an offset far ahead of its partition; it is not used (TR-548 3.10)",
+    "append-time-ahead": "an append time far ahead of the provider's clock; it is not used"
+    " (TR-548 3.10)",
     "offset-backwards": "an offset went backwards within its partition (TR-548 3.10)",
     "append-time-backwards": "the append time went backwards within a partition (TR-548 3.10)",
 }

@@ -40,6 +40,10 @@ class Phase(StrEnum):
     """The sweep would remove more than the guard allows and waits for a decision (A6)."""
     ALIGNED = "aligned"
     """The store is eventually consistent with the provider."""
+    LOST = "lost"
+    """The stream is read too late for its log, and realigning did not help: ends may be missing
+    (A8).
+    """
 
 
 class SweepBarrier(msgspec.Struct, frozen=True):
@@ -79,6 +83,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     """`current-stream-alignment-attempt-counter` (TR-548 ST-2.1 step 1)."""
     attempt_started_at_us: int = 0
+    attempt_records: int = 0
+    """Records committed in the current attempt: how far it has come."""
+    unaligned_attempts: int = 0
+    """Attempts begun since the stream was last aligned, the current one included (A16)."""
     barrier: SweepBarrier = msgspec.field(default=SweepBarrier(), name="reference")
     lineage: int = 0
     """Counts the logs this stream was read from: append times compare only within one lineage

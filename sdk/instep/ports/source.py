@@ -25,7 +25,9 @@ class Feed(ABC):
     """
 
     clock_offset_us: int = 0
-    """The provider's clock minus ours, as last seen; 0 where unknown."""
+    """The provider's clock minus ours (`instep.runtime.clock.steady_now`), as last seen; 0 where
+    unknown. Read when the feed is opened.
+    """
 
     @abstractmethod
     async def receive(self) -> RecordChunk:
@@ -52,6 +54,7 @@ class Feed(ABC):
     @property
     def unheard_s(self) -> float:
         """Seconds since the last sign of life of the peer; all that it sent before was received.
+        What comes within a message that is not complete yet is no such sign.
 
         Silence counts as the end of the log only up to the last sign of life (A5). The default 0.0
         attributes every silence to the provider: a connection that can be half open must return

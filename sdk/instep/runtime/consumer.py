@@ -67,6 +67,7 @@ class Consumer(Service):
         """
         super().__init__(name, sink, settings, environment)
         self._source = source
+        self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
@@ -132,7 +133,7 @@ class Consumer(Service):
                 self._sink,
                 worker.stream,
                 settings=self._settings.alignment,
-                now=self._now,
+                now=self._steady,
                 repair=repair,
                 found=found,
             )
@@ -165,6 +166,7 @@ class Consumer(Service):
             self._sink,
             self._settings,
             self._environment,
+            self._steady,
             report=self._emit,
             rediscover=lambda gone: self._discovery.again(gone, self._workers),
         )

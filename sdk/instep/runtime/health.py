@@ -58,6 +58,12 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_s: float | None
     endpoint: str = ""
     """The instance of the provider that the stream is read from."""
+    attempts_without_alignment: int = 0
+    """Attempts begun since the stream was last aligned (A16)."""
+    no_progress: str = ""
+    """How far the last connections came, if several in a row came no further than those before;
+    empty while there is progress (A16).
+    """
 
 
 class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +136,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
-    deviation, loop-lag, restarted, stopped, failed; of a pair: standby, active, superseded,
-    gave-up; of sequences: asked, realign, loss, fault, sequence-failed, not-sent, handler-failed,
-    blocked, quarantined."""
+    no-progress, deviation, loop-lag, restarted, stopped, failed; of a pair: standby, active,
+    superseded, gave-up; of sequences: asked, realign, loss, fault, sequence-failed, not-sent,
+    handler-failed, blocked, quarantined."""
     text: str

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 import tenacity
 
 from instep.errors import InstepError
+from instep.runtime.clock import SteadyClock, steady_now
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = [
     "Environment",
     "ProcessError",
+    "ReconnectPacing",
     "backoff_s",
     "is_retried_late",
     "late_wait_s",
@@ -44,12 +46,22 @@ class Environment:
     """What a consumer takes from its environment; a simulation replaces it."""
 
     now: Callable[[], float] = time.time
-    """The clock, in seconds since 1970 UTC."""
+    """The wall clock, in seconds since 1970 UTC. It only stamps, but for the time at which a
+    consumer is made.
+    """
     rng: random.Random = field(default_factory=random.Random)
     """Randomness for the jitter of the back-off."""
     process_error: ProcessError = process_error
     measure_lag_s: float = 0.5
     """How often the lag of the event loop is measured, in seconds; 0: never."""
+    monotonic: Callable[[], float] = time.monotonic
+    """The clock that measures, in seconds since any time."""
+
+    def steady(self) -> SteadyClock:
+        """The clock of a consumer that is made now."""
+        if self.now is time.time and self.monotonic is time.monotonic:
+            return steady_now
+        return SteadyClock(self.now, self.monotonic)
 
 
 def backoff_s(settings: ConsumerSettings, environment: Environment, failures: int) -> float:
@@ -91,3 +103,49 @@ def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.A
         stop=tenacity.stop_after_attempt(attempts) if attempts else tenacity.stop_never,
         reraise=True,
     )
+
+
+class ReconnectPacing:
+    """How long a stream waits before its next connection (A16).
+
+    The back-off begins anew only after a connection that was healthy *and* either made progress or
+    left the stream aligned. A connection that ended because the stream must be opened again costs
+    no wait, unless the one before ended so, too. Where several came no further, the waits grow no
+    more: when the provider mends, the stream is aligned within seconds.
+    """
+
+    def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
+        self._settings = settings
+        self._environment = environment
+        self.failures = 0
+        """Connections in a row that failed."""
+        self.reopenings = 0
+        """Connections in a row that ended because the stream must be opened again."""
+
+    def wait_s(self, *, fruitful: bool, reopens: bool, stalled: bool, late: bool = False) -> float:
+        """The wait in seconds after a connection.
+
+        Args:
+            fruitful: It was healthy, and made progress or left the stream aligned.
+            reopens: It ended because the stream must be opened again.
+            stalled: Several in a row came no further (`ReadingProgress.stalled`).
+            late: It ended with an error that is retried late (`is_retried_late`).
+        """
+        if fruitful:
+            self.failures = self.reopenings = 0
+            if not reopens and not late:
+                return 0.0
+        self.reopenings = self.reopenings + 1 if reopens else self.reopenings
+        if self.reopenings == 1 and reopens and not stalled:
+            return 0.0
+        self.failures += 1
+        if late:
+            return late_wait_s(self._settings, self._environment)
+        if stalled:
+            return self._settings.reconnect_max_s / 2 * self._environment.rng.uniform(0.8, 1.0)
+        return backoff_s(self._settings, self._environment, self.failures)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the consumer gives up."""
+        return 0 < self._settings.reconnect_attempts <= self.failures

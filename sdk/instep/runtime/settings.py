@@ -91,7 +91,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_initial_s: Seconds = 0.5
     """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0
-    """… up to this. Up to half of a wait is left off by chance."""
+    """… up to this. Up to half of a wait is left off by chance. Where several connections in a row
+    came no further, half of this is the longest wait."""
     reconnect_late_s: Seconds = 300.0
     """Longest wait after an error that only the provider or a new configuration can end: a
     redirect, 403, a frame or answer over its limit, a certificate. It ends the consumer where
@@ -99,7 +100,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0
-    """A connection that lasted this long resets the back-off."""
+    """A connection that lasted this long, and made progress or was aligned, resets the back-off."""
     alignment: AlignmentSettings = AlignmentSettings()
     """When an alignment may begin its sweep."""
     intake: IntakeSettings = IntakeSettings()

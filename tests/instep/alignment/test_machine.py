@@ -7,8 +7,9 @@ import msgspec
 from instep import RecordType
 from instep.alignment.effects import NoticeKind, Reopen
 from instep.model import CommitResult, Start
-from tests.instep.alignment.driver_kit import aligned
-from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S
+from instep.model.position import RECENT_RECORDS
+from tests.instep.alignment.driver_kit import KEYS, Driver, aligned
+from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S, US, ModelLog
 
 
 def test_a1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
@@ -101,14 +102,101 @@ def test_a2_redelivered_in_a_network_quiet_for_hours_opens_no_attempt() -> None:
     assert driver.count_notices(NoticeKind.LOST) == 0
 
 
-def test_a2_restarted_from_the_oldest_opens_one_attempt() -> None:
+def test_a2_restarted_from_the_oldest_is_taken_over_as_the_attempt() -> None:
     driver = aligned()
+    openings = len(driver.starts)
+    driver.close()
+    driver.log.end("key-3", RecordType.DELETE, RecordType.TOMBSTONE)
+    driver.log.compact()
+    driver.open(restart=True)
+    assert driver.converges()
+    assert driver.store.position.attempt == 2
+    assert driver.store.position.lineage == 1
+    assert len(driver.starts) == openings + 1
+
+
+def test_a2_restarted_where_an_older_entity_is_stored_is_opened_again() -> None:
+    """It cannot be told from a stream that was set back a long way."""
+    driver = Driver(ModelLog(anchored=False))
+    for key in KEYS:
+        driver.log.now_us += US
+        driver.log.put(key)
+    driver.settle()
+    for _ in range(RECENT_RECORDS):
+        driver.log.put("key-5")
+    driver.deliver()
+    driver.close()
+    driver.log.end("key-0", RecordType.TOMBSTONE)
+    driver.log.now_us += int(700 * US)
+    driver.log.compact()
+    driver.open(restart=True)
+    assert driver.converges()
+    assert driver.store.position.attempt == 2
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.swept == []
+
+
+def test_a2_of_several_partitions_the_first_record_proves_nothing() -> None:
+    driver = aligned(3)
     driver.close()
     driver.open(restart=True)
     assert driver.converges()
     assert driver.store.position.attempt == 2
     assert driver.starts[-1] is Start.OLDEST
-    assert driver.store.position.lineage == 1
+    assert driver.swept == []
+
+
+def test_a2_a_partition_that_stays_silent_has_not_shown_where_it_begins() -> None:
+    """One partition begins at its oldest record; the other goes on after our token, and nothing
+    comes. Without a second connection, all its entities would be swept.
+    """
+    driver = aligned(2)
+    driver.wait(3600.0)
+    driver.close()
+    driver.open()
+    assert driver.feed is not None
+    driver.feed.cursor[1] = -1
+    openings = len(driver.starts)
+    assert driver.converges()
+    assert driver.swept == []
+    assert driver.starts[openings] is Start.OLDEST
+
+
+def test_a2_what_came_before_the_restart_shows_is_marked_too() -> None:
+    """The first partition goes on after our token, as if nothing had happened."""
+    driver = Driver(ModelLog(2, anchored=False))
+    for key in ("key-0", "key-1", "key-3"):
+        driver.log.now_us += US
+        driver.log.put(key)
+    driver.settle()
+    driver.close()
+    driver.open(restart=True)
+    driver.deliver(1, prefer=0)
+    assert driver.converges()
+    assert driver.swept == []
+
+
+def test_a2_without_offsets_a_restart_proves_nothing() -> None:
+    driver = aligned(offsets=False)
+    driver.close()
+    driver.open(restart=True)
+    assert driver.converges()
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.swept == []
+
+
+def test_an_idle_stream_that_is_restarted_at_each_reconnection_costs_one_reading() -> None:
+    """Its last record is older than what the provider resumes from (TR-548 ST-0.7)."""
+    driver = aligned()
+    for _ in range(3):
+        driver.wait(5 * TOMBSTONE_RETENTION_S)
+        openings = len(driver.starts)
+        driver.close()
+        driver.open(restart=True)
+        driver.deliver()
+        assert driver.converges()
+        assert len(driver.starts) == openings + 1
+    assert driver.swept == []
 
 
 def test_a3_a_new_log_is_another_lineage() -> None:

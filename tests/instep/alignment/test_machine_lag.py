@@ -10,8 +10,8 @@ from instep.model import Start
 from instep.model.batches import CommitResult
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamState
-from tests.instep.alignment.driver_kit import SETTINGS, aligned
-from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US
+from tests.instep.alignment.driver_kit import SETTINGS, Driver, aligned
+from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US, ModelLog
 from tests.instep.scripted_source_kit import T0_US, info, record
 
 
@@ -70,7 +70,7 @@ def test_a8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new() ->
     assert driver.swept == ["key-0"]
 
 
-def test_a8_a_wrong_clock_does_not_realign_for_ever() -> None:
+def test_a8_a_wrong_clock_does_not_realign_for_ever_and_is_never_called_aligned() -> None:
     driver = aligned()
     ahead_us = int(3 * TOMBSTONE_RETENTION_S * US)
     for _ in range(20):
@@ -81,7 +81,85 @@ def test_a8_a_wrong_clock_does_not_realign_for_ever() -> None:
         driver.carry_out()
         if driver.feed is None:
             driver.open()
-    assert driver.count_notices(NoticeKind.LOST) == SETTINGS.lost_realigns
+    assert len([start for start in driver.starts[1:] if start is Start.OLDEST]) == (
+        SETTINGS.lost_realigns
+    )
+    assert driver.reached(Phase.LOST)
+    status = driver.core.status()
+    assert (status.phase, status.fidelity) == (Phase.LOST, Fidelity.LOST)
+    assert driver.count_notices(NoticeKind.LOST) == SETTINGS.lost_realigns + 1
+    driver.log.put("key-0")
+    assert driver.converges()
+
+
+def read_late(driver: Driver) -> None:
+    """Be busy for longer than tombstones are kept, then read."""
+    driver.log.now_us += int((TOMBSTONE_RETENTION_S + 60) * US)
+    driver.log.compact()
+    driver.deliver()
+
+
+def test_a8_after_the_last_realignment_an_end_may_be_missed_and_that_is_said() -> None:
+    driver = aligned()
+    for _ in range(SETTINGS.lost_realigns):
+        driver.log.put("key-0")
+        read_late(driver)
+        assert driver.feed is None
+        driver.open()
+    driver.deliver()
+    driver.log.end("key-1", RecordType.DELETE, RecordType.TOMBSTONE)
+    read_late(driver)
+    driver.log.put("key-0")
+    read_late(driver)
+    assert "key-1" in driver.store.entities
+    assert driver.reached(Phase.LOST)
+    watermark_us = driver.store.position.watermark_us
+    read_late(driver)
+    assert driver.store.position.watermark_us == watermark_us
+    # Read in time again, it realigns; nobody has to ask for it.
+    assert driver.converges()
+    assert driver.swept == ["key-1"]
+
+
+def test_a8_a_lost_stream_realigns_at_growing_intervals_only() -> None:
+    driver = aligned()
+    waits_s = []
+    for _ in range(SETTINGS.lost_realigns + 4):
+        driver.log.put("key-0")
+        read_late(driver)
+        lost_us = driver.log.now_us
+        while driver.feed is not None:
+            driver.wait(SETTINGS.quiet_s)
+        waits_s.append((driver.log.now_us - lost_us) // US)
+        driver.open()
+    # 60 s and their doubles, looked at every 40 s.
+    assert waits_s == [0, 0, 80, 120, 240, 480]
+
+
+def test_a8_a_process_that_finds_the_stream_lost_reads_it_from_its_start() -> None:
+    driver = aligned()
+    for _ in range(SETTINGS.lost_realigns + 1):
+        driver.log.put("key-0")
+        read_late(driver)
+        if driver.feed is None:
+            driver.open()
+    assert driver.reached(Phase.LOST)
+    driver.crash()
+    driver.open()
+    assert driver.starts[-1] is Start.OLDEST
+    assert driver.converges()
+
+
+def test_a8_right_after_an_alignment_it_is_known_what_the_store_may_lack() -> None:
+    driver = Driver(ModelLog())
+    driver.open()
+    driver.deliver()
+    driver.log.now_us += US
+    driver.log.put("key-0")
+    driver.deliver()
+    while not driver.reached(Phase.ALIGNED):
+        driver.tick()
+    assert driver.store.position.watermark_us == driver.log.now_us
 
 
 def test_a9_an_offset_going_backwards_is_counted_and_left_to_the_store() -> None:

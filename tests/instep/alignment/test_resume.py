@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from instep import Mode, Phase, Position
@@ -177,6 +178,25 @@ def test_a_time_of_the_future_is_no_goal() -> None:
 def test_who_reads_from_the_start_misses_nothing_of_before() -> None:
     begun = attempt(position(), now_us=T0_US + 10 * KEEPS_S * US)
     assert begun.watermark_us == T0_US + 10 * KEEPS_S * US - 600 * US
+
+
+def test_3_19_2_a_snapshot_shows_nothing_that_ended_before_it() -> None:
+    """A log that emulates compaction keeps changes and tombstones for one time: were it subtracted,
+    no reconnection during the attempt would ever send the token.
+    """
+    emulated = info(
+        may_start_with_snapshot=True, compaction_delay_s=KEEPS_S, tombstone_retention_s=KEEPS_S
+    )
+    begun = new_attempt(emulated, position(), new_log=False, now_us=NOW_US)
+    assert begun.watermark_us == NOW_US
+    read = msgspec.structs.replace(begun, token="t2")
+    later_us = NOW_US + 300_000
+    found = resume_point(emulated, read, watermark_us=read.watermark_us, now_us=later_us)
+    assert found.start == "t2"
+
+
+def test_a_lost_stream_is_opened_from_its_start() -> None:
+    assert open_at(position(phase=Phase.LOST)).startswith("ends may have been missed")
 
 
 def test_what_was_known_before_proves_nothing_of_what_an_attempt_will_mark() -> None:

@@ -169,6 +169,32 @@ def test_a_provider_that_is_not_there_is_waited_for_until_a_signal(tmp_path: Pat
             assert ended(process) == (0, "")
 
 
+def test_a16_until_aligned_ends_with_1_when_its_time_has_passed(
+    tmp_path: Path, provider: str
+) -> None:
+    file = configured(tmp_path, provider)
+    control(provider, "faults", {"drop_after_records": 3})
+    try:
+        with running(file, "--until-aligned", "--timeout", "2") as process:
+            reported = list(events(process))
+            status, errors = ended(process)
+    finally:
+        control(provider, "faults", {"drop_after_records": None})
+    assert status == 1
+    assert "error: not aligned within 2 s: east / " in errors
+    assert " is aligning, attempt " in errors
+    assert reported[-1]["event"] == "stopped"
+    with running(file, "--until-aligned", "--timeout", "60") as process:
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0
+
+
+def test_a_timeout_without_its_wait_ends_with_2(tmp_path: Path, provider: str) -> None:
+    with running(configured(tmp_path, provider), "--timeout", "2") as process:
+        status, errors = ended(process)
+    assert (status, "--timeout was given without --until-aligned" in errors) == (2, True)
+
+
 def test_a_host_that_is_unknown_ends_with_1_when_there_is_a_limit(tmp_path: Path) -> None:
     file = configured(tmp_path, "http://no-such-host.invalid:1", attempts=2)
     with running(file) as process:

@@ -1,8 +1,13 @@
 """`instep status`."""
 
+import asyncio
+import time
 from pathlib import Path
 
-from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, statement
+from instep import Phase, Position
+from instep.model import Batch
+from instep_sql import SqlStore
+from tests.instep.cli.cli_kit import T0, failed, fill, info, instep, lines, statement
 
 CONFIG = """
 [[consumers]]
@@ -51,6 +56,38 @@ def test_a_configuration_shows_the_streams_of_its_consumers(tmp_path: Path) -> N
     file.write_text(CONFIG.format(name="west", url=url))
     assert lines(instep("status", str(file), "--format", "jsonl")) == []
     assert instep("status", str(file)).stdout == "no stream was stored yet\n"
+
+
+async def _store(url: str, position: Position) -> None:
+    async with SqlStore(url) as store:
+        await store.open("east")
+        await store.position(info("network"))
+        await store.commit(Batch("network", position, 0))
+
+
+def test_a16_a_stream_without_progress_says_how_far_it_comes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'network.db'}"
+    position = Position(
+        ordinal=1, attempt=7, lineage=1, phase=Phase.ALIGNING, unaligned_attempts=4,
+        attempt_records=1_050,
+    )  # fmt: skip
+    asyncio.run(_store(url, position))
+    shown = " ".join(instep("status", "--store", url).stdout.split())
+    assert (
+        "aligning, attempt 7: no progress, 4 attempts without an alignment, 1,050 records read"
+        in shown
+    )
+    [network] = lines(instep("status", "--store", url, "--format", "jsonl"))
+    assert network["attempts_without_alignment"] == 4
+
+
+def test_a8_a_lost_stream_is_of_no_fidelity(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'network.db'}"
+    now_us = time.time_ns() // 1_000
+    position = Position(ordinal=1, attempt=3, phase=Phase.LOST, watermark_us=now_us)
+    asyncio.run(_store(url, position))
+    [network] = lines(instep("status", "--store", url, "--format", "jsonl"))
+    assert (network["phase"], network["fidelity"]) == ("lost", "lost")
 
 
 def test_one_of_configuration_and_store_is_asked_for(tmp_path: Path) -> None:

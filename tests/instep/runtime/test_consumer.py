@@ -8,7 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from instep import Consumer, ConsumerState, Mode, Phase, Record, SweepHeldError, TokenRefusedError
+from instep import (
+    AlignmentSettings,
+    Consumer,
+    ConsumerState,
+    Environment,
+    Mode,
+    Phase,
+    Record,
+    SweepHeldError,
+    TokenRefusedError,
+)
 from instep.errors import AuthenticationError, StreamGoneError, UnreachableError
 from instep.model import RecordChunk, Start, StreamState
 from instep_sql import SqlStore
@@ -80,12 +90,12 @@ async def test_redelivery_of_recent_records_opens_no_attempt(store: SqlStore) ->
 async def test_a_restart_from_the_oldest_is_one_attempt_and_one_sweep(store: SqlStore) -> None:
     everything: list[Step] = [records(*range(300)), UnreachableError("reset")]
     again = RecordChunk([record(offset) for offset in range(300) if offset != 7])
-    source = ScriptedSource(everything, [again, SILENT], [again, SILENT])
+    source = ScriptedSource(everything, [again, SILENT])
     async with consumer(source, store) as started:
         await drained(started, 300 + 299)
         await started.aligned(5)
         assert started.health().streams[0].attempt == 2
-    assert source.starts == [Start.OLDEST, "token-299", Start.OLDEST]
+    assert source.starts == [Start.OLDEST, "token-299"]
     assert "key-7" not in await keys(store)
     assert len(await keys(store)) == 299
 
@@ -128,6 +138,28 @@ async def test_a_terminated_stream_is_discovered_again(store: SqlStore) -> None:
         async with asyncio.timeout(5):
             while source.discoveries < 2:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+async def test_a5_a_wall_clock_that_is_set_changes_nothing(store: SqlStore, step_s: float) -> None:
+    """An hour forward is no hour of silence, which would sweep what is not read yet, nor a lag. An
+    hour back holds up nothing.
+    """
+    everything: list[Step] = [records(*range(9)), UnreachableError("reset")]
+    source = ScriptedSource(everything, [records(0, 1), SILENT])
+    wall_s = [T0_US / 1e6 + 60.0]
+    settings = msgspec.structs.replace(
+        QUICK, alignment=AlignmentSettings(quiet_s=0.2, unreached_quiet_s=2.0)
+    )
+    environment = Environment(now=lambda: wall_s[0])
+    async with Consumer("test", source, store, settings, environment=environment) as started:
+        await drained(started, 9 + 2)
+        wall_s[0] += step_s
+        await asyncio.sleep(0.3)
+        stream = started.health().streams[0]
+        assert (stream.phase, stream.attempt) == (Phase.ALIGNING, 2)
+        assert stream.read_delay_s == pytest.approx(60, abs=10)
+        await started.aligned(10)
 
 
 async def test_a_fatal_error_reaches_the_caller_and_the_health(store: SqlStore) -> None:

@@ -317,6 +317,6 @@ async def test_the_providers_clock_is_noted() -> None:
     async with server_of({"/restconf" + CONTAINER: container()}) as (rest, endpoint):
         await find_context(rest, endpoint)
         assert rest.clock_offset_us == 0
-        rest._wall_clock = lambda: 1_609_459_210.5
+        rest._now = lambda: 1_609_459_210.5
         await find_context(rest, endpoint)
         assert rest.clock_offset_us == -10_000_000

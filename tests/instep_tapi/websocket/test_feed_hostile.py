@@ -67,6 +67,40 @@ async def test_a_frame_that_drips_is_a_dead_peer() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a5_a_pong_within_a_message_is_a_sign_of_life_and_no_silence() -> None:
+    finish = asyncio.Event()
+    data = record()
+
+    async def serve(peer: Peer) -> None:
+        await peer.upgrade()
+        await peer.send(frame(data[:1], fin=False))
+        async for opcode, payload in peer.frames_of_client():
+            if opcode == PING:
+                await peer.send(frame(payload, PONG))
+                await peer.send(frame(b" ", CONTINUATION, fin=False))
+            if finish.is_set():
+                await peer.send(frame(data[1:], CONTINUATION))
+                await peer.send(frame(b"", PONG))
+                break
+        await asyncio.sleep(DEADLINE_S)
+
+    async with hostile_stream(serve, dead_peer_s=0.2) as source:
+        [info] = await source.discover()
+        async with source.feed(info, Start.OLDEST) as feed, asyncio.timeout(DEADLINE_S):
+            opened_s = asyncio.get_running_loop().time()
+            # Twice as long as it takes to declare a peer dead that gives no sign of life.
+            while (waited_s := asyncio.get_running_loop().time() - opened_s) < 0.8:
+                await feed.ping()
+                await asyncio.sleep(0.02)
+                assert feed.unheard_s > waited_s - 0.2
+            finish.set()
+            await feed.ping()
+            assert len((await feed.receive()).records) == 1
+            while feed.unheard_s > 0.5:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("fragment", "ending"),
     [

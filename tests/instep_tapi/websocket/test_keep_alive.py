@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep_tapi.websocket.keep_alive import ANSWER_S, Due, KeepAlive
+from instep_tapi.websocket.keep_alive import ANSWER_S, Due, KeepAlive, SignsOfLife
 
 
 def test_pongs_come_at_each_interval_whatever_is_received() -> None:
@@ -27,6 +27,16 @@ def test_silence_is_asked_and_only_an_unanswered_ping_is_death() -> None:
     assert keep_alive.due(60 + ANSWER_S) == []
     assert keep_alive.due(130) == [Due.PING]
     assert keep_alive.due(130 + ANSWER_S) == [Due.DEAD]
+
+
+def test_a5_a_sign_of_life_within_a_message_proves_no_silence() -> None:
+    signs = SignsOfLife(0)
+    signs.note(1, under_way=False)
+    signs.note(2, under_way=True)
+    signs.note(9, under_way=True)
+    assert (signs.last_s, signs.idle_s) == (9, 1)
+    signs.note(10, under_way=False)
+    assert (signs.last_s, signs.idle_s) == (10, 10)
 
 
 @given(

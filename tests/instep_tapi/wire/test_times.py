@@ -30,6 +30,51 @@ def test_a_time_without_zone_is_utc_and_a_deviation() -> None:
     assert read_time("19700101000001.5") == (1_500_000, "time-without-zone")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2016-12-31T23:59:60Z",
+        "2016-12-31t23:59:60.75z",
+        "2017-01-01T00:59:60+01:00",
+        "20161231235960.2Z",
+    ],
+)
+def test_a_leap_second_is_the_end_of_the_second_before_it(text: str) -> None:
+    end = datetime(2016, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert read_time(text) == (epoch_us(end), "leap-second")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2016-12-31T24:00:00Z", "2016-12-31T24:00:00.000Z", "2016-12-31t24:00:00z", "20161231240000Z"],
+)
+def test_the_end_of_a_day_is_the_beginning_of_the_next(text: str) -> None:
+    assert read_time(text) == (epoch_us(datetime(2017, 1, 1, tzinfo=UTC)), "hour-24")
+
+
+def test_lower_case_letters_are_a_spelling_of_rfc_3339() -> None:
+    moment = datetime(2021, 11, 2, 22, 37, 13, 500_000, tzinfo=UTC)
+    assert read_time("2021-11-02t22:37:13.5z") == (epoch_us(moment), None)
+    assert read_time("20211102223713.5z") == (epoch_us(moment), None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2016-12-31T24:00:01Z",
+        "2016-12-31T24:30:00Z",
+        "2016-12-31T24:00:00.1Z",
+        "2016-12-31T12:30:61Z",
+        "20161231240001Z",
+        "2016-12-31T25:00:00Z",
+        "24:00:00",
+    ],
+)
+def test_what_no_clock_shows_is_no_time(text: str) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        read_time(text)
+
+
 @given(st.integers(min_value=-(2**52), max_value=2**52))
 def test_microseconds_survive(since_us: int) -> None:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)

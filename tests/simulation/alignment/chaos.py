@@ -12,7 +12,7 @@ from pathlib import Path
 from instep import ConsumerSettings, Phase
 from instep.model import StreamState
 from instep.model.state_machine import IllegalTransition
-from tests.simulation.alignment.options import FaultOptions
+from tests.simulation.alignment.options import SKEWS_S, FaultOptions
 from tests.simulation.alignment.process import Process
 from tests.simulation.alignment.provider import STREAM, Instance
 from tests.simulation.alignment.world import World
@@ -34,8 +34,9 @@ class Chaos:
         self._paused = 0
         self._unreachable = 0
         self._away = asyncio.Lock()
-        self.realigns_after_us = 0
-        """When a realignment was asked for, of the process that is still alive."""
+        self.realigns_after_attempt = 0
+        """The attempt that a realignment was asked for after, of the process that is still alive.
+        """
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
         self.process = self._start()
@@ -65,6 +66,7 @@ class Chaos:
             (faults.crash_every_s, self._crash),
             (faults.cancel_every_s, self._cancel),
             (faults.realign_every_s, self._realign),
+            (faults.clock_step_every_s, self._set_clock),
         ]
         for every_s, event in events:
             if every_s:
@@ -257,12 +259,15 @@ class Chaos:
             await hit.wait()
             if self.process.task.done():
                 await self.process.ended()
-            self.realigns_after_us = 0
+            self.realigns_after_attempt = 0
             self._ending = asyncio.create_task(end())
             await asyncio.shield(self._ending)
             if self._rng.random() < 0.3:
                 await self._for(self._world.faults.away_s)
             self.process = self._start()
+
+    async def _set_clock(self) -> None:
+        self._world.skew_s += self._rng.choice(SKEWS_S)
 
     async def _realign(self) -> None:
         self.realign()
@@ -275,7 +280,7 @@ class Chaos:
         alive = not self.process.task.done() and (self._ending is None or self._ending.done())
         if alive and consumer is not None and STREAM in consumer._workers:
             consumer.realign(STREAM, "asked for by the simulation")
-            self.realigns_after_us = self._world.provider_us()
+            self.realigns_after_attempt = self._world.checks.position.attempt
 
     async def _release(self) -> None:
         self.release()

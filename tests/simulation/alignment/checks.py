@@ -57,6 +57,10 @@ class Checks:
         self.position = Position()
         self._starts: set[tuple[str, int]] = set()
         """Origin and provider's time of every opening from the start of a log."""
+        self._first_offsets: dict[tuple[str, int], dict[int, int]] = {}
+        """The same of the others, with the offset that came first in each partition."""
+        self._attempt_begins_at: dict[int, int] = {}
+        """Of an attempt that took a stream over, where that began."""
         self._counted: dict[int, SweepEstimate] = {}
         self._released: set[int] = set()
         self._checked: dict[int, int] = {}
@@ -81,8 +85,9 @@ class Checks:
         self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool
     ) -> None:
         """A stream was opened: after a token, or from its start."""
-        if token is None:
+        if token is None or restarted:
             self._starts.add((instance.info().origin, provider_us))
+        if token is None:
             return
         another = instance.log.tokens.decode(token) is None
         # A snapshot does not state what ended before it.
@@ -91,6 +96,22 @@ class Checks:
             if not self._is_detectable(instance):
                 self._world.must_realign = True
                 self._world.trace("nothing shows where this stream begins")
+
+    def came(self, instance: Instance, opened_us: int, record: LogRecord) -> None:
+        """A record came on the connection that was opened then."""
+        firsts = self._first_offsets.setdefault((instance.info().origin, opened_us), {})
+        firsts.setdefault(record.partition, record.offset)
+
+    def _holds_nothing_before(self, firsts: dict[int, int]) -> bool:
+        """Whether a stream that began there states every entity that is stored, as far as its first
+        record can show.
+        """
+        partition, offset = next(iter(firsts.items()), (-1, 0))
+        return partition >= 0 and all(
+            row.offset >= offset
+            for row in self.rows.values()
+            if row.lineage == self.position.lineage and row.partition == str(partition)
+        )
 
     def _is_detectable(self, instance: Instance) -> bool:
         """Whether a first record will lie at an offset that was read already."""
@@ -160,8 +181,11 @@ class Checks:
             if self._world.reliable_again:
                 self._world.unreliable.clear()
             opening = (new.origin, new.attempt_started_at_us)
+            firsts = self._first_offsets.get(opening, {})
+            self._attempt_begins_at = {} if opening in self._starts else firsts
             self._require(
-                opening in self._starts, f"attempt {new.attempt} began on a resumed stream"
+                opening in self._starts or self._holds_nothing_before(firsts),
+                f"attempt {new.attempt} began on a resumed stream",
             )
 
     def _marks(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
@@ -243,7 +267,10 @@ class Checks:
             self._checked = committed
             return
         for partition, offset in committed.items():
-            for record in log.history[partition][self._checked.get(partition, -1) + 1 : offset + 1]:
+            begin = max(
+                self._checked.get(partition, -1) + 1, self._attempt_begins_at.get(partition, 0)
+            )
+            for record in log.history[partition][begin : offset + 1]:
                 if log.last_before(record.key, offset) is record and log.holds(record):
                     self._is_stored(log, record)
         self._checked = committed
@@ -298,6 +325,10 @@ class Checks:
             return
         self._require(row is not None, f"the position is ahead: {place} is not stored")
         assert row is not None
+        if not row.token:
+            # A baseline is dated by an estimate of the provider's clock; what it shows is not.
+            self._require(row.body in record.data, f"{place} is not what the baseline shows")
+            return
         if row.offset >= 0 and row.lineage == self.position.lineage:
             self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
         else:
@@ -306,7 +337,7 @@ class Checks:
 
 def _is_older(row: Row, old: Row) -> bool:
     """Whether a row went back in its own log (A3)."""
-    if row.lineage != old.lineage or row.id != old.id:
+    if row.lineage != old.lineage or row.id != old.id or not (row.token and old.token):
         return False
     if row.offset >= 0 and old.offset >= 0 and row.partition == old.partition:
         return row.offset < old.offset

@@ -11,7 +11,10 @@ import msgspec
 
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import ProbeOlderEntity
+from instep.alignment.lag import LagMonitor
 from instep.alignment.machine import Alignment
+from instep.alignment.plausibility import PlausibilityCheck
+from instep.alignment.reading_progress import ReadingProgress
 from instep.alignment.resume import new_attempt
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent
@@ -20,13 +23,23 @@ from instep.model.batches import Batch
 from instep.model.position import Phase
 from instep.model.records import Record
 from instep.model.streams import Start
+from instep.runtime.retry import Environment, ReconnectPacing
 from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import sweep
+from instep_tapi.websocket.keep_alive import SignsOfLife
+from tests.instep.alignment import (
+    test_machine,
+    test_machine_lag,
+    test_plausibility,
+    test_reading_progress,
+    test_resume,
+)
+from tests.instep.runtime import test_retry
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
-__all__ = ["MUTATIONS", "applied", "seeds_until_caught"]
+__all__ = ["CAUGHT_BY_A_TEST", "MUTATIONS", "applied", "seeds_until_caught"]
 
 Change = tuple[Any, str, Any]
 
@@ -186,6 +199,15 @@ def _dead_connection_taken_for_silence() -> list[Change]:
     return [(PartitionProgress, "listened", lambda *_: None)]
 
 
+def _pong_within_a_message_taken_for_silence() -> list[Change]:
+    note = SignsOfLife.note
+    return [(SignsOfLife, "note", lambda self, at_s, **_: note(self, at_s, under_way=False))]
+
+
+def _durations_by_the_wall_clock() -> list[Change]:
+    return [(Environment, "steady", lambda self: self.now)]
+
+
 def _snapshot_taken_for_the_log() -> list[Change]:
     return [(PartitionProgress, "_in_snapshot", lambda *_: False)]
 
@@ -195,6 +217,65 @@ def _absence_not_measured() -> list[Change]:
         ("instep.alignment.resume", "retention_s", lambda _stream: None),
         (Alignment, "_lost", lambda *_: False),
     ]
+
+
+def _takeover_without_proof() -> list[Change]:
+    def proven(_older: bool | None) -> Continuity:
+        return Continuity.RESTARTED_AT_OLDEST
+
+    return [("instep.alignment.continuity", "_proven", proven)]
+
+
+def _one_partition_proves_all() -> list[Change]:
+    return [("instep.alignment.continuity", "_known_partitions", lambda _position: {"0"})]
+
+
+def _watermark_of_the_opening_kept() -> list[Change]:
+    return [(LagMonitor, "raise_watermark", lambda *_: None)]
+
+
+def _token_of_a_snapshot_not_sent() -> list[Change]:
+    def earlier(stream: Any, position: Any, **named: Any) -> Any:
+        begun = new_attempt(stream, position, **named)
+        delay_us = int((stream.compaction_delay_s or 0) * 1_000_000)
+        return msgspec.structs.replace(begun, watermark_us=named["now_us"] - delay_us)
+
+    return [("tests.instep.alignment.test_resume", "new_attempt", earlier)]
+
+
+def _back_off_reset_without_progress() -> list[Change]:
+    wait_s = ReconnectPacing.wait_s
+
+    def forgetful(self: ReconnectPacing, **named: Any) -> float:
+        waits_s = wait_s(self, **named)
+        self.failures = 0 if named["reopens"] else self.failures
+        return waits_s
+
+    return [(ReconnectPacing, "wait_s", forgetful)]
+
+
+def _same_again_taken_for_progress() -> list[Change]:
+    def ended(self: ReadingProgress, position: Any) -> None:
+        self.fruitless = 0 if position.attempt_records or position.offsets else self.fruitless + 1
+
+    return [(ReadingProgress, "ended", ended)]
+
+
+def _lost_stream_called_aligned() -> list[Change]:
+    lost = Alignment._lost
+
+    def forgiving(self: Alignment, now_us: int, oldest_us: int) -> bool:
+        phase = self.position.phase
+        reopens = lost(self, now_us, oldest_us)
+        if self.position.phase is Phase.LOST:
+            self._set(phase=phase)
+        return reopens
+
+    return [(Alignment, "_lost", forgiving)]
+
+
+def _far_future_believed() -> list[Change]:
+    return [(PlausibilityCheck, name, lambda *_: True) for name in ("believes", "believes_ordered")]
 
 
 def _hole_ignored() -> list[Change]:
@@ -271,6 +352,8 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "pause taken for the head": _pause_taken_for_the_head,
     "silence taken for the head": _silence_taken_for_the_head,
     "dead connection taken for silence": _dead_connection_taken_for_silence,
+    "Pong within a message taken for silence": _pong_within_a_message_taken_for_silence,
+    "durations by the wall clock": _durations_by_the_wall_clock,
     "snapshot taken for the log": _snapshot_taken_for_the_log,
     "absence not measured": _absence_not_measured,
     "hole ignored": _hole_ignored,
@@ -281,12 +364,53 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
 }
 """Name to what it changes: object or module, attribute, new value."""
 
+CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
+    "lost stream called aligned": (
+        _lost_stream_called_aligned,
+        test_machine_lag.test_a8_after_the_last_realignment_an_end_may_be_missed_and_that_is_said,
+    ),
+    "offset of the far future believed": (
+        _far_future_believed,
+        lambda: test_plausibility.test_a9_what_is_far_ahead_pins_no_entity(True, True, False),
+    ),
+    "time of the far future believed": (
+        _far_future_believed,
+        test_plausibility.test_a9_a_log_whose_clock_is_ahead_comes_to_its_sweep_by_silence_alone,
+    ),
+    "restart taken over that was a rewind": (
+        _takeover_without_proof,
+        test_machine.test_a2_restarted_where_an_older_entity_is_stored_is_opened_again,
+    ),
+    "one partition proves the beginning of all": (
+        _one_partition_proves_all,
+        test_machine.test_a2_a_partition_that_stays_silent_has_not_shown_where_it_begins,
+    ),
+    "what an attempt has read not counted as known": (
+        _watermark_of_the_opening_kept,
+        test_machine_lag.test_a8_right_after_an_alignment_it_is_known_what_the_store_may_lack,
+    ),
+    "token of a snapshot not sent": (
+        _token_of_a_snapshot_not_sent,
+        test_resume.test_3_19_2_a_snapshot_shows_nothing_that_ended_before_it,
+    ),
+    "back-off reset without progress": (
+        _back_off_reset_without_progress,
+        test_retry.test_a16_only_a_fruitful_connection_resets_the_back_off,
+    ),
+    "reading the same again taken for progress": (
+        _same_again_taken_for_progress,
+        test_reading_progress.test_a16_to_read_the_same_again_is_no_progress,
+    ),
+}
+"""Mistakes that a seed meets too seldom, each with the test that finds it."""
+
 
 @contextmanager
 def applied(name: str) -> Iterator[None]:
     """The SDK with this mistake in it."""
     with ExitStack() as stack:
-        for target, attribute, value in MUTATIONS[name]():
+        make = MUTATIONS[name] if name in MUTATIONS else CAUGHT_BY_A_TEST[name][0]
+        for target, attribute, value in make():
             if isinstance(target, str):
                 stack.enter_context(patch(f"{target}.{attribute}", value))
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -19,11 +19,13 @@ from instep import Record, RecordType, StreamInfo
 from instep.errors import DiscoveryError, StreamGoneError, TokenRefusedError, UnreachableError
 from instep.model import RecordChunk, Start, StreamState
 from instep.ports import Feed, Source
+from instep.runtime.clock import SteadyClock
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.log import Start as LogStart
 from instep_tapi.provider.log_reader import LogReader
 from instep_tapi.provider.stream import Listener
+from instep_tapi.websocket.keep_alive import SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.simulation.alignment.provider import STREAM, Instance
 from tests.simulation.alignment.world import World
@@ -38,6 +40,7 @@ class SimSource(Source):
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._now = SteadyClock(world.consumer_now, world.loop.time)
         self._rng = random.Random(world.rng.getrandbits(64))
 
     async def _request(self, error: type[Exception]) -> None:
@@ -50,7 +53,7 @@ class SimSource(Source):
         await self._request(UnreachableError)
         if not self._world.provider.current.up:
             raise UnreachableError("nobody answers")
-        offset_us = self._world.clock_offset_us
+        offset_us = self._world.clock_offset_us(self._now())
         return [
             msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
         ]
@@ -70,7 +73,7 @@ class SimSource(Source):
         if resumes and rng.random() < world.faults.refuse_token_p:
             world.trace("token refused")
             raise TokenRefusedError("410")
-        feed = SimFeed(world, instance, start, rng)
+        feed = SimFeed(world, instance, start, rng, self._now)
         try:
             yield feed
         finally:
@@ -115,9 +118,14 @@ class SimFeed(Feed):
     """One connection. Implements `Feed`."""
 
     def __init__(
-        self, world: World, instance: Instance, start: str | Start, rng: random.Random
+        self,
+        world: World,
+        instance: Instance,
+        start: str | Start,
+        rng: random.Random,
+        now: Callable[[], float],
     ) -> None:
-        self.clock_offset_us = world.clock_offset_us
+        self.clock_offset_us = world.clock_offset_us(now())
         self._world = world
         self._instance = instance
         self._rng = rng
@@ -137,16 +145,21 @@ class SimFeed(Feed):
         self._reader = FrameDecoder(STREAM, with_uuid=info.record_retention_s is not None)
         self._is_cut = False
         self._half_open = False
-        self._received_s = world.loop.time()
+        self._signs = SignsOfLife(world.loop.time())
         self._under_way = False
-        """Whether records have left the provider: no Pong overtakes them."""
+        """Whether records have left the provider: no Pong overtakes them …"""
+        self._delivered = 0
+        self._fragmented = False
+        """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
         instance.stream.listeners.add(self._listener)
         world.feeds.append(self)
+        # The provider's clock as the consumer computes it.
+        self._opened_us = int(now() * 1_000_000) + self.clock_offset_us
         world.checks.opened(
             instance,
             start if resumes else None,
-            world.provider_us(),
+            self._opened_us,
             restarted=self._log.start is LogStart.RESTARTED,
         )
         world.trace(
@@ -168,15 +181,15 @@ class SimFeed(Feed):
 
     @property
     def unheard_s(self) -> float:
-        return self._world.loop.time() - self._received_s
+        return self._world.loop.time() - self._signs.idle_s
 
     async def ping(self) -> None:
         round_trip_s = 2 * self._world.faults.latency_s * self._rng.uniform(0.5, 1.5)
         self._world.loop.call_later(round_trip_s, self._pong)
 
     def _pong(self) -> None:
-        if not self._broken and not self._under_way:
-            self._received_s = self._world.loop.time()
+        if not self._broken and (self._fragmented or not self._under_way):
+            self._signs.note(self._world.loop.time(), under_way=self._fragmented)
 
     def close(self) -> None:
         self._instance.stream.listeners.discard(self._listener)
@@ -184,6 +197,8 @@ class SimFeed(Feed):
 
     async def receive(self) -> RecordChunk:
         while True:
+            if 0 < self._world.faults.closes_after_records <= self._delivered:
+                raise UnreachableError("the provider closes the connection")
             if self._is_cut:
                 raise UnreachableError("the connection is lost")
             if self._half_open:
@@ -195,17 +210,31 @@ class SimFeed(Feed):
                 if records:
                     self._under_way = True
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
+                    await self._fragments()
                     self._under_way = False
                     if self._broken:
                         # What was under way is lost, but for some of it.
                         records = records[: self._rng.randrange(len(records) + 1)]
                     chunk = self._chunk(records)
+                    self._delivered += len(records)
                     if records:
-                        self._received_s = self._world.loop.time()
+                        self._signs.note(self._world.loop.time(), under_way=False)
                     if chunk is not None:
                         return chunk
                     continue
             await self._listener.wake.wait()
+
+    async def _fragments(self) -> None:
+        """Come in fragments, perhaps: the first is there, the others are late."""
+        faults = self._world.faults
+        if not faults.fragment_p or self._rng.random() >= faults.fragment_p:
+            return
+        self._world.trace("fragments")
+        self._fragmented = True
+        for _ in range(self._rng.randint(1, 4)):
+            self._signs.note(self._world.loop.time(), under_way=True)
+            await asyncio.sleep(faults.fragment_s * self._rng.random() ** 2)
+        self._fragmented = False
 
     def _read(self) -> list[LogRecord]:
         if self._log.lost():
@@ -227,6 +256,7 @@ class SimFeed(Feed):
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
             frames.append(data)
+            self._world.checks.came(self._instance, self._opened_us, record)
             if faults.duplicate_p and chance() < faults.duplicate_p:
                 frames.append(data)
         if not frames:

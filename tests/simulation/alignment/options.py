@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["GROUPS", "FaultOptions", "LogOptions", "drawn"]
+__all__ = ["GROUPS", "LATER_GROUPS", "SKEWS_S", "FaultOptions", "LogOptions", "drawn"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,17 @@ class FaultOptions:
     shuffle_partitions: bool = False
     drop_p: float = 0.0
     malformed_p: float = 0.0
+    fragment_p: float = 0.0
+    """A message comes in fragments, with gaps and Pongs between them."""
+    fragment_s: float = 40.0
+    closes_after_records: float = 0.0
+    """The provider closes each connection after so many records."""
+
+    # The clocks
+    skew: float = -1.0
+    """Which of `SKEWS_S` the consumer's clock is wrong by; a Date shows it to a second."""
+    clock_step_every_s: float = 0.0
+    """Somebody sets the consumer's clock, by one of `SKEWS_S`."""
 
     # The provider
     restart_every_s: float = 0.0
@@ -132,19 +143,25 @@ GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 """Faults that are turned on together, and the range each is drawn from."""
 
+LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "fragments": {"fragment_p": (0.02, 0.3), "fragment_s": (5, 80)},
+    "closes": {"closes_after_records": (5, 60)},
+    "skew": {"skew": (0, 6)},
+    "clock-steps": {"clock_step_every_s": (20, 200)},
+}
+"""Further ones. They are drawn by themselves: what a kept seed draws must not change."""
+
+SKEWS_S: Final = (0.5, -0.5, 5.0, -5.0, 3600.0, -3600.0)
+
 _SELDOM: Final = {"drop", "malformed"}
 """After these, equality is promised only once the operator has realigned."""
 
 
-def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
+def drawn(rng: random.Random, seed: int) -> tuple[LogOptions, FaultOptions]:
     """What a seed makes: each group of faults is off in many seeds, so that none hides another."""
     share = rng.choice((0.1, 0.25, 0.45))
-    values: dict[str, float] = {}
-    for name, ranges in GROUPS.items():
-        chance = share / 3 if name in _SELDOM else share
-        on, drawn_values = rng.random() < chance, {f: rng.uniform(*r) for f, r in ranges.items()}
-        if on:
-            values |= drawn_values
+    values = _values(rng, GROUPS, share)
+    values |= _values(random.Random(f"later {seed}"), LATER_GROUPS, share)
     faults = replace(FaultOptions(), **values, shuffle_partitions=rng.random() < share)  # type: ignore[arg-type]
     storages = ("compacted", "emulated", "truncated", "full-history")
     storage = rng.choices(storages, (6, 1, 2, 1))[0]
@@ -165,6 +182,18 @@ def drawn(rng: random.Random) -> tuple[LogOptions, FaultOptions]:
         duration_s=rng.uniform(100, 450),
     )
     return log, faults
+
+
+def _values(
+    rng: random.Random, groups: dict[str, dict[str, tuple[float, float]]], share: float
+) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, ranges in groups.items():
+        chance = share / 3 if name in _SELDOM else share
+        on, drawn_values = rng.random() < chance, {f: rng.uniform(*r) for f, r in ranges.items()}
+        if on:
+            values |= drawn_values
+    return values
 
 
 def changed(options: FaultOptions) -> dict[str, object]:

@@ -41,6 +41,8 @@ def consumer_settings(rng: random.Random) -> ConsumerSettings:
             sweep_guard_records=rng.choice((4, 100)),
             sweep_step_records=rng.choice((3, 12, 1_000)),
             rebaseline_min_s=20.0,
+            lost_retry_s=5.0,
+            lost_retry_max_s=40.0,
         ),
     )
 
@@ -78,6 +80,7 @@ class Process:
             self._settings,
             environment=Environment(
                 now=world.consumer_now,
+                monotonic=world.loop.time,
                 rng=random.Random(world.rng.getrandbits(64)),
                 measure_lag_s=0,
             ),

@@ -59,7 +59,7 @@ def simulate(
     """Run one seed. Raises `SeedFailedError`."""
     began_s = time.perf_counter()
     rng = random.Random(seed)
-    log_options, faults = options or drawn(rng)
+    log_options, faults = options or drawn(rng, seed)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)
@@ -130,7 +130,7 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     except SweepHeldError:
         chaos.release()
         return False
-    realigned = world.checks.position.attempt_started_at_us >= chaos.realigns_after_us
+    realigned = world.checks.position.attempt > chaos.realigns_after_attempt
     return realigned and not _difference(world)
 
 

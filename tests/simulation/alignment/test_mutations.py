@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.alignment.mutations import MUTATIONS, seeds_until_caught
+from tests.simulation.alignment.mutations import (
+    CAUGHT_BY_A_TEST,
+    MUTATIONS,
+    applied,
+    seeds_until_caught,
+)
 
 _MOST_SEEDS = 500
 
@@ -15,3 +20,11 @@ def test_a_mistake_is_found(name: str) -> None:
     seeds = seeds_until_caught(name, _MOST_SEEDS)
     assert seeds is not None, f"{name}: not found within {_MOST_SEEDS} seeds"
     print(f"{name}: found within {seeds} seeds")
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY_A_TEST)
+def test_a_mistake_is_found_by_its_test(name: str) -> None:
+    _, test = CAUGHT_BY_A_TEST[name]
+    test()
+    with applied(name), pytest.raises(AssertionError):
+        test()

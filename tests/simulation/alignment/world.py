@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from instep_tapi.provider.log import LogRecord
-from tests.simulation.alignment.options import FaultOptions, LogOptions
+from tests.simulation.alignment.options import SKEWS_S, FaultOptions, LogOptions
 from tests.simulation.alignment.provider import Provider
 from tests.simulation.loop import VirtualLoop
 
@@ -50,6 +51,8 @@ class World:
         self.events = 0
         # The consumer's clock is wrong by this much; the connection shows it.
         self.skew_s = self.rng.choice((0.0, 0.0, -7200.0, 31.5))
+        if faults.skew >= 0:
+            self.skew_s = SKEWS_S[min(int(faults.skew), len(SKEWS_S) - 1)]
         self.reachable = True
         self.store_down = False
         self.store_slow_until_s = 0.0
@@ -71,13 +74,15 @@ class World:
     def consumer_now(self) -> float:
         return self.now() + self.skew_s
 
-    @property
-    def clock_offset_us(self) -> int:
-        return -int(self.skew_s * 1_000_000)
-
-    def provider_us(self) -> int:
-        """The provider's clock as the consumer computes it."""
-        return int(self.consumer_now() * 1_000_000) + self.clock_offset_us
+    def clock_offset_us(self, ours_s: float) -> int:
+        """The provider's clock minus ours, as a source finds it."""
+        offset_s = self.now() - ours_s
+        # The rows of a baseline are still compared by time (A14).
+        if self.first_faults.skew >= 0 and self.log_options.storage != "truncated":
+            # By a Date, which states whole seconds.
+            offset_s = math.floor(self.now()) + 0.5 - ours_s
+            offset_s = offset_s if abs(offset_s) > 1 else 0.0
+        return round(offset_s * 1_000_000)
 
     def set_latency(self, latency_s: float) -> None:
         self.faults = replace(self.faults, latency_s=latency_s)

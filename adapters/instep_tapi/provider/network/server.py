@@ -1,6 +1,7 @@
 """The HTTP server of one provider: routes, logins before them, start and stop."""
 
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 
 from aiohttp import web
 
@@ -43,7 +44,12 @@ class Server:
         if auth.username:
             routes.append(web.post(auth.login_path, self.logins.login))
         application.add_routes(routes)
+        application.on_response_prepare.append(self._state_date)
         return application
+
+    async def _state_date(self, _request: web.Request, response: web.StreamResponse) -> None:
+        """The provider states its own clock, right or wrong (RFC 9110 6.6.1)."""
+        response.headers["Date"] = formatdate(self._site.now(), usegmt=True)
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:

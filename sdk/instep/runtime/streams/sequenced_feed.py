@@ -22,7 +22,6 @@ next session contains the state of the missing messages. The first three are rep
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final
@@ -37,6 +36,7 @@ from instep.model.ranges import Ranges
 from instep.model.records import Record, RecordChunk, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
 from instep.ports.source import Feed
+from instep.runtime.clock import steady_now
 from instep.sequencing.effects import RealignSequence, SequenceFailed
 from instep.sequencing.gaps import GapPolicy
 from instep.sequencing.sequencer import Sequencer
@@ -142,7 +142,7 @@ class SequencedFeed(Feed):
         session: str,
         settings: SequencedFeedSettings | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_now,
     ) -> None:
         """Create a session; `session` is unique in the stream, `clock` gives seconds since 1970."""
         self.session = session

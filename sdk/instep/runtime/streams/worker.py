@@ -14,15 +14,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment, AlignmentStatus
+from instep.alignment.reading_progress import ReadingProgress
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
-from instep.model.position import Phase
+from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
-from instep.runtime.retry import Environment, backoff_s, is_retried_late, retrying
+from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
 
@@ -49,6 +50,7 @@ class StreamWorker:
         sink: Sink,
         settings: ConsumerSettings,
         environment: Environment,
+        now: Callable[[], float],
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
@@ -57,7 +59,7 @@ class StreamWorker:
         self._source = source
         self._sink = sink
         self._settings = settings
-        self._now = environment.now
+        self._now = now
         self._environment = environment
         self._report = report
         self._rediscover = rediscover
@@ -69,10 +71,12 @@ class StreamWorker:
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
         """Why the feed of this connection requested a realignment."""
-        self._feed_realigns = 0
-        """How many connections in a row requested one without being healthy and aligned before
-        (A16).
-        """
+        self._position = Position()
+        """The committed position, as last known."""
+        self._progress = ReadingProgress()
+        self._pacing = ReconnectPacing(settings, environment)
+        self._no_progress = ""
+        """How far the last connections came, where they came no further than those before."""
         self._last_error = ""
         self._succeeded = False
         """Whether anything of this stream was ever committed, also by an earlier process."""
@@ -88,11 +92,8 @@ class StreamWorker:
     async def run(self) -> None:
         """Connect, and reconnect, until cancelled. Raises the fatal error."""
         while True:
-            # A new round of retries begins after every connection that was healthy: the back-off
-            # resets.
-            async for attempt in retrying(self._settings, self._environment):
-                with attempt:
-                    await self._connection()
+            wait_s = await self._connection()
+            await asyncio.sleep(wait_s)
 
     def release_sweep(self) -> None:
         """Release a held sweep (A6). Raises `IllegalTransition` if none is held."""
@@ -121,6 +122,8 @@ class StreamWorker:
             records=self._records,
             read_delay_s=status.read_delay_s,
             fidelity=status.fidelity,
+            attempts_without_alignment=self._position.unaligned_attempts,
+            no_progress="" if status.phase is Phase.ALIGNED else self._no_progress,
             connected=self._feed is not None,
             last_error=self._last_error,
             deviations=dict(self._deviations),
@@ -132,9 +135,13 @@ class StreamWorker:
 
     # -- one connection --------------------------------------------------------------------------
 
-    async def _connection(self) -> None:
-        """Open the stream and follow it. Returns when it ended after being healthy."""
+    async def _connection(self) -> float:
+        """Open the stream and follow it. Returns the wait in seconds before the next connection.
+
+        Raises the error that is fatal, or the last one of too many.
+        """
         opened_s: float | None = None
+        failure: Exception | None = None
         try:
             core = await self._prepared()
             async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
@@ -144,34 +151,48 @@ class StreamWorker:
             pass
         except Exception as error:
             self._failed(error, opened=opened_s is not None)
-            fatal = self._environment.process_error(error) is not None
-            if fatal or is_retried_late(error) or not self._healthy(opened_s):
+            if self._environment.process_error(error) is not None:
                 raise
+            failure = error
         finally:
             self._feed = None
             if self._core is not None:
                 self._core.closed()
-        await self._space_realign(opened_s)
+        wait_s = self._pace(opened_s, failure)
+        if failure is not None and self._pacing.exhausted:
+            raise failure
+        return wait_s
 
-    def _healthy(self, opened_s: float | None) -> bool:
-        return opened_s is not None and self._now() - opened_s >= self._settings.healthy_after_s
-
-    async def _space_realign(self, opened_s: float | None) -> None:
-        """Delay repeated realignments: one that the feed requests begins at once. One that follows
-        another without success waits like a failed connection (A16).
-        """
+    def _pace(self, opened_s: float | None, failure: Exception | None) -> float:
+        """The wait before the next connection; tells where there is no progress (A16)."""
         reason, self._feed_realign = self._feed_realign, ""
-        if not reason:
-            return
-        core = self._core
-        aligned = core is not None and core.durable.phase is Phase.ALIGNED
-        self._feed_realigns = 0 if aligned and self._healthy(opened_s) else self._feed_realigns + 1
-        if self._feed_realigns > 1:
+        lasted_s = 0.0 if opened_s is None else self._now() - opened_s
+        if opened_s is not None:
+            self._progress.ended(self._position)
+        aligned = self._position.phase is Phase.ALIGNED
+        # What a feed asks for is no progress, whatever was committed before.
+        progress = not self._progress.fruitless and not reason
+        wait_s = self._pacing.wait_s(
+            fruitful=lasted_s >= self._settings.healthy_after_s and (progress or aligned),
+            reopens=failure is None,
+            stalled=self._progress.stalled,
+            late=is_retried_late(failure),
+        )
+        if reason and self._pacing.reopenings > 1:
             self._last_error = reason
-            text = f"realigned {self._feed_realigns - 1} times in a row and again: {reason}"
-            self._report(self.stream.id, "no-progress", text)
-            failures = self._feed_realigns - 1
-            await asyncio.sleep(backoff_s(self._settings, self._environment, failures))
+            times = self._pacing.reopenings - 1
+            self._no_progress = f"realigned {times} times in a row and again: {reason}"
+        elif opened_s is not None and self._progress.stalled:
+            self._no_progress = (
+                f"{self._progress.fruitless} connections in a row came no further; the last read"
+                f" {self._position.attempt_records:,} records of attempt {self._position.attempt}"
+                f" in {lasted_s:,.1f} s"
+            )
+        else:
+            self._no_progress = ""
+            return wait_s
+        self._report(self.stream.id, "no-progress", self._no_progress)
+        return wait_s
 
     async def _prepared(self) -> Alignment:
         if self._gone:
@@ -186,11 +207,11 @@ class StreamWorker:
                 self._clock_offset_us = found.clock_offset_us
                 self._core = None
         if self._core is None:
-            position = await self._sink.position(self.stream)
-            self._succeeded = self._succeeded or position.ordinal > 0
+            self._position = await self._sink.position(self.stream)
+            self._succeeded = self._succeeded or self._position.ordinal > 0
             self._core = Alignment(
                 self.stream,
-                position,
+                self._position,
                 self._settings.alignment,
                 latest_only=self._sink.latest_only,
             )
@@ -219,6 +240,8 @@ class StreamWorker:
 
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
+        # It holds for the whole connection: a new offset would move what was heard before.
+        self._clock_offset_us = feed.clock_offset_us
         self._feed_realign = ""
         core.opened(self._provider_us())
         self._last_error = ""
@@ -272,6 +295,7 @@ class StreamWorker:
                 self._report(self.stream.id, "deviation", kind)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
+        self._position = core.durable
         if self._feed is not None:
             self._feed.committed(core.durable)
 
@@ -342,7 +366,5 @@ class StreamWorker:
         """Convert a time of our clock in seconds (None: now) to the provider's clock in
         microseconds.
         """
-        if self._feed is not None:
-            self._clock_offset_us = self._feed.clock_offset_us
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us

@@ -17,6 +17,7 @@ from instep_tapi.provider import (
     RecordStyle,
     StreamSettings,
 )
+from instep_tapi.provider.clock import ScaledClock
 from instep_tapi.wire.names import LogStorageStrategy
 from tests.instep_tapi.provider.client_kit import connected, network, stream_url
 
@@ -28,6 +29,17 @@ async def get(provider: Provider, path: str) -> tuple[int, Any]:
     async with aiohttp.ClientSession(provider.url) as session, session.get(path) as response:
         text = await response.text()
         return response.status, json.loads(text) if "json" in response.content_type else text
+
+
+@pytest.mark.asyncio
+async def test_the_date_of_an_answer_is_that_of_the_provider_s_clock() -> None:
+    wrong = ScaledClock(now=lambda: 1_000_000_000.0)
+    async with (
+        Provider(network(), ProviderSettings(), clock=wrong) as provider,
+        aiohttp.ClientSession(provider.url) as session,
+        session.get(STREAMS) as response,
+    ):
+        assert response.headers["Date"] == "Sun, 09 Sep 2001 01:46:40 GMT"
 
 
 async def discovered(settings: ProviderSettings) -> Any:
