@@ -146,16 +146,18 @@ def _carries_everything(type_: StreamType) -> bool:
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     """Whether the log alone gives state (TR-548 3.8.1; A15).
 
-    COMPACTED without compacted-log-details is not trusted unless `trust_compacted` is set: a log
-    that forgets live entities would lead to a sweep of them. Nor is a full history trusted that
-    states for how long it is kept.
+    A log that forgets live entities would lead to a sweep of them. So no log is trusted that states
+    for how long it keeps its records, nor COMPACTED without compacted-log-details, unless
+    `trust_compacted` is set.
 
     FULL_HISTORY_WITH_PERIODIC_BASELINE is read as FULL_HISTORY: it holds all records, and the form
     of its baselines is not defined (3.8.1.4), so a reading cannot begin at one. A baseline in
     ordinary records changes nothing; one in another form goes to quarantine.
     """
+    if type_.forgets:
+        return Mode.BASELINE
     if type_.storage_strategy.startswith("FULL_HISTORY"):
-        return Mode.BASELINE if type_.forgets else Mode.LOG
+        return Mode.LOG
     if type_.storage_strategy == "COMPACTED" and (type_.compacted_details or trust_compacted):
         return Mode.LOG
     return Mode.BASELINE

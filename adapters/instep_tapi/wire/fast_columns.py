@@ -159,7 +159,7 @@ def exact_entity(
         content.decode()
         envelope.decode()
     ends = kind is not RecordType.CREATE_UPDATE or (
-        entity_class == CONDITION_DETECTOR and states_clear(content)
+        entity_class == CONDITION_DETECTOR and states_clear(content, deviations)
     )
     return entity_class, content, envelope, ends
 

@@ -160,6 +160,21 @@ def test_st_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
     assert only(read(_alarm(alarm))).ends is ends
 
 
+@pytest.mark.parametrize("state", ["ACTIVE", "tapi-streaming:ALARM_DETECTOR_STATE_INTERMITTENT"])
+def test_st_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
+    detail = {
+        "legacy-properties": {"perceived-severity": "CLEARED"},
+        "alarm-detector-state": state,
+    }
+    chunk = read(_alarm({"alarm-condition-detector-detail": detail}))
+    assert not only(chunk).ends
+    assert chunk.deviations["severity-against-state"] == 1
+    detail["alarm-detector-state"] = "ALARM_DETECTOR_STATE_CLEAR"
+    chunk = read(_alarm({"alarm-condition-detector-detail": detail}))
+    assert only(chunk).ends
+    assert "severity-against-state" not in chunk.deviations
+
+
 def test_an_escaped_clear_is_clear() -> None:
     text = json.dumps(_alarm({"alarm-condition-detector-detail": {"alarm-detector-state": "@"}}))
     assert only(read(text.replace("@", "\\u0043LEAR").encode())).ends
