@@ -15,7 +15,15 @@ from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.names import ANY_CLASS, short_identity
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
-__all__ = ["Choice", "foreign_host", "log_mode", "may_be_emulated", "select", "websocket_address"]
+__all__ = [
+    "Choice",
+    "compacts",
+    "foreign_host",
+    "log_mode",
+    "may_be_emulated",
+    "select",
+    "websocket_address",
+]
 
 _CONNECTABLE = {
     StreamState.ACTIVE: "it is ACTIVE",
@@ -167,6 +175,13 @@ def foreign_host(address: URL, endpoint: URL) -> str:
     """The host of an address, if it is not the endpoint's; else empty."""
     host, ours = (host_of(url.host or "") or "" for url in (address, endpoint))
     return "" if host == ours else host
+
+
+def compacts(type_: StreamType) -> bool:
+    """Whether a log in `Mode.BASELINE` may have gaps where it was compacted. Where it states no
+    tombstone-retention, a gap after an absence may as well be an end that we missed.
+    """
+    return type_.storage_strategy == "COMPACTED" and type_.tombstone_retention_s is not None
 
 
 def may_be_emulated(type_: StreamType) -> bool:

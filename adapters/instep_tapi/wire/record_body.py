@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from instep.model.records import RecordType
+from instep_tapi.wire.containment import local_identity
 from instep_tapi.wire.framing import BadRecord, Fields
 from instep_tapi.wire.names import (
     ANY_CLASS,
@@ -35,6 +36,7 @@ __all__ = [
     "open_body",
     "states_clear",
     "uuid_of",
+    "with_header",
 ]
 
 
@@ -179,6 +181,9 @@ _CONTAINERS = frozenset(
 _STATES = frozenset({"alarm-detector-state", "simple-detector-state"})
 
 
+_DECIDING = _STATES | {"perceived-severity"}
+
+
 _LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_")
 
 
@@ -222,9 +227,8 @@ def _detector_members(value: Any, depth: int) -> Iterator[tuple[str, str]]:
         name = strip_module(member)
         if name in _CONTAINERS:
             yield from _detector_members(inner, depth - 1)
-        elif (name in _STATES or name == "perceived-severity") and isinstance(inner, str):
-            if 0 < len(inner) <= _MAX_IDENTITY_CHARS:
-                yield name, inner
+        elif name in _DECIDING and isinstance(inner, str) and 0 < len(inner) <= _MAX_IDENTITY_CHARS:
+            yield name, inner
 
 
 decode_body = msgspec.json.Decoder(Fields | None).decode
@@ -233,11 +237,17 @@ decode_body = msgspec.json.Decoder(Fields | None).decode
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
-class _Uuid(msgspec.Struct, gc=False):
+class _Identified(msgspec.Struct, gc=False, rename="kebab"):
     uuid: str = ""
+    local_id: str = ""
 
 
-_uuid = msgspec.json.Decoder(_Uuid)
+class _Placed(msgspec.Struct, gc=False, rename="kebab"):
+    parent_address: list[str] = []
+
+
+_identified = msgspec.json.Decoder(_Identified)
+_placed = msgspec.json.Decoder(_Placed)
 
 
 def entity_of(
@@ -256,10 +266,21 @@ def entity_of(
     return entity_class, b"{}", envelope, False
 
 
-def uuid_of(content: Buffer) -> str:
-    """The entity's own uuid, empty where it states none. Raises `BadRecord`."""
+def with_header(envelope: bytes, header: Fields) -> bytes:
+    """An envelope that keeps these members of the log-record-header."""
+    kept = b'"log-record-header":%b}' % _encode(header)
+    return b"%b,%b" % (envelope[:-1], kept) if len(envelope) > len(b"{}") else b"{" + kept
+
+
+def uuid_of(content: Buffer, envelope: Buffer) -> str:
+    """The entity's own uuid; of a local class its place, from the nearest uuid down. Empty where
+    neither is stated. Raises `BadRecord`.
+    """
     try:
-        uuid = _uuid.decode(content).uuid
+        stated = _identified.decode(content)
+        uuid = stated.uuid
+        if not uuid and stated.local_id:
+            uuid = local_identity(_placed.decode(envelope).parent_address, stated.local_id)
     except msgspec.MsgspecError:
         return ""
     if uuid:

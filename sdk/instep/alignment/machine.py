@@ -48,7 +48,13 @@ from instep.alignment.effects import (
     Reopen,
 )
 from instep.alignment.lag import Fidelity, LagMonitor
-from instep.alignment.resume import ResumePoint, baseline_due, new_attempt, resume_point
+from instep.alignment.resume import (
+    ResumePoint,
+    baseline_due,
+    from_the_start,
+    new_attempt,
+    resume_point,
+)
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent, phase_after
@@ -58,6 +64,9 @@ from instep.model.records import Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 
 __all__ = ["Alignment", "AlignmentStatus"]
+
+_NO_LOG = 0
+"""The lineage of rows that are compared with no record."""
 
 
 class AlignmentStatus(msgspec.Struct, frozen=True):
@@ -165,7 +174,8 @@ class Alignment:
         self._progress.opened(self.position, now_us)
         self.lag.opened(now_us)
         baseline = self.stream.mode is Mode.BASELINE
-        self._continuity.opened(self.position, resumed=resumed, gapless=baseline)
+        gapless = baseline and not self.stream.compacts
+        self._continuity.opened(self.position, resumed=resumed, gapless=gapless)
         if resumed:
             if self.realign_reason:
                 self._effects.append(Reopen(self.realign_reason))
@@ -257,8 +267,14 @@ class Alignment:
         self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
 
     def baseline_page(self, rows: list[Record]) -> Batch:
-        """What to commit for a page of current state."""
-        return batch_at(self.stream, self.settings, self._advance(), RecordChunk(rows).decode)
+        """What to commit for a page of current state.
+
+        All that the stream brings beats it where the stream was opened at its newest record: no
+        time is compared (A14). Where old records are read again, their times decide.
+        """
+        lineage = _NO_LOG if from_the_start(self.stream) is Start.LATEST else None
+        content = RecordChunk(rows).decode
+        return batch_at(self.stream, self.settings, self._advance(), content, lineage=lineage)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -357,6 +373,12 @@ class Alignment:
         """Emit a phase once it is durable, so that a reader of the store finds it."""
         if position.phase is Phase.ALIGNED:
             self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
+            if self.stream.unprovable:
+                classes = ", ".join(sorted(self.stream.unprovable))
+                self._notice(
+                    NoticeKind.UNPROVEN,
+                    f"of {classes} only what the log still held is known: no resource shows more",
+                )
         elif position.phase is Phase.SWEEP_HELD:
             self._notice(NoticeKind.SWEEP_HELD, f"the sweep would remove {self._held}")
 

@@ -86,6 +86,15 @@ class Source(ABC):
         nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
         """
 
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """The stream as the provider declares it now, under the same id; asked before it is opened
+        again, since retentions may be adjusted while it lives (TR-548 3.7.1).
+
+        The default is the stream as it was discovered. Raises `SourceError`; the stream is then
+        opened as it is known.
+        """
+        return stream
+
     @abstractmethod
     def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:
         """Open a stream after the record with this token, or from `Start` (TR-548 ST-0.3).

@@ -75,9 +75,13 @@ class MarksByKey:
 
 
 class MarksByUuid(MarksByKey):
-    """Marks of records and baseline rows, joined by uuid."""
+    """Marks of records and baseline rows, joined by uuid.
+
+    Of a uuid that a baseline states differently in several places, only that it exists is marked.
+    """
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        records = [replace(one, whole=False) if _is_ambiguous(one) else one for one in records]
         names = {record.key for record in records if not (record.whole and record.uuid)}
         names.update(*(prefixes(record.key) for record in records if not record.whole))
         known = self._known(connection, names) if names else {}
@@ -118,6 +122,11 @@ class MarksByUuid(MarksByKey):
         key = record.uuid or known.get(record.key) or entity
         self.unplaced_ends += key is None and record.ends
         return key or record.key, replace(record, ends=False)
+
+
+def _is_ambiguous(record: Record) -> bool:
+    """Whether it is a row of a baseline that shares its uuid with another (A13)."""
+    return bool(record.uuid) and not record.token and record.key != record.uuid
 
 
 class MarksByChange(MarksByKey):

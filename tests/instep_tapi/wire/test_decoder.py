@@ -41,6 +41,28 @@ def test_reads_the_header_and_leaves_the_body_as_stated() -> None:
     )
 
 
+def test_3_10_what_else_the_header_states_is_kept() -> None:
+    place = [
+        {"value-name": "partition", "value": "0"},
+        {"value-name": "offset", "value": "910"},
+        {"value-name": "topic", "value": "alarms"},
+    ]
+    more = {"tapi-context": "c1", "tapi-later:reason": {"x": [1]}}
+    stated = log_record(**more)
+    del stated["log-record-body"]["event-time-stamp"]
+    record = only(read(stated))
+    kept = {"reason": {"x": [1]}, "tapi-context": "c1"}
+    assert json.loads(record.envelope) == {
+        "record-content": "CONDITION_DETECTOR",
+        "log-record-header": kept,
+    }
+    ended = only(read(log_record(body=None, **more, **{"record-type": "RECORD_TYPE_TOMBSTONE"})))
+    assert json.loads(ended.envelope) == {"log-record-header": kept}
+    record = only(read(log_record(**{"full-log-record-offset-id": place})))
+    assert json.loads(record.envelope)["log-record-header"] == {"full-log-record-offset-id": place}
+    assert (record.partition, record.offset) == ("0", 910)
+
+
 SHAPES: dict[str, Callable[[Any, str], Any]] = {
     "bare": lambda record, _: record,
     "list": lambda record, _: [record],

@@ -56,6 +56,10 @@ class SharedSource(Source):
         async with self._discovering:
             return await self._source.discover()
 
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """See `Source`."""
+        return await self._source.refresh(stream)
+
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[Feed]:
         """See `Source`: joins a connection that still buffers all from `start` on, or opens a new

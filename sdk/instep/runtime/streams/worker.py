@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+import msgspec
+
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment, AlignmentStatus
@@ -64,7 +66,10 @@ class StreamWorker:
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._clock_offset_us = stream.clock_offset_us
+        self._opening_us = 0
+        """When the connection was begun, by the provider's clock."""
         self._gone = False
+        self._connected_before = False
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -127,6 +132,7 @@ class StreamWorker:
             unreadable=self._unreadable,
             compaction_delay_s=self.stream.compaction_delay_s,
             tombstone_retention_s=self.stream.tombstone_retention_s,
+            unprovable=tuple(sorted(self.stream.unprovable)),
             endpoint=self.stream.endpoint,
         )
 
@@ -137,7 +143,8 @@ class StreamWorker:
         opened_s: float | None = None
         try:
             core = await self._prepared()
-            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
+            opening_us = self._opening_us = self._provider_us()
+            async with self._source.feed(self.stream, core.start(opening_us)) as feed:
                 opened_s = self._now()
                 await self._follow(core, feed)
         except _ReopenStream:
@@ -175,16 +182,11 @@ class StreamWorker:
 
     async def _prepared(self) -> Alignment:
         if self._gone:
-            found = await self._rediscover(self.stream)
+            self._adopt(await self._rediscover(self.stream))
             self._gone = False
-            if found != self.stream:
-                # The log or its retentions may differ: the alignment begins from the committed
-                # position. A requested realignment stays requested until its attempt has begun.
-                if self._core is not None:
-                    self._realign_reason = self._core.realign_reason
-                self.stream = found
-                self._clock_offset_us = found.clock_offset_us
-                self._core = None
+        elif self._connected_before:
+            with contextlib.suppress(SourceError):
+                self._adopt(await self._source.refresh(self.stream))
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._succeeded = self._succeeded or position.ordinal > 0
@@ -198,6 +200,17 @@ class StreamWorker:
                 self._core.realign(self._realign_reason)
                 self._realign_reason = ""
         return self._core
+
+    def _adopt(self, found: StreamInfo) -> None:
+        """Follow the stream as it was found now."""
+        if _log_of(found) != _log_of(self.stream):
+            # The log or its retentions differ: the alignment begins from the committed position. A
+            # requested realignment stays requested until its attempt has begun.
+            if self._core is not None:
+                self._realign_reason = self._core.realign_reason
+            self._core = None
+        self.stream = found
+        self._clock_offset_us = found.clock_offset_us
 
     def _failed(self, error: Exception, *, opened: bool) -> None:
         self._last_error = str(error) or type(error).__name__
@@ -219,6 +232,7 @@ class StreamWorker:
 
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
+        self._connected_before = True
         self._feed_realign = ""
         core.opened(self._provider_us())
         self._last_error = ""
@@ -306,7 +320,7 @@ class StreamWorker:
         """Read current state while the read-ahead buffers the stream: its bound stops the reading
         of the stream, not of the baseline.
         """
-        pages = self._source.baseline(self.stream, self._provider_us())
+        pages = self._source.baseline(self.stream, self._opening_us)
         try:
             async for page in pages:
                 await self._commit(core, core.baseline_page(page))
@@ -346,3 +360,8 @@ class StreamWorker:
             self._clock_offset_us = self._feed.clock_offset_us
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us
+
+
+def _log_of(stream: StreamInfo) -> StreamInfo:
+    """What is declared of the log itself, without where it is found and what the clock shows."""
+    return msgspec.structs.replace(stream, clock_offset_us=0, details={})
