@@ -66,7 +66,7 @@ class _Details(msgspec.Struct, frozen=True):
     context: str
     streams: str
     state: str = ""
-    followed: tuple[str, ...] = ()
+    followed: list[str] = []
     """The classes that the streams of this consumer state: a baseline cuts them out of what
     contains them.
     """
@@ -271,7 +271,7 @@ class TapiSource(Source):
             context=address.context,
             streams=address.streams,
             state=stream.state.name,
-            followed=tuple(sorted(followed)) if mode is Mode.BASELINE else (),
+            followed=sorted(followed) if mode is Mode.BASELINE else [],
             verified=self._verifier is not None,
         )
         return StreamInfo(
@@ -315,6 +315,7 @@ class TapiSource(Source):
                 raise
             # Meanwhile another stream may have found this instance unusable.
             self._check_current(url)
+            feed.clock_error_us = self._endpoint(details).rest.clock_error_us
             opened_s = self._clock()
             self._feeds[feed] = url
             self._failover.opened(url)
@@ -346,15 +347,10 @@ class TapiSource(Source):
         )
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
-        """See `Source.baseline`.
-
-        Its rows are dated as early as the provider's clock may have been at the opening, so that no
-        record that was appended since then looks older (A14).
-        """
+        """See `Source.baseline`."""
         details = _details(stream)
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
-        opened_at_us = max(0, opened_at_us - rest.clock_error_us)
         return read_baseline(
             rest, address, stream.id, stream.classes, opened_at_us, details.followed
         )

@@ -36,7 +36,7 @@ class Nested(StrEnum):
     WHOLE = "whole"  # the whole sub-tree, as RESTCONF shows it
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     """One entity in the tree. `holder` is the list or object it sits in, under `member`; `others`
     are the further lists that state it, `parent` is the entity that contains it.
@@ -51,6 +51,13 @@ class Node:
     member: str
     parent: "Node | None" = field(default=None, repr=False)
     others: list[list[Json]] = field(default_factory=list, repr=False)
+
+    def line(self) -> "Iterator[Node]":
+        """The entity and those that contain it, at its first place, upwards."""
+        above: Node | None = self
+        while above is not None:
+            yield above
+            above = above.parent
 
     def body(
         self, nested: Nested = Nested.OMITTED, carried: Collection[str] | None = None
@@ -178,8 +185,7 @@ class Context:
         node = self.nodes[key]
         if node.holder is None:
             raise ConfigurationError("the context itself cannot be deleted", where=self.where)
-        inside = {id(found.value) for found in _walk(node.value, node.member, (), None)}
-        removed = [n for n in self.nodes.values() if id(n.value) in inside]
+        removed = [n for n in self.nodes.values() if node in n.line()]
         for gone in removed:
             del self.nodes[gone.key]
             for items in gone.others:

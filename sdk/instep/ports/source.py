@@ -26,6 +26,10 @@ class Feed(ABC):
 
     clock_offset_us: int = 0
     """The provider's clock minus ours, as last seen; 0 where unknown."""
+    clock_error_us: int = 0
+    """How far `clock_offset_us` may be wrong. The rows of a baseline are dated that much earlier,
+    so that no record appended since the opening looks older (A14).
+    """
 
     @abstractmethod
     async def receive(self) -> RecordChunk:

@@ -104,7 +104,8 @@ class _Rows:
         places = _places(record)
         here = [row for row in rows if not (places and row.places) or places & row.places]
         if not record.token:
-            return here or rows[:1] * (len(rows) == 1)
+            # The only statement of the only row: it has moved.
+            return here or (rows if len(rows) == 1 and record.key == record.uuid else [])
         here.sort(key=attrgetter("claimed"))
         if not here and len(rows) == 1 and not rows[0].claimed:
             here = rows

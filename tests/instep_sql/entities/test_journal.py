@@ -245,7 +245,7 @@ RAISED = [
 async def test_3_11_1_each_change_keeps_its_event_time(stage: Stages, mode: str) -> None:
     """Of a raise that was overwritten, of an alarm raised again as it was, and of its clear."""
     async with stage(stream=ALARMS, journal=mode) as at:
-        alarm = {"entity_class": "CONDITION_DETECTOR", "body": b"{}"}
+        alarm: dict[str, Any] = {"entity_class": "CONDITION_DETECTOR", "body": b"{}"}
         await at.commit(create_update("a", 1, envelope=RAISED[0], **alarm))
         await at.commit(create_update("a", 2, envelope=RAISED[0], **alarm))
         again = create_update("a", 3, envelope=RAISED[1], **alarm)

@@ -280,6 +280,7 @@ class _Member(Feed):
         """Copy the clock offset of the connection."""
         if self._connection.feed is not None:
             self.clock_offset_us = self._connection.feed.clock_offset_us
+            self.clock_error_us = self._connection.feed.clock_error_us
 
     @property
     def unheard_s(self) -> float:

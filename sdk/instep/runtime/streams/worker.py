@@ -320,7 +320,8 @@ class StreamWorker:
         """Read current state while the read-ahead buffers the stream: its bound stops the reading
         of the stream, not of the baseline.
         """
-        pages = self._source.baseline(self.stream, self._opening_us)
+        error_us = self._feed.clock_error_us if self._feed is not None else 0
+        pages = self._source.baseline(self.stream, max(0, self._opening_us - error_us))
         try:
             async for page in pages:
                 await self._commit(core, core.baseline_page(page))
