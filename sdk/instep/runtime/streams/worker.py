@@ -66,8 +66,6 @@ class StreamWorker:
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._clock_offset_us = stream.clock_offset_us
-        self._opening_us = 0
-        """When the connection was begun, by the provider's clock."""
         self._gone = False
         self._connected_before = False
         self._realign_reason = ""
@@ -143,8 +141,7 @@ class StreamWorker:
         opened_s: float | None = None
         try:
             core = await self._prepared()
-            opening_us = self._opening_us = self._provider_us()
-            async with self._source.feed(self.stream, core.start(opening_us)) as feed:
+            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
                 opened_s = self._now()
                 await self._follow(core, feed)
         except _ReopenStream:
@@ -321,7 +318,7 @@ class StreamWorker:
         of the stream, not of the baseline.
         """
         error_us = self._feed.clock_error_us if self._feed is not None else 0
-        pages = self._source.baseline(self.stream, max(0, self._opening_us - error_us))
+        pages = self._source.baseline(self.stream, max(0, self._provider_us() - error_us))
         try:
             async for page in pages:
                 await self._commit(core, core.baseline_page(page))
