@@ -6,6 +6,7 @@ It states an entity as the stream would, and each entity once (A13).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -230,13 +231,14 @@ def page_records(
 ) -> Iterator[Record]:
     """One record for each class and uuid; where several statements differ, one for each place.
 
-    The key is the uuid, or of different statements the whole address: which of them a record of
-    the log is about shows its parent-address. Statements that are alike are one, and the envelope
-    names the further places.
+    The key is the uuid. It is the whole address of statements that differ, of which the
+    parent-address of a record shows the one that it is about, and where two classes share a uuid.
+    Statements that are alike are one, and the envelope names the further places.
     """
     statements: dict[tuple[str, str], list[Entity]] = {}
     for entity in found:
         statements.setdefault((entity.entity_class, entity.identity), []).append(entity)
+    classes = Counter(identity for _, identity in statements.keys() | seen)
     for named, several in statements.items():
         if named in seen:
             continue
@@ -246,7 +248,9 @@ def page_records(
         first = whole[0]
         if all(entity.content == first.content for entity in whole):
             further = [entity.parent_address for entity in whole[1:]]
-            yield _record(first, first.identity, further, stream, opened_at_us)
+            alone = classes[first.identity] == 1
+            key = first.identity if alone else "+".join(first.address) or first.identity
+            yield _record(first, key, further, stream, opened_at_us)
         else:
             for key, entity in {"+".join(entity.address): entity for entity in whole}.items():
                 yield _record(entity, key, [], stream, opened_at_us)

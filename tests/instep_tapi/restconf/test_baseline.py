@@ -185,10 +185,18 @@ async def test_a13_one_uuid_in_two_classes_is_two_entities() -> None:
     document = {"topology-context": {"topology": [topology]}}
     async with rest_of({"tapi-topology:topology-context": document}) as (rest, address, _):
         records = await read(rest, address, "TOPOLOGY", "NODE")
-    assert [(record.entity_class, record.uuid) for record in records] == [
-        ("TOPOLOGY", "same"),
-        ("NODE", "same"),
+    assert [(record.entity_class, record.uuid, record.key) for record in records] == [
+        ("TOPOLOGY", "same", "topology-uuid:same"),
+        ("NODE", "same", "topology-uuid:same+node-uuid:same"),
     ]
+
+
+@pytest.mark.asyncio
+async def test_a13_local_classes_that_share_an_id_are_two_entities() -> None:
+    group = {"uuid": "g", "mep": [{"local-id": "1"}], "mip": [{"local-id": "1"}]}
+    async with rest_of({"tapi-oam:oam-context": {"oam-context": {"meg": [group]}}}) as at:
+        records = await read(*at[:2], "MEG_END_POINT", "MEG_INTERMEDIATE_POINT")
+    assert len({record.key for record in records}) == len(records) == 2
 
 
 @pytest.mark.asyncio
