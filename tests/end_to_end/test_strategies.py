@@ -96,7 +96,11 @@ async def test_alarms_of_a_truncated_log_are_kept_unproven_when_it_forgot_them(
 
 async def test_a15_what_a_compacted_log_has_forgotten_is_not_swept(tmp_path: Path) -> None:
     """It states a finite record-retention: nothing that lives longer is in it (4.3.5)."""
-    times = {"compaction_delay_s": 0.2, "tombstone_retention_s": 0.5, "retention_s": 1.0}
+    times: dict[str, Any] = {
+        "compaction_delay_s": 0.2,
+        "tombstone_retention_s": 0.5,
+        "retention_s": 1.0,
+    }
     served = provider(forgets=True, **times)
     async with site(served, tmp_path) as here, here.consumer() as consumer:
         await consumer.aligned(30)
