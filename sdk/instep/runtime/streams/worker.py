@@ -30,6 +30,9 @@ from instep.runtime.streams.read_ahead import ReadAhead
 
 __all__ = ["StreamWorker"]
 
+_REFRESH_S = 10.0
+"""Longest wait, in seconds, for what is declared of a stream before it is opened again."""
+
 Report = Callable[[str, str, str], None]
 """Called with the stream, the kind and the text of an event."""
 
@@ -182,8 +185,10 @@ class StreamWorker:
             self._adopt(await self._rediscover(self.stream))
             self._gone = False
         elif self._connected_before:
-            with contextlib.suppress(SourceError):
-                self._adopt(await self._source.refresh(self.stream))
+            # What is declared may wait, the stream may not.
+            with contextlib.suppress(SourceError, TimeoutError):
+                async with asyncio.timeout(_REFRESH_S):
+                    self._adopt(await self._source.refresh(self.stream))
         if self._core is None:
             position = await self._sink.position(self.stream)
             self._succeeded = self._succeeded or position.ordinal > 0
