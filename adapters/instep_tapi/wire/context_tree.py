@@ -119,10 +119,10 @@ def _entity_class(value: dict[str, Any], member: str, parent: str) -> str | None
         return None
     if found is None and not parent and strip_module(member) in _CONTEXT_MEMBERS:
         return CONTEXT
-    if found is None and len(value) > 1:
-        # A class of a later version; a known one does not stand here.
+    if found is None:
+        # A class of a later version; a known one does not stand here, and a uuid alone refers.
         later = class_of(member)
-        return None if later in _KNOWN_CLASSES else later
+        return None if later in _KNOWN_CLASSES or len(value) == 1 else later
     return found
 
 
