@@ -181,6 +181,7 @@ NAMES = {
         "Log",
         "LogRecord",
         "LogSettings",
+        "Nested",
         "Provider",
         "ProviderSettings",
         "RecordStyle",

@@ -24,6 +24,7 @@ DEVIATIONS: Final[dict[str, str]] = {
     "container-other": "the entity is not under the member of its class (TR-548 3.10)",
     "authenticity-missing": "no record-authenticity-token where it is checked (TR-548 3.10)",
     "authenticity-failed": "a record-authenticity-token does not fit its record (TR-548 3.10)",
+    "severity-against-state": "a legacy severity is CLEARED, its detector is not (TR-548 4.4)",
     "container-missing": "a class without container is stated without content (TR-548 3.10)",
 }
 """Kind → what it means and the clause it departs from."""

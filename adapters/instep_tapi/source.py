@@ -31,6 +31,7 @@ from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import (
     Choice,
+    compacts,
     foreign_host,
     log_mode,
     may_be_emulated,
@@ -38,11 +39,12 @@ from instep_tapi.endpoints.selection import (
     websocket_address,
 )
 from instep_tapi.options import Bearer, Options, host_of
-from instep_tapi.restconf.baseline import read_baseline, readable_classes
+from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.websocket.held_bytes import HeldBytes
+from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import StreamContext, parse_context
@@ -64,6 +66,10 @@ class _Details(msgspec.Struct, frozen=True):
     context: str
     streams: str
     state: str = ""
+    followed: list[str] = []
+    """The classes that the streams of this consumer state: a baseline cuts them out of what
+    contains them.
+    """
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
@@ -132,6 +138,19 @@ class TapiSource(Source):
         address, context = await endpoint.find()
         return Survey(address, context, select(context, self._options.streams))
 
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """See `Source.refresh`. The instance that the stream is read from is asked."""
+        infos = self._infos(await self._survey_at(self._endpoint(_details(stream))))
+        found = next((info for info in infos if info.uuid == stream.uuid), stream)
+        return msgspec.structs.replace(found, id=stream.id)
+
+    def _infos(self, survey: Survey) -> list[StreamInfo]:
+        """The streams that are followed."""
+        chosen = [choice for choice in survey.choices if choice.chosen]
+        types = [choice.stream.type for choice in chosen if choice.stream.type is not None]
+        followed = frozenset[str]().union(*(carried_classes(type_.classes) for type_ in types))
+        return [self._info(choice, survey.address, followed) for choice in chosen]
+
     async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
         survey = await self._survey_at(endpoint)
         fitting, most = sum(choice.chosen for choice in survey.choices), self._options.max_streams
@@ -141,7 +160,7 @@ class TapiSource(Source):
                 where=survey.address.streams,
                 hint="choose some by streams, or raise max_streams",
             )
-        infos = [self._info(choice, survey.address) for choice in survey.choices if choice.chosen]
+        infos = self._infos(survey)
         if not infos:
             reasons = {choice.id: choice.reason for choice in survey.choices}
             summary = "; ".join(f"{id_}: {reason}" for id_, reason in reasons.items())
@@ -226,7 +245,9 @@ class TapiSource(Source):
         if current is not None and current != url:
             raise StreamGoneError(f"the provider is left for {current}", where=url)
 
-    def _info(self, choice: Choice, address: ContextAddress) -> StreamInfo:
+    def _info(
+        self, choice: Choice, address: ContextAddress, followed: frozenset[str]
+    ) -> StreamInfo:
         stream, type_ = choice.stream, choice.stream.type
         assert type_ is not None
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
@@ -250,6 +271,7 @@ class TapiSource(Source):
             context=address.context,
             streams=address.streams,
             state=stream.state.name,
+            followed=sorted(followed) if mode is Mode.BASELINE else [],
             verified=self._verifier is not None,
         )
         return StreamInfo(
@@ -266,7 +288,11 @@ class TapiSource(Source):
             compaction_delay_s=type_.compaction_delay_s,
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
+            unprovable=unprovable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            compacts=mode is Mode.BASELINE and compacts(type_),
             readable=readable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            event_classes=carried_events(type_.classes),
+            contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),
         )
@@ -289,6 +315,7 @@ class TapiSource(Source):
                 raise
             # Meanwhile another stream may have found this instance unusable.
             self._check_current(url)
+            feed.clock_error_us = self._endpoint(details).rest.clock_error_us
             opened_s = self._clock()
             self._feeds[feed] = url
             self._failover.opened(url)
@@ -324,7 +351,9 @@ class TapiSource(Source):
         details = _details(stream)
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
-        return read_baseline(rest, address, stream.id, stream.classes, opened_at_us)
+        return read_baseline(
+            rest, address, stream.id, stream.classes, opened_at_us, details.followed
+        )
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: the stream's own resource, else the container (3.7.2)."""

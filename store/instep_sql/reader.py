@@ -36,6 +36,8 @@ _FOLLOW_POLL_S: Final = 0.2
 _STREAMS: Final = text("""
     SELECT s.*,
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
+      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
+        AS unproven,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
     FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
@@ -114,6 +116,7 @@ class SqlReader(MessageReading, StoreReader):
                 quarantined=row.quarantined,
                 deviations=json.loads(row.deviations),
                 updated_at_us=row.updated_at_us,
+                unproven=row.unproven,
             )
             for row in rows
         ]
@@ -349,5 +352,6 @@ def _change(row: Row[Any]) -> Change:
         committed_at_us=row.committed_at_us,
         body=row.body,
         previous=row.previous,
+        envelope=row.envelope or b"",
         consumer=row.consumer,
     )

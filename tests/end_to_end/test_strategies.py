@@ -94,6 +94,26 @@ async def test_alarms_of_a_truncated_log_are_kept_unproven_when_it_forgot_them(
         assert kept in await here.store()
 
 
+async def test_a15_what_a_compacted_log_has_forgotten_is_not_swept(tmp_path: Path) -> None:
+    """It states a finite record-retention: nothing that lives longer is in it (4.3.5)."""
+    times: dict[str, Any] = {
+        "compaction_delay_s": 0.2,
+        "tombstone_retention_s": 0.5,
+        "retention_s": 1.0,
+    }
+    served = provider(forgets=True, **times)
+    async with site(served, tmp_path) as here, here.consumer() as consumer:
+        await consumer.aligned(30)
+        await until(lambda: len(served.stream("all").log) == 0, "the log to forget")
+        served.update("n1", {"operational-state": "DISABLED"})
+        served.delete("n3")
+        consumer.realign("all")
+        await until(lambda: here.attempt(consumer) >= 2, "the attempt")
+        await consumer.aligned(30)
+        await here.equal()
+        assert len(await here.store()) > 250
+
+
 async def test_paused_and_aligning_are_not_taken_for_death(tmp_path: Path) -> None:
     alive = {"dead_peer_s": 0.5, "pong_interval_s": 0.1}
     async with site(provider(), tmp_path) as here, here.consumer(**alive) as consumer:

@@ -15,7 +15,15 @@ from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.names import ANY_CLASS, short_identity
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
-__all__ = ["Choice", "foreign_host", "log_mode", "may_be_emulated", "select", "websocket_address"]
+__all__ = [
+    "Choice",
+    "compacts",
+    "foreign_host",
+    "log_mode",
+    "may_be_emulated",
+    "select",
+    "websocket_address",
+]
 
 _CONNECTABLE = {
     StreamState.ACTIVE: "it is ACTIVE",
@@ -146,16 +154,18 @@ def _carries_everything(type_: StreamType) -> bool:
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
     """Whether the log alone gives state (TR-548 3.8.1; A15).
 
-    COMPACTED without compacted-log-details is not trusted unless `trust_compacted` is set: a log
-    that forgets live entities would lead to a sweep of them. Nor is a full history trusted that
-    states for how long it is kept.
+    A log that forgets live entities would lead to a sweep of them. So no log is trusted that states
+    for how long it keeps its records, nor COMPACTED without compacted-log-details, unless
+    `trust_compacted` is set.
 
     FULL_HISTORY_WITH_PERIODIC_BASELINE is read as FULL_HISTORY: it holds all records, and the form
     of its baselines is not defined (3.8.1.4), so a reading cannot begin at one. A baseline in
     ordinary records changes nothing; one in another form goes to quarantine.
     """
+    if type_.forgets:
+        return Mode.BASELINE
     if type_.storage_strategy.startswith("FULL_HISTORY"):
-        return Mode.BASELINE if type_.forgets else Mode.LOG
+        return Mode.LOG
     if type_.storage_strategy == "COMPACTED" and (type_.compacted_details or trust_compacted):
         return Mode.LOG
     return Mode.BASELINE
@@ -165,6 +175,13 @@ def foreign_host(address: URL, endpoint: URL) -> str:
     """The host of an address, if it is not the endpoint's; else empty."""
     host, ours = (host_of(url.host or "") or "" for url in (address, endpoint))
     return "" if host == ours else host
+
+
+def compacts(type_: StreamType) -> bool:
+    """Whether a log in `Mode.BASELINE` may have gaps where it was compacted. Where it states no
+    tombstone-retention, a gap after an absence may as well be an end that we missed.
+    """
+    return type_.storage_strategy == "COMPACTED" and type_.tombstone_retention_s is not None
 
 
 def may_be_emulated(type_: StreamType) -> bool:

@@ -4,7 +4,7 @@ faults.
 
 from instep_tapi.provider.alarms import CONDITIONS, Condition
 from instep_tapi.provider.clock import ScaledClock
-from instep_tapi.provider.context import Context
+from instep_tapi.provider.context import Context, Nested
 from instep_tapi.provider.faults import Faults
 from instep_tapi.provider.log import Log, LogRecord, LogSettings, Start
 from instep_tapi.provider.provider import Provider
@@ -32,6 +32,7 @@ __all__ = [
     "Log",
     "LogRecord",
     "LogSettings",
+    "Nested",
     "Provider",
     "ProviderSettings",
     "RecordStyle",

@@ -1,13 +1,15 @@
 """A TAPI context as a tree and as the entities in it, kept together as they change.
 
-Every object with a uuid, wherever it is nested, is an entity. A record states it without its
-subordinate entities, which have records of their own (TR-548 3.10), and with a parent-address from
-the highest ancestor to the lowest, the context itself omitted. RESTCONF reads the tree as it is.
+Every object with a uuid, wherever it is nested, is an entity. A record states it with the
+identifiers of its subordinate entities that have records of their own (TR-548 3.10), or as `Nested`
+says, and with a parent-address from the highest ancestor to the lowest, the context itself omitted.
+RESTCONF reads the tree as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,9 +28,19 @@ _LIST_KEYS = ("uuid", "local-id", "value-name")
 _GONE = object()
 
 
-@dataclass(slots=True)
+class Nested(StrEnum):
+    """What a record states of the entities below its own."""
+
+    OMITTED = "omitted"  # nothing, although the YANG wants the list
+    IDENTIFIED = "identified"  # their identifiers, where they have records of their own
+    WHOLE = "whole"  # the whole sub-tree, as RESTCONF shows it
+
+
+@dataclass(slots=True, eq=False)
 class Node:
-    """One entity in the tree. `holder` is the list or object it sits in, under `member`."""
+    """One entity in the tree. `holder` is the list or object it sits in, under `member`; `others`
+    are the further lists that state it, `parent` is the entity that contains it.
+    """
 
     key: str
     cls: str
@@ -37,11 +49,41 @@ class Node:
     value: Object
     holder: Json
     member: str
+    parent: "Node | None" = field(default=None, repr=False)
+    others: list[list[Json]] = field(default_factory=list, repr=False)
 
-    def body(self) -> bytes:
-        """The entity without its subordinate entities, as encoded JSON."""
-        own = {name: kept for name, v in self.value.items() if (kept := _own(v)) is not _GONE}
+    def line(self) -> "Iterator[Node]":
+        """The entity and those that contain it, at its first place, upwards."""
+        above: Node | None = self
+        while above is not None:
+            yield above
+            above = above.parent
+
+    def body(
+        self, nested: Nested = Nested.OMITTED, carried: Collection[str] | None = None
+    ) -> bytes:
+        """The entity as encoded JSON. `carried`: the classes that have records of their own; None
+        are all.
+        """
+        match nested:
+            case Nested.WHOLE:
+                own = self.value
+            case Nested.IDENTIFIED:
+                own = {name: _identified(v, name, carried) for name, v in self.value.items()}
+            case _:
+                own = {n: kept for n, v in self.value.items() if (kept := _own(v)) is not _GONE}
         return msgspec.json.encode(own)
+
+
+def _identified(value: Json, member: str, carried: Collection[str] | None) -> Json:
+    """`value` with identifiers in the place of the entities of the carried classes."""
+    if isinstance(value, list):
+        return [_identified(item, member, carried) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "uuid" in value and (carried is None or class_of(member) in carried):
+        return {"uuid": value["uuid"]}
+    return {name: _identified(inner, name, carried) for name, inner in value.items()}
 
 
 def _own(value: Json) -> Json:
@@ -115,7 +157,7 @@ class Context:
             holder = holder.setdefault(_member(holder, container), {})
         items = holder.setdefault(_member(holder, member), [])
         address = (*parent.parent_address, _address_element(parent)) if parent else ()
-        found = list(_walk(value, member, address, items))
+        found = list(_walk(value, member, address, items, parent))
         if not found:
             raise ConfigurationError("an entity needs a uuid", where=path)
         items.append(value)
@@ -124,15 +166,30 @@ class Context:
             self._index(node)
         return found
 
+    def share(self, key: str, parent_key: str, path: str) -> None:
+        """State an entity a second time, alike, below another parent, as real controllers do.
+
+        It stays one entity, at its first place; a deletion removes it from all of them. `path` as
+        in `create`.
+        """
+        holder = self.nodes[parent_key].value
+        *containers, member = path.split("/")
+        for container in containers:
+            holder = holder.setdefault(_member(holder, container), {})
+        items = holder.setdefault(_member(holder, member), [])
+        items.append(self.nodes[key].value)
+        self.nodes[key].others.append(items)
+
     def delete(self, key: str) -> list[Node]:
         """Remove an entity and all below it. Returns what was removed, children before parents."""
         node = self.nodes[key]
         if node.holder is None:
             raise ConfigurationError("the context itself cannot be deleted", where=self.where)
-        inside = {id(found.value) for found in _walk(node.value, node.member, (), None)}
-        removed = [n for n in self.nodes.values() if id(n.value) in inside]
+        removed = [n for n in self.nodes.values() if node in n.line()]
         for gone in removed:
             del self.nodes[gone.key]
+            for items in gone.others:
+                items[:] = [item for item in items if item is not gone.value]
         self._uuids.subtract(gone.uuid for gone in removed)
         if isinstance(node.holder, list):
             node.holder[:] = [item for item in node.holder if item is not node.value]
@@ -207,17 +264,24 @@ def _kebab(cls: str) -> str:
     return cls.lower().replace("_", "-")
 
 
-def _walk(value: Json, member: str, address: tuple[str, ...], holder: Json) -> Iterator[Node]:
+def _walk(
+    value: Json,
+    member: str,
+    address: tuple[str, ...],
+    holder: Json,
+    parent: Node | None = None,
+) -> Iterator[Node]:
     """All entities in `value`, a parent before its children."""
     if isinstance(value, list):
         for item in value:
-            yield from _walk(item, member, address, value)
+            yield from _walk(item, member, address, value, parent)
         return
     if not isinstance(value, dict):
         return
     cls = class_of(member)
     if "uuid" in value:
-        node = Node("", cls, str(value["uuid"]), address, value, holder, member)
+        node = Node("", cls, str(value["uuid"]), address, value, holder, member, parent)
+        parent = node
         yield node
         if cls != "TAPI_CONTEXT":
             address = (*address, _address_element(node))
@@ -225,4 +289,4 @@ def _walk(value: Json, member: str, address: tuple[str, ...], holder: Json) -> I
         address = (*address, f"{_kebab(cls)}-local-id:{value['local-id']}")
     for name, inner in value.items():
         if isinstance(inner, dict | list):
-            yield from _walk(inner, name, address, value)
+            yield from _walk(inner, name, address, value, parent)

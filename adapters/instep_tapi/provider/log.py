@@ -60,6 +60,7 @@ class LogSettings:
     `tombstone_retention_s`: a COMPACTED log keeps tombstones this long; at least the compaction
     delay.
     `retention_s`, `retention_records`: the age and the number of records a TRUNCATED log keeps.
+    `forgets`: a COMPACTED log keeps no record longer than `retention_s` either.
     """
 
     strategy: LogStorageStrategy = LogStorageStrategy.COMPACTED
@@ -68,6 +69,7 @@ class LogSettings:
     tombstone_retention_s: float = 4 * 3600.0
     retention_s: float = 24 * 3600.0
     retention_records: int | None = None
+    forgets: bool = False
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
@@ -214,6 +216,19 @@ class Log:
                 self.last_expired_tombstone = record
                 del self._latest[record.key]
                 self._remove(record)
+
+        if self.settings.forgets:
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Lose what was stated too long ago, whether or not its entity lives (a finite
+        record-retention, against 4.3.5).
+        """
+        oldest_allowed = now - self.settings.retention_s
+        while (record := self.oldest) is not None and record.appended_s <= oldest_allowed:
+            self._remove(record)
+            if self._latest.get(record.key) is record:
+                del self._latest[record.key]
 
     def _truncate(self, now: float) -> None:
         limit = self.settings.retention_records or math.inf

@@ -39,6 +39,7 @@ class Operator:
         self._now = now
         self._rng = rng
         self._alarms_of: dict[str, set[str]] = {}
+        self._carried = frozenset[str]().union(*(stream.classes for stream in streams))
 
     def streams_of(self, cls: str) -> list[Stream]:
         """The streams that carry a class."""
@@ -47,11 +48,18 @@ class Operator:
     def populate(self) -> None:
         """State every entity that there is, parents before children (ST-1.1 step 4)."""
         for node in self.context.nodes.values():
-            self._publish(node, None)
+            if node.cls in self._carried:
+                self._publish(node, None)
 
-    def _publish(self, node: Node, event_s: float | None) -> None:
+    def _publish(self, node: Node | None, event_s: float | None) -> None:
+        """State an entity, or the nearest one above it that a stream carries."""
+        while node is not None and node.cls not in self._carried:
+            node = node.parent
+        if node is None:
+            return
         for stream in self.streams_of(node.cls):
-            stream.publish(Statement(node.key, node.cls, node.body(), node.parent_address, event_s))
+            body = node.body(stream.settings.nested, self._carried)
+            stream.publish(Statement(node.key, node.cls, body, node.parent_address, event_s))
 
     def create(self, parent_key: str | None, path: str, value: dict[str, Any]) -> list[str]:
         """Add an entity, with all entities nested in it, under a parent (None: the context).
@@ -81,12 +89,15 @@ class Operator:
         """
         self._node(key)
         now = self._now()
+        parent = self.context.nodes[key].parent
         removed = self.context.delete(key)
         for node in removed:
             for alarm_key in sorted(self._alarms_of.get(node.key, ())):
                 self.clear_alarm(alarm_key, tombstone_only=True)
             for stream in self.streams_of(node.cls):
                 stream.end(node.key, event_s=now)
+        if removed[-1].cls not in self._carried:
+            self._publish(parent, now)
         return [node.key for node in removed]
 
     def raise_alarm(

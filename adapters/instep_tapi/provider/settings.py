@@ -6,6 +6,7 @@ from ssl import SSLContext
 
 from instep.errors import ConfigurationError
 from instep_tapi.provider.clock import ScaledClock
+from instep_tapi.provider.context import Nested
 from instep_tapi.provider.log import LogSettings
 from instep_tapi.provider.records import RecordStyle
 from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
@@ -18,6 +19,10 @@ class StreamSettings:
     `classes` None: all classes that no other stream names.
     `emulated`: compaction is emulated (3.19.2): the stream is declared COMPACTED, and fed from a
     snapshot of current state followed by a log truncated at `retention_s`.
+    `nested`: what records state of the entities below their own. With anything but OMITTED a change
+    of an entity that no stream carries is a change of the nearest one above it that is carried.
+    `forgets`: the stream is COMPACTED, and its log forgets live entities, too, that were stated
+    longer than `retention_s` ago; this retention is declared.
     `statement_period_s`: with WHOLE_ENTITY_PERIODIC, how often every entity is stated again.
     """
 
@@ -25,6 +30,8 @@ class StreamSettings:
     classes: frozenset[str] | None = None
     storage: LogStorageStrategy = LogStorageStrategy.COMPACTED
     emulated: bool = False
+    forgets: bool = False
+    nested: Nested = Nested.IDENTIFIED
     record_strategy: LogRecordStrategy = LogRecordStrategy.WHOLE_ENTITY_ON_CHANGE
     partitions: int = 1
     compaction_delay_s: float = 10 * 60.0
@@ -43,6 +50,7 @@ class StreamSettings:
             tombstone_retention_s=clock.real_s(self.tombstone_retention_s),
             retention_s=clock.real_s(self.retention_s),
             retention_records=self.retention_records,
+            forgets=self.forgets,
         )
 
 

@@ -1,7 +1,7 @@
 """Reads current state by GET, class by class, for logs that cannot give it alone.
 
 A baseline is whole or it is an error: what cannot be read must never look like what is not there.
-Its rows have the time at which the stream was opened, so what the stream states later wins (A14).
+It states an entity as the stream would, and each entity once (A13).
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from instep.model.records import Record, RecordType
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.restconf.json_bounds import decode_document
+from instep_tapi.wire.containment import (
+    CONTEXT,
+    GLOBAL_CLASSES,
+    LOCAL_CLASSES,
+    carried_classes,
+)
 from instep_tapi.wire.context_tree import Entity, entities
 from instep_tapi.wire.names import ANY_CLASS, CONDITION_DETECTOR
 
-__all__ = ["page_records", "read_baseline", "readable_classes"]
+__all__ = ["page_records", "read_baseline", "readable_classes", "unprovable_classes"]
 
 PAGE_RECORDS: Final = 1_000
 _LACKING = {400, 404, 405}
@@ -39,34 +45,75 @@ _RESOURCES: Final[dict[str, frozenset[str]]] = {
             "NODE_RULE_GROUP",
             "INTER_RULE_GROUP",
             "NETWORK_TOPOLOGY_SERVICE",
+            "RULE",
         }
     ),
-    "tapi-connectivity:connectivity-context": frozenset({"CONNECTIVITY_SERVICE", "CONNECTION"}),
+    "tapi-connectivity:connectivity-context": frozenset(
+        {
+            "CONNECTIVITY_SERVICE",
+            "CONNECTIVITY_SERVICE_END_POINT",
+            "CONNECTION",
+            "ROUTE",
+            "SWITCH_CONTROL",
+            "SWITCH",
+        }
+    ),
     "tapi-equipment:physical-context": frozenset(
-        {"DEVICE", "EQUIPMENT", "HOLDER", "ACCESS_PORT", "PHYSICAL_SPAN"}
+        {"DEVICE", "EQUIPMENT", "HOLDER", "ACCESS_PORT", "PHYSICAL_SPAN", "ABSTRACT_STRAND"}
     ),
     "tapi-path-computation:path-computation-context": frozenset(
-        {"PATH_COMPUTATION_SERVICE", "PATH"}
+        {
+            "PATH_COMPUTATION_SERVICE",
+            "PATH_SERVICE_END_POINT",
+            "PATH_OBJECTIVE_FUNCTION",
+            "PATH_OPTIMIZATION_CONSTRAINT",
+            "PATH",
+        }
     ),
-    "tapi-virtual-network:virtual-network-context": frozenset({"VIRTUAL_NETWORK_SERVICE"}),
+    "tapi-virtual-network:virtual-network-context": frozenset(
+        {
+            "VIRTUAL_NETWORK_SERVICE",
+            "VIRTUAL_NETWORK_SERVICE_END_POINT",
+            "VIRTUAL_NETWORK_CONSTRAINT",
+        }
+    ),
     "tapi-oam:oam-context": frozenset(
-        {"OAM_SERVICE", "OAM_JOB", "OAM_PROFILE", "MAINTENANCE_ENTITY_GROUP"}
+        {
+            "OAM_SERVICE",
+            "OAM_SERVICE_END_POINT",
+            "OAM_JOB",
+            "OAM_PROFILE",
+            "MAINTENANCE_ENTITY_GROUP",
+            "MEG_END_POINT",
+            "MEG_INTERMEDIATE_POINT",
+            "PM_CURRENT_DATA",
+            "PM_HISTORY_DATA",
+            "PM_THRESHOLD_DATA",
+            "PM_BIN_DATA",
+        }
     ),
     "tapi-streaming:stream-context": frozenset({"AVAILABLE_STREAM", "SUPPORTED_STREAM_TYPE"}),
     "tapi-streaming:stream-admin-context": frozenset({"STREAM_MONITOR"}),
 }
-"""Resource below the context → classes whose instances it shows whole, each with a uuid."""
-READABLE: Final = frozenset[str]().union({"TAPI_CONTEXT"}, *_RESOURCES.values())
+"""Resource below the context → classes whose instances it shows whole."""
+READABLE: Final = frozenset[str]().union({CONTEXT}, *_RESOURCES.values())
 
 
 def readable_classes(classes: Iterable[str]) -> frozenset[str]:
-    """The classes whose absence a GET can prove; all such for ANY_CLASS or none stated.
+    """The classes of a stream whose absence a GET can prove.
 
-    CONDITION_DETECTOR has no resource in 2.1.3, local classes (ROUTE …) have no uuid; a class that
-    2.1.3 does not know is read where it is found, but proves nothing by its absence.
+    CONDITION_DETECTOR has no resource in 2.1.3; a class that 2.1.3 does not know is read where it
+    is found, but proves nothing by its absence.
     """
+    return carried_classes(classes) & READABLE
+
+
+def unprovable_classes(classes: Iterable[str]) -> frozenset[str]:
+    """The classes of a stream of which no GET shows every entity."""
     stated = frozenset(classes)
-    return READABLE if not stated or ANY_CLASS in stated else stated & READABLE
+    if not stated or ANY_CLASS in stated:
+        return frozenset({CONDITION_DETECTOR})
+    return stated - READABLE
 
 
 async def read_baseline(
@@ -75,18 +122,27 @@ async def read_baseline(
     stream: str,
     classes: Iterable[str],
     opened_at_us: int,
+    followed: Iterable[str] = (),
 ) -> AsyncIterator[list[Record]]:
-    """Pages of records of the current state of these classes. Raises `SourceError`."""
-    wanted = frozenset(classes)
-    everything = not wanted or ANY_CLASS in wanted
-    seen: set[str] = set()
+    """Pages of records of the current state of these classes. Raises `SourceError`.
+
+    `followed`: the classes that other streams of the consumer state, as `carried_classes` has
+    them. Entities of such a class have records of their own, so they are cut out of what contains
+    them.
+    """
+    stated = frozenset(classes)
+    everything = not stated or ANY_CLASS in stated
+    wanted = carried_classes(stated)
+    cut = wanted.union(followed)
+    seen: set[tuple[str, str]] = set()
     async for answer in _documents(rest, URL(address.context), wanted, everything=everything):
         document = await _decode(answer)
         try:
             found = [
                 entity
-                for entity in entities(document)
-                if everything or entity.entity_class in wanted
+                for entity in entities(document, cut)
+                if entity.entity_class in wanted
+                or (everything and entity.entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES)
             ]
         except ValueError as error:
             raise BaselineError(str(error), where=answer.url) from None
@@ -171,32 +227,52 @@ async def _decode(answer: Response) -> Any:
 
 
 def page_records(
-    found: list[Entity], stream: str, opened_at_us: int, seen: set[str]
+    found: list[Entity], stream: str, opened_at_us: int, seen: set[tuple[str, str]]
 ) -> Iterator[Record]:
-    """Records keyed by uuid; where a uuid is there several times, by the whole address.
+    """One record for each class and uuid; where several statements differ, one for each place.
 
-    The second kind is stated without uuid: only a key can show which of them a record of the log is
-    about.
+    The key is the uuid. It is the whole address of statements that differ, of which the
+    parent-address of a record shows the one that it is about, and where two classes share a uuid.
+    Statements that are alike are one, and the envelope names the further places.
     """
-    counts = Counter(entity.uuid for entity in found)
+    statements: dict[tuple[str, str], list[Entity]] = {}
     for entity in found:
-        unique = counts[entity.uuid] == 1
-        key = entity.uuid if unique else "+".join(entity.address) or entity.uuid
-        if key in seen:
+        statements.setdefault((entity.entity_class, entity.identity), []).append(entity)
+    classes = Counter(identity for _, identity in statements.keys() | seen)
+    for named, several in statements.items():
+        if named in seen:
             continue
-        seen.add(key)
-        envelope = {
-            "parent-address": entity.parent_address,
-            "record-content": entity.entity_class,
-        }
-        yield Record(
-            stream,
-            key,
-            RecordType.CREATE_UPDATE,
-            "",
-            opened_at_us,
-            entity_class=entity.entity_class,
-            body=msgspec.json.encode(entity.content),
-            envelope=msgspec.json.encode(envelope),
-            uuid=entity.uuid if unique else "",
-        )
+        seen.add(named)
+        # An identifier alone says nothing beside a statement.
+        whole = [entity for entity in several if not entity.is_identifier] or several
+        first = whole[0]
+        if all(entity.content == first.content for entity in whole):
+            further = [entity.parent_address for entity in whole[1:]]
+            alone = classes[first.identity] == 1
+            key = first.identity if alone else "+".join(first.address) or first.identity
+            yield _record(first, key, further, stream, opened_at_us)
+        else:
+            for key, entity in {"+".join(entity.address): entity for entity in whole}.items():
+                yield _record(entity, key, [], stream, opened_at_us)
+
+
+def _record(
+    entity: Entity, key: str, further: list[tuple[str, ...]], stream: str, opened_at_us: int
+) -> Record:
+    envelope: dict[str, Any] = {
+        "parent-address": entity.parent_address,
+        "record-content": entity.entity_class,
+    }
+    if further:
+        envelope["further-parent-addresses"] = further
+    return Record(
+        stream,
+        key,
+        RecordType.CREATE_UPDATE,
+        "",
+        opened_at_us,
+        entity_class=entity.entity_class,
+        body=msgspec.json.encode(entity.content),
+        envelope=msgspec.json.encode(envelope),
+        uuid=entity.identity,
+    )

@@ -26,6 +26,7 @@ _ACCEPT = "application/yang-data+json, application/json;q=0.9"
 _MAX_CONNECTIONS = 100
 _MAX_HOST_META_BYTES = 64 * 1024
 _MAX_ERROR_TEXT = 200
+_DATE_ERROR_US = 2_000_000
 
 
 def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
@@ -82,6 +83,8 @@ class RestconfClient:
         self._longest_answer_s = longest_answer_s
         self._now = now
         self.clock_offset_us = 0
+        self.clock_error_us = _DATE_ERROR_US
+        """How far `clock_offset_us` may be wrong: by the steps of a Date, and the round trip."""
 
     async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
         """GET with login; 401 is answered by one renewal of it. An error, or a body that need not
@@ -126,6 +129,8 @@ class RestconfClient:
             return
         offset_s = stated_s - (sent_s + self._now()) / 2
         self.clock_offset_us = round(offset_s * 1_000_000) if abs(offset_s) > 1 else 0
+        round_trip_s = max(0.0, self._now() - sent_s)
+        self.clock_error_us = _DATE_ERROR_US + round(round_trip_s * 1_000_000)
 
     async def host_meta(self, endpoint: URL) -> str | None:
         """The RESTCONF root that `/.well-known/host-meta` names (RFC 8040 3.1), if it names one."""

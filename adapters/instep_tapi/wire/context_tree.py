@@ -1,7 +1,9 @@
 """Walks a TAPI context as a tree and gives its entities, as a stream would state them. Pure.
 
-An entity is an object with a uuid; it is stated without the entities below it, which are stated by
-themselves with their place as parent-address (TR-548 3.10, 3.10.1; A13).
+An entity is what stands where the YANG contains entities of its class (`containment`). Anything
+else with a uuid is a reference or a copy, and states nothing (A13). An entity is stated without the
+entities below it that have records of their own; their identifiers stay, and whatever no stream
+carries stays as it is. Its place is its parent-address (TR-548 3.10, 3.10.1).
 """
 
 from __future__ import annotations
@@ -11,70 +13,140 @@ from typing import Any
 
 import msgspec
 
-from instep_tapi.wire.names import MAX_TEXT_CHARS, class_of
+from instep_tapi.wire.containment import (
+    CONTEXT,
+    GLOBAL_CLASSES,
+    LOCAL_CLASSES,
+    address_element,
+    contained_class,
+    local_identity,
+)
+from instep_tapi.wire.names import MAX_TEXT_CHARS, OBJECT_CLASSES, class_of, strip_module
 
 __all__ = ["Entity", "entities"]
 
 MAX_DEPTH = 64
-_CONTEXT = "TAPI_CONTEXT"
+_CONTEXT_MEMBERS = ("", "context")
+"""The root of a document in the style of the reference implementation has no name."""
+_OF_STREAMING = ("stream-context", "stream-admin-context")
+"""They are about the streams, not about what these state: how far each client has read, too."""
+_KNOWN_CLASSES = frozenset(OBJECT_CLASSES)
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
     """One entity of the tree."""
 
     uuid: str
+    """Empty for a local class."""
+    local_id: str
     entity_class: str
     parent_address: tuple[str, ...]
     """``<class>-uuid:<uuid>`` or ``<class>-local-id:<id>``, highest first, context left out."""
     content: dict[str, Any]
-    """Its members, without the entities below it."""
+    """Its members; of the entities below it that are cut, the identifiers."""
+
+    @property
+    def identity(self) -> str:
+        """What identifies it in its class: its uuid, or its place from the nearest uuid down."""
+        if self.uuid:
+            return self.uuid
+        return local_identity(self.parent_address, self.local_id) or "+".join(self.address)
 
     @property
     def address(self) -> tuple[str, ...]:
         """The parent-address of what is below it."""
-        if self.entity_class == _CONTEXT:
+        if self.entity_class == CONTEXT:
             return ()
-        return (*self.parent_address, f"{_kebab(self.entity_class)}-uuid:{self.uuid}")
+        return (
+            *self.parent_address,
+            address_element(self.entity_class, self.uuid, self.local_id),
+        )
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether nothing but its identifier is stated: it exists."""
+        return len(self.content) == 1
 
 
-def _kebab(entity_class: str) -> str:
-    return entity_class.lower().replace("_", "-")
-
-
-def entities(document: Any) -> Iterator[Entity]:
-    """Every entity of a RESTCONF answer, parents before children.
+def entities(document: Any, cut: frozenset[str] = GLOBAL_CLASSES) -> Iterator[Entity]:
+    """Every entity of a RESTCONF answer, parents before children; those of the classes in `cut` are
+    cut out of what contains them.
 
     Raises `ValueError` for a tree deeper than `MAX_DEPTH`, or a name that no store could hold.
     """
     try:
-        yield from _walk(document, "", (), MAX_DEPTH)
+        yield from _walk(document, "", "", (), MAX_DEPTH, cut)
     except RecursionError:
         raise ValueError("an entity is nested too deeply") from None
 
 
-def _walk(value: Any, member: str, address: tuple[str, ...], depth: int) -> Iterator[Entity]:
+def _walk(
+    value: Any, member: str, parent: str, address: tuple[str, ...], depth: int, cut: frozenset[str]
+) -> Iterator[Entity]:
     if not isinstance(value, (dict, list)):
         return
     if depth == 0:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, list):
         for item in value:
-            yield from _walk(item, member, address, depth - 1)
+            yield from _walk(item, member, parent, address, depth - 1, cut)
         return
-    if _is_entity(value):
-        # The root of a document in the style of the reference implementation has no name.
-        entity_class = class_of(member) if member else _CONTEXT
-        content = {
-            name: kept for name, inner in value.items() if (kept := _own(inner)) is not _NONE
-        }
-        entity = Entity(_checked(value["uuid"]), entity_class, address, content)
+    found = _entity_class(value, member, parent)
+    if found is not None:
+        uuid, local_id = "", ""
+        if found in LOCAL_CLASSES:
+            local_id = _checked(value["local-id"])
+        else:
+            uuid = _checked(value["uuid"])
+        entity = Entity(uuid, local_id, found, address, _without(value, found, cut))
         yield entity
-        address = _within_limit(entity.address)
+        parent, address = found, _within_limit(entity.address)
+    elif isinstance(value.get("uuid"), str):
+        return
     elif isinstance(value.get("local-id"), str):
         local_id = _checked(value["local-id"])
-        address = _within_limit((*address, f"{_kebab(class_of(member))}-local-id:{local_id}"))
+        address = _within_limit((*address, address_element(class_of(member), "", local_id)))
     for name, inner in value.items():
-        yield from _walk(inner, name, address, depth - 1)
+        yield from _walk(inner, name, parent, address, depth - 1, cut)
+
+
+def _entity_class(value: dict[str, Any], member: str, parent: str) -> str | None:
+    """The class of the entity that this object is; None where it is none."""
+    found = contained_class(member, parent)
+    if found in LOCAL_CLASSES:
+        return found if isinstance(value.get("local-id"), str) else None
+    if not isinstance(value.get("uuid"), str):
+        return None
+    if found is None and not parent and strip_module(member) in _CONTEXT_MEMBERS:
+        return CONTEXT
+    if found is None:
+        # A class of a later version; a known one does not stand here, and a uuid alone refers.
+        later = class_of(member)
+        return None if later in _KNOWN_CLASSES or len(value) == 1 else later
+    return found
+
+
+def _without(value: dict[str, Any], entity_class: str, cut: frozenset[str]) -> dict[str, Any]:
+    """The members of an entity, with identifiers in the place of what is cut."""
+    return {
+        name: _kept(inner, name, entity_class, cut)
+        for name, inner in value.items()
+        if entity_class != CONTEXT or strip_module(name) not in _OF_STREAMING
+    }
+
+
+def _kept(value: Any, member: str, parent: str, cut: frozenset[str]) -> Any:
+    if isinstance(value, list):
+        return [_kept(item, member, parent, cut) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = _entity_class(value, member, parent)
+    if found is None:
+        return value if "uuid" in value else _without(value, parent, cut)
+    if found in cut and contained_class(member, parent) is not None:
+        name = "local-id" if found in LOCAL_CLASSES else "uuid"
+        return {name: value[name]}
+    return _without(value, found, cut)
 
 
 def _checked(name: str) -> str:
@@ -88,23 +160,3 @@ def _within_limit(address: tuple[str, ...]) -> tuple[str, ...]:
     if sum(map(len, address)) > MAX_TEXT_CHARS:
         raise ValueError(f"a parent-address of more than {MAX_TEXT_CHARS:,} characters")
     return address
-
-
-_NONE = object()
-
-
-def _is_entity(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("uuid"), str)
-
-
-def _own(value: Any) -> Any:
-    """`value` without the entities in it; `_NONE` where nothing else was there."""
-    if isinstance(value, dict):
-        if _is_entity(value):
-            return _NONE
-        kept = {name: own for name, inner in value.items() if (own := _own(inner)) is not _NONE}
-        return kept if kept or not value else _NONE
-    if isinstance(value, list):
-        items = [own for inner in value if (own := _own(inner)) is not _NONE]
-        return items if items or not value else _NONE
-    return value

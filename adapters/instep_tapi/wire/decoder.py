@@ -18,6 +18,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
+import msgspec
+
 from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader, Unreadable
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
@@ -26,7 +28,7 @@ from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
 from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
 from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
 from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
-from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of
+from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
     LogRecordHeader,
     check_text,
@@ -48,10 +50,13 @@ MAX_FRAME_UNREADABLE = 100
 """Most unreadable records of one frame that are kept one by one; with more, the frame is kept as a
 whole.
 """
+_PLACE_ENTRIES = 2
+"""Of a full-log-record-offset-id, partition and offset are read; with more, all of it is kept."""
 _MAX_PASSED_OVER = 255
 _MAX_REASON_CHARS = 500
 
 
+_encode = msgspec.json.Encoder().encode
 _BAD_INPUT: Final = (ValueError, OverflowError, RecursionError, BadRecord)
 
 
@@ -234,9 +239,9 @@ class FrameDecoder:
         members = plain_members(raw, deviations)
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
-        header, appended_at_us = read_header(members["log-record-header"], deviations)
+        header, appended_at_us, rest = read_header(members["log-record-header"], deviations)
         body = decode_body(members.get("log-record-body", NO_BODY))
-        return self._build_record(header, appended_at_us, body, deviations)
+        return self._build_record(header, appended_at_us, body, deviations, rest)
 
     def _build_record(
         self,
@@ -244,7 +249,9 @@ class FrameDecoder:
         appended_at_us: int,
         body: Fields | None,
         deviations: list[str],
+        rest: Fields | None = None,
     ) -> Record:
+        """`rest`: members of the header that are not read; kept in the envelope."""
         token, key = header.token, header.entity_key
         if not 0 < len(token) <= MAX_TEXT_CHARS or "\0" in token:
             check_text("token", token)
@@ -259,10 +266,15 @@ class FrameDecoder:
         entity_class, content, envelope, ends = entity_of(
             kind, body, header.record_type, deviations
         )
+        place = header.full_log_record_offset_id
+        if len(place) > _PLACE_ENTRIES:
+            rest = {**(rest or {}), "full-log-record-offset-id": msgspec.Raw(_encode(place))}
+        if rest:
+            envelope = with_header(envelope, rest)
         whole = whole and self._whole
         if not whole:
             self._all_whole = False
-        uuid = uuid_of(content) if self._with_uuid and content else ""
+        uuid = uuid_of(content, envelope) if self._with_uuid and content else ""
         return Record(
             self._stream,
             key,

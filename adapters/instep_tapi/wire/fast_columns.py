@@ -84,7 +84,10 @@ class LazyColumns(HeaderColumns[LazyRecord]):
         classes, bodies, envelopes, ends = zip(*parts, strict=True)
         uuids = [""] * len(bodies)
         if with_uuid:
-            uuids = [uuid_of(body) if body else "" for body in bodies]
+            uuids = [
+                uuid_of(body, envelope) if body else ""
+                for body, envelope in zip(bodies, envelopes, strict=True)
+            ]
         return RecordColumns(self.headers, classes, bodies, envelopes, ends, uuids, whole=whole)
 
 
@@ -136,7 +139,7 @@ def decoded(
         bytes(content),
         bytes(envelope),
         ends,
-        uuid_of(content) if with_uuid and content else "",
+        uuid_of(content, envelope) if with_uuid and content else "",
         whole,
     )
 
@@ -159,7 +162,7 @@ def exact_entity(
         content.decode()
         envelope.decode()
     ends = kind is not RecordType.CREATE_UPDATE or (
-        entity_class == CONDITION_DETECTOR and states_clear(content)
+        entity_class == CONDITION_DETECTOR and states_clear(content, deviations)
     )
     return entity_class, content, envelope, ends
 

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
 
 from instep.model.records import RecordType
+from instep_tapi.wire.containment import local_identity
 from instep_tapi.wire.framing import BadRecord, Fields
 from instep_tapi.wire.names import (
     ANY_CLASS,
@@ -34,6 +36,7 @@ __all__ = [
     "open_body",
     "states_clear",
     "uuid_of",
+    "with_header",
 ]
 
 
@@ -175,11 +178,10 @@ _CONTAINERS = frozenset(
 )
 
 
-_CLEAR = {
-    "alarm-detector-state": "CLEAR",
-    "simple-detector-state": "CLEAR",
-    "perceived-severity": "CLEARED",
-}
+_STATES = frozenset({"alarm-detector-state", "simple-detector-state"})
+
+
+_DECIDING = _STATES | {"perceived-severity"}
 
 
 _LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_")
@@ -192,32 +194,41 @@ _could_say = re.compile(b"CLEAR").search
 """Faster than `in` on texts as long as an entity."""
 
 
-def states_clear(content: bytes | bytearray) -> bool:
+def states_clear(content: bytes | bytearray, deviations: list[str]) -> bool:
     """Whether this content of a condition-detector is CLEAR, in any spelling of the field (A4).
 
-    Nothing is parsed unless the bytes contain CLEAR or an escape: most do not. Raises
-    `msgspec.MsgspecError`.
+    The detector's state decides (TR-548 4.4.1). A legacy severity counts only where no state is
+    stated; one that contradicts the state is added to `deviations`. Nothing is parsed unless the
+    bytes contain CLEAR or an escape: most do not. Raises `msgspec.MsgspecError`.
     """
     if _could_say(content) is None and _BACKSLASH not in content:
         return False
-    return _clear(msgspec.json.decode(content), depth=len(_CONTAINERS))
+    states, cleared = set[str](), False
+    for name, text in _detector_members(msgspec.json.decode(content), depth=len(_CONTAINERS)):
+        value = short_identity(text)
+        for prefix in _LATER_PREFIXES:
+            value = value.removeprefix(prefix)
+        if name in _STATES:
+            states.add(value)
+        else:
+            cleared = cleared or value == "CLEARED"
+    if not states:
+        return cleared
+    if cleared and states != {"CLEAR"}:
+        deviations.append("severity-against-state")
+    return states == {"CLEAR"}
 
 
-def _clear(value: Any, depth: int) -> bool:
+def _detector_members(value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """The states and the severity of a condition-detector, by their names without module."""
     if not isinstance(value, dict) or depth == 0:
-        return False
+        return
     for member, inner in value.items():
         name = strip_module(member)
         if name in _CONTAINERS:
-            if _clear(inner, depth - 1):
-                return True
-        elif name in _CLEAR and isinstance(inner, str) and len(inner) <= _MAX_IDENTITY_CHARS:
-            state = short_identity(inner)
-            for prefix in _LATER_PREFIXES:
-                state = state.removeprefix(prefix)
-            if state == _CLEAR[name]:
-                return True
-    return False
+            yield from _detector_members(inner, depth - 1)
+        elif name in _DECIDING and isinstance(inner, str) and 0 < len(inner) <= _MAX_IDENTITY_CHARS:
+            yield name, inner
 
 
 decode_body = msgspec.json.Decoder(Fields | None).decode
@@ -226,11 +237,17 @@ decode_body = msgspec.json.Decoder(Fields | None).decode
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
-class _Uuid(msgspec.Struct, gc=False):
+class _Identified(msgspec.Struct, gc=False, rename="kebab"):
     uuid: str = ""
+    local_id: str = ""
 
 
-_uuid = msgspec.json.Decoder(_Uuid)
+class _Placed(msgspec.Struct, gc=False, rename="kebab"):
+    parent_address: list[str] = []
+
+
+_identified = msgspec.json.Decoder(_Identified)
+_placed = msgspec.json.Decoder(_Placed)
 
 
 def entity_of(
@@ -241,7 +258,7 @@ def entity_of(
     if kind is not RecordType.CREATE_UPDATE:
         return entity_class, content, envelope, True
     if content:
-        ends = entity_class == CONDITION_DETECTOR and states_clear(content)
+        ends = entity_class == CONDITION_DETECTOR and states_clear(content, deviations)
         return entity_class, content, envelope, ends
     if entity_class not in _MAY_BE_EMPTY:
         raise BadRecord(f"{record_type.strip()} without the entity that it states (TR-548 3.10)")
@@ -249,10 +266,21 @@ def entity_of(
     return entity_class, b"{}", envelope, False
 
 
-def uuid_of(content: Buffer) -> str:
-    """The entity's own uuid, empty where it states none. Raises `BadRecord`."""
+def with_header(envelope: bytes, header: Fields) -> bytes:
+    """An envelope that keeps these members of the log-record-header."""
+    kept = b'"log-record-header":%b}' % _encode(header)
+    return b"%b,%b" % (envelope[:-1], kept) if len(envelope) > len(b"{}") else b"{" + kept
+
+
+def uuid_of(content: Buffer, envelope: Buffer) -> str:
+    """The entity's own uuid; of a local class its place, from the nearest uuid down. Empty where
+    neither is stated. Raises `BadRecord`.
+    """
     try:
-        uuid = _uuid.decode(content).uuid
+        stated = _identified.decode(content)
+        uuid = stated.uuid
+        if not uuid and stated.local_id:
+            uuid = local_identity(_placed.decode(envelope).parent_address, stated.local_id)
     except msgspec.MsgspecError:
         return ""
     if uuid:

@@ -58,6 +58,19 @@ _RECORD_TYPES = {
 }
 
 
+_READ_MEMBERS = frozenset(
+    {
+        "token",
+        "log-append-time-stamp",
+        "entity-key",
+        "record-type",
+        "full-log-record-offset-id",
+        # It is about the bytes of the record, which are not kept.
+        "record-authenticity-token",
+    }
+)
+
+
 _text = msgspec.json.Decoder(str)
 
 
@@ -118,8 +131,12 @@ def _partition_and_offset(
     return partition, number
 
 
-def read_header(raw: bytes | msgspec.Raw, deviations: list[str]) -> tuple[LogRecordHeader, int]:
-    """A header in any spelling, and its append time. Raises `BadRecord`, or what msgspec raises."""
+def read_header(
+    raw: bytes | msgspec.Raw, deviations: list[str]
+) -> tuple[LogRecordHeader, int, Fields]:
+    """A header in any spelling, its append time, and the members that are not read, such as
+    tapi-context. Raises `BadRecord`, or what msgspec raises.
+    """
     members = plain_members(raw, deviations)
     stamp = text_of(members, "log-append-time-stamp", deviations)
     try:
@@ -142,7 +159,8 @@ def read_header(raw: bytes | msgspec.Raw, deviations: list[str]) -> tuple[LogRec
             )
         except msgspec.MsgspecError:
             deviations.append("offset-unreadable")
-    return header, appended_at_us
+    rest = {name: members[name] for name in sorted(members.keys() - _READ_MEMBERS)}
+    return header, appended_at_us, rest
 
 
 def plain_members(raw: bytes | msgspec.Raw, deviations: list[str]) -> Fields:

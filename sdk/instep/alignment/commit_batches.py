@@ -92,8 +92,13 @@ def batch_at(
     settings: AlignmentSettings,
     position: Position,
     content: Callable[[], DecodedRecords] | None = None,
+    *,
+    lineage: int | None = None,
 ) -> Batch:
-    """The batch that brings a store to `position`, with a step of the sweep that is going on."""
+    """The batch that brings a store to `position`, with a step of the sweep that is going on.
+
+    `lineage`: see `Batch.lineage`.
+    """
     by_uuid = stream.mode is Mode.BASELINE
     sweep = None
     if position.phase is Phase.SWEEPING:
@@ -109,5 +114,6 @@ def batch_at(
         position.ordinal - 1,
         sweep=sweep,
         by_uuid=by_uuid,
+        lineage=lineage,
         content=content,
     )

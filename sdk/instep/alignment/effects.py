@@ -55,6 +55,7 @@ class NoticeKind(StrEnum):
     SWEEP_HELD = "sweep-held"
     ALIGNED = "aligned"
     CAUGHT_UP = "caught-up"
+    UNPROVEN = "unproven"
 
 
 class Notice(msgspec.Struct, frozen=True):

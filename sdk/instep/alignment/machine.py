@@ -49,7 +49,13 @@ from instep.alignment.effects import (
     Reopen,
 )
 from instep.alignment.lag import Fidelity, LagMonitor
-from instep.alignment.resume import ResumePoint, baseline_due, new_attempt, resume_point
+from instep.alignment.resume import (
+    ResumePoint,
+    baseline_due,
+    from_the_start,
+    new_attempt,
+    resume_point,
+)
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent, phase_after
@@ -61,6 +67,8 @@ from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEsti
 __all__ = ["Alignment", "AlignmentStatus"]
 
 _US = 1_000_000
+_NO_LOG = 0
+"""The lineage of rows that are compared with no record."""
 
 
 class AlignmentStatus(msgspec.Struct, frozen=True):
@@ -161,7 +169,7 @@ class Alignment:
         if resumed:
             self._follow_from(now_us)
             self._continuity.opened(
-                self.position, resumed=True, gapless=self._baseline, provable=self._provable
+                self.position, resumed=True, gapless=self._gapless, provable=self._provable
             )
             if self.realign_reason:
                 self._effects.append(Reopen(self.realign_reason))
@@ -170,13 +178,18 @@ class Alignment:
                 self._effects.append(EstimateSweep(self.position.attempt))
             return
         self._begin_attempt(now_us, self._resume_point.reason, new_log=self._resume_point.new_log)
-        self._continuity.opened(self.position, resumed=False, gapless=self._baseline)
+        self._continuity.opened(self.position, resumed=False, gapless=self._gapless)
         if self._baseline:
             self._effects.append(ReadBaseline())
 
     @property
     def _baseline(self) -> bool:
         return self.stream.mode is Mode.BASELINE
+
+    @property
+    def _gapless(self) -> bool:
+        """Whether the log is never compacted between its ends."""
+        return self._baseline and not self.stream.compacts
 
     @property
     def _provable(self) -> bool:
@@ -284,8 +297,14 @@ class Alignment:
         self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
 
     def baseline_page(self, rows: list[Record]) -> Batch:
-        """What to commit for a page of current state."""
-        return batch_at(self.stream, self.settings, self._advance(), RecordChunk(rows).decode)
+        """What to commit for a page of current state.
+
+        All that the stream brings beats it where the stream was opened at its newest record: no
+        time is compared (A14). Where old records are read again, their times decide.
+        """
+        lineage = _NO_LOG if from_the_start(self.stream) is Start.LATEST else None
+        content = RecordChunk(rows).decode
+        return batch_at(self.stream, self.settings, self._advance(), content, lineage=lineage)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -403,6 +422,12 @@ class Alignment:
         """Emit a phase once it is durable, so that a reader of the store finds it."""
         if position.phase is Phase.ALIGNED:
             self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
+            if self.stream.unprovable:
+                classes = ", ".join(sorted(self.stream.unprovable))
+                self._notice(
+                    NoticeKind.UNPROVEN,
+                    f"of {classes} only what the log still held is known: no resource shows more",
+                )
         elif position.phase is Phase.SWEEP_HELD:
             self._notice(NoticeKind.SWEEP_HELD, f"the sweep would remove {self._held}")
 

@@ -32,9 +32,12 @@ def retention_s(stream: StreamInfo) -> float | None:
     """How long a consumer may be away before records that it needs leave the log, in seconds; None:
     not known.
     """
-    if stream.mode is Mode.BASELINE:
-        return stream.record_retention_s
-    return stream.tombstone_retention_s
+    if stream.mode is Mode.LOG:
+        return stream.tombstone_retention_s
+    kept_s = [stream.record_retention_s]
+    if stream.compacts:
+        kept_s.append(stream.tombstone_retention_s)
+    return min((one_s for one_s in kept_s if one_s is not None), default=None)
 
 
 def resume_point(

@@ -118,6 +118,8 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "behind_s": behind_s,
         "fidelity": _fidelity(one, behind_s),
         "entities": one.entities,
+        "unproven": one.unproven,
+        "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": [
             {"kind": kind, "count": count, "explanation": explained.get(kind, "")}
@@ -126,6 +128,11 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "updated_at": stamp(one.updated_at_us),
         "lease": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
     }
+
+
+def _unproven(facts: dict[str, Any]) -> str:
+    classes = ", ".join(facts["unprovable"])
+    return f"{facts['unproven']:,} entities; of {classes} only what the log still held is known"
 
 
 def _print(streams: Sequence[Stored], now_us: int) -> None:
@@ -143,6 +150,8 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
+        if facts["unprovable"]:
+            rows.append(("unproven", _unproven(facts)))
         if lease is not None:
             rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))
         for name, value in rows:

@@ -48,6 +48,7 @@ class Batch:
         "_decoded",
         "by_uuid",
         "expects_ordinal",
+        "lineage",
         "position",
         "stream",
         "sweep",
@@ -64,6 +65,7 @@ class Batch:
         sweep: SweepStep | None = None,
         *,
         by_uuid: bool = False,
+        lineage: int | None = None,
         content: Callable[[], DecodedRecords] | None = None,
     ) -> None:
         self.stream = stream
@@ -73,6 +75,10 @@ class Batch:
         self.by_uuid = by_uuid
         """Rows are joined by uuid as well as by entity-key (a stream that is aligned from a
         baseline).
+        """
+        self.lineage = position.lineage if lineage is None else lineage
+        """The log that the records compare with (A3): that of the position, or none (0) for rows of
+        a baseline that any record of the stream beats (A14).
         """
         self._content = content
         self._decoded = None if content else DecodedRecords(records, unreadable, deviations or {})
@@ -112,6 +118,7 @@ class Batch:
             "deviations": content.deviations,
             "sweep": self.sweep,
             "by_uuid": self.by_uuid,
+            "lineage": self.lineage,
         }
         return Batch(**given | changes)
 

@@ -62,6 +62,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     previous: bytes | None = None
     """The body before the change, where the journal keeps it."""
+    envelope: bytes = b""
+    """The envelope of the record that caused it: its event time, parent address and so on. Empty
+    for a swept entity, and in a journal that an older version has written.
+    """
     consumer: str = ""
 
 
@@ -91,3 +95,5 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     deviations: dict[str, int]
     """Departures of the provider from its specification: kind → count (A10)."""
     updated_at_us: int
+    unproven: int = 0
+    """Entities that the last alignment could neither confirm nor refute (`StoredEntity.proven`)."""

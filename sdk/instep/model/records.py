@@ -68,8 +68,8 @@ class Record(RecordHeader, frozen=True, gc=False):
     ends: bool = False
     """True when the record ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR (A4)."""
     uuid: str = ""
-    """The entity's own uuid, read only where rows must meet a baseline (the entity-key may differ
-    from it).
+    """The entity's own uuid, or the place of an entity that has none; read only where rows must
+    meet a baseline (the entity-key may differ from it). A SQL store fills it in elsewhere.
     """
     whole: bool = True
     """False for a CHANGE_ONLY record, which is merged into what is stored (TR-548 3.8.2.2)."""

@@ -64,12 +64,30 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How long any record stays in the log, whether or not its entity exists; None: not
     declared.
     """
+    compacts: bool = False
+    """Whether a record may leave the log between its ends, since a newer one of its entity came, as
+    the retentions state (BASELINE only). Elsewhere a gap between offsets is a record that was
+    missed.
+    """
     resumable: bool = True
     """False if each opening is a session of its own, whose tokens mean nothing in another session
     (a subscription, for example). Every opening then begins an attempt with a baseline.
     """
     readable: frozenset[str] = frozenset()
     """Classes whose current state `Source.baseline` can show (BASELINE only)."""
+    unprovable: frozenset[str] = frozenset()
+    """Classes of which neither the log nor the baseline shows every entity (BASELINE only): of
+    these, what the log has forgotten is not known.
+    """
+    contained: frozenset[str] = frozenset()
+    """Members, without prefix, that hold entities with records of their own (BASELINE only). A
+    baseline states identifiers there, a record may state more or nothing: two statements that
+    differ only there are alike.
+    """
+    event_classes: frozenset[str] = frozenset()
+    """Classes of which each statement with another envelope (its event time, for example) is a
+    change, also with an equal body: an alarm that is raised again.
+    """
     clock_offset_us: int = 0
     """The provider's clock minus ours, as seen at discovery; 0 where unknown."""
     details: dict[str, Any] = {}

@@ -28,6 +28,10 @@ class Feed(ABC):
     """The provider's clock minus ours (`instep.runtime.clock.steady_now`), as last seen; 0 where
     unknown. Read when the feed is opened.
     """
+    clock_error_us: int = 0
+    """How far `clock_offset_us` may be wrong. The rows of a baseline are dated that much earlier,
+    so that no record appended since the opening looks older (A14).
+    """
 
     @abstractmethod
     async def receive(self) -> RecordChunk:
@@ -88,6 +92,15 @@ class Source(ABC):
         Called at the start, and again when a stream cannot be opened. Raises `NoStreamError` where
         nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
         """
+
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """The stream as the provider declares it now, under the same id; asked before it is opened
+        again, since retentions may be adjusted while it lives (TR-548 3.7.1).
+
+        The default is the stream as it was discovered. Raises `SourceError`; the stream is then
+        opened as it is known.
+        """
+        return stream
 
     @abstractmethod
     def feed(self, stream: StreamInfo, start: str | Start) -> AbstractAsyncContextManager[Feed]:

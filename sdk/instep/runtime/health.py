@@ -56,6 +56,10 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Records put into quarantine since the consumer started."""
     compaction_delay_s: float | None
     tombstone_retention_s: float | None
+    unprovable: tuple[str, ...] = ()
+    """Classes of which only what the log still held is known, aligned or not: no resource shows
+    more (TRUNCATED logs of alarms, for example).
+    """
     endpoint: str = ""
     """The instance of the provider that the stream is read from."""
     attempts_without_alignment: int = 0
@@ -135,8 +139,8 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty for an event of the consumer as a whole."""
     kind: str
-    """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, lost, sweep-held,
-    no-progress, deviation, loop-lag, restarted, stopped, failed; of a pair: standby, active,
-    superseded, gave-up; of sequences: asked, realign, loss, fault, sequence-failed, not-sent,
-    handler-failed, blocked, quarantined."""
+    """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, unproven, lost,
+    sweep-held, no-progress, deviation, loop-lag, restarted, stopped, failed; of a pair: standby,
+    active, superseded, gave-up; of sequences: asked, realign, loss, fault, sequence-failed,
+    not-sent, handler-failed, blocked, quarantined."""
     text: str

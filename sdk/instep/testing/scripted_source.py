@@ -65,6 +65,8 @@ class ScriptedSource(Source):
         self.stream = stream or StreamInfo(id="scripted", origin="a script", kind="scripted")
         self.moved: StreamInfo | None = None
         """The stream to return from the second discovery on; None: the same as before."""
+        self.refreshed: StreamInfo | None = None
+        """The stream as `refresh` returns it; None: the same as before."""
         self.starts: list[str | Start] = []
         """The start of each connection, in order."""
         self.pages: list[list[Record]] = []
@@ -82,6 +84,10 @@ class ScriptedSource(Source):
         if self.discoveries > 1 and self.moved is not None:
             self.stream = self.moved
         return [self.stream]
+
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """See `Source`: `refreshed`."""
+        return self.refreshed or stream
 
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[ScriptedFeed]:

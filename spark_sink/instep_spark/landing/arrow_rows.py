@@ -41,8 +41,9 @@ class _Moment(msgspec.Struct, frozen=True, gc=False, rename="kebab"):
 
 
 class _Approximate(msgspec.Struct, gc=False, rename="kebab"):
-    """An event time as the example of TR-548 6.3 has it, against the YANG."""
+    """An event time, flat as the YANG has it or nested as in the example of TR-548 6.3."""
 
+    primary_time_stamp: str | None = None
     approx_date_and_time: _Moment = _Moment()
 
 
@@ -156,7 +157,9 @@ def _envelope_columns(envelopes: list[bytes]) -> tuple[pa.Array, pa.Array]:
 
 
 def _primary(time: _Approximate | str | None) -> str | None:
-    return time.approx_date_and_time.primary_time_stamp if isinstance(time, _Approximate) else None
+    if not isinstance(time, _Approximate):
+        return None
+    return time.primary_time_stamp or time.approx_date_and_time.primary_time_stamp
 
 
 def _decode_envelope(envelope: bytes) -> _Envelope:

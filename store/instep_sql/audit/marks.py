@@ -18,12 +18,12 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.audit import statements
-from instep_sql.audit.json_equal import json_equal
 from instep_sql.audit.reading import MarksByChange, MarksByKey, MarksByUuid
 from instep_sql.audit.statements import AuditStatements
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, commit, streams
+from instep_sql.entities.alike import agrees
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
 
@@ -57,6 +57,7 @@ class SqlAuditMarks:
         self._marked = 0
         self._measure_at = _PAGE_RECORDS
         self._by_uuid = stream.mode is Mode.BASELINE
+        self._contained = stream.contained
         self._classes = json_array(stream.readable) if self._by_uuid else _EVERY_CLASS
         self._reading = MarksByKey(dialect, 0, 0)
         """Turns the records that the audit reads into marks."""
@@ -134,7 +135,11 @@ class SqlAuditMarks:
         while isinstance(self._reading, (MarksByUuid, MarksByChange)):
             values = self._values(state=state, after=after, size=_PAGE_RECORDS)
             pairs = connection.execute(self._sql.pairs, values).all()
-            same = [one.key for one in pairs if one.stored and json_equal(one.marked, one.stored)]
+            same = [
+                one.key
+                for one in pairs
+                if one.stored and agrees(one.marked, one.stored, self._contained)
+            ]
             right = self._values(state=state, keys=json_array(same))
             connection.execute(self._sql.right, right)
             if len(pairs) < _PAGE_RECORDS:

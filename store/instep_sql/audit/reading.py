@@ -75,15 +75,34 @@ class MarksByKey:
 
 
 class MarksByUuid(MarksByKey):
-    """Marks of records and baseline rows, joined by uuid."""
+    """Marks of records and baseline rows, joined by uuid.
+
+    Of a uuid that a baseline states differently in several places, only that it exists is marked:
+    the uuid alone does not tell which row a mark belongs to.
+    """
+
+    def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
+        super().__init__(dialect, no, audit)
+        self._ambiguous = set[str]()
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        # The key of such a row of a baseline is its address.
+        self._ambiguous.update(
+            one.uuid for one in records if one.uuid and not one.token and one.key != one.uuid
+        )
+        records = [
+            replace(one, whole=False) if one.uuid in self._ambiguous and not one.ends else one
+            for one in records
+        ]
         names = {record.key for record in records if not (record.whole and record.uuid)}
         names.update(*(prefixes(record.key) for record in records if not record.whole))
         known = self._known(connection, names) if names else {}
         marks: list[Mark] = []
         for record in records:
             mark = self._mark(record, known) if record.whole else self._part(record, known)
+            if record.ends and mark[0] in self._ambiguous:
+                # It ends one of several rows: the others say nothing about it.
+                mark = (record.key, mark[1])
             if record.body and (record.whole or mark[0] == record.key):
                 known[record.key] = mark[0]
             marks.append(mark)

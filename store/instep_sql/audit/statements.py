@@ -115,6 +115,10 @@ ABANDONED: Final = text("DELETE FROM instep_audit_mark WHERE audit < :before_us"
 _BY_KEY: Final = ("e.key = m.key",)
 # Two conditions instead of one with OR: each is looked up in an index of its own.
 _BY_UUID: Final = ("e.uuid <> '' AND e.uuid = m.key", "e.uuid = '' AND e.key = m.key")
+_SINGLE: Final = """
+(SELECT count(*) FROM instep_entity e WHERE e.stream_no = :no AND e.uuid <> '' AND e.uuid = m.key
+ AND e.class = m.class) < 2
+"""
 _PASSED: Final = Place("", ":partition", ":offset", ":appended_at_us")
 _SAME: Final = "e.class = m.class AND e.body = m.body"
 
@@ -122,7 +126,9 @@ _SAME: Final = "e.class = m.class AND e.body = m.body"
 class AuditStatements:
     """The SQL statements that compare marks with the rows of entities."""
 
-    def __init__(self, matches: Sequence[str], key: str, members: str, classes: str) -> None:
+    def __init__(
+        self, matches: Sequence[str], key: str, members: str, classes: str, single: str
+    ) -> None:
         """Build the statements.
 
         Args:
@@ -130,6 +136,7 @@ class AuditStatements:
             key: SQL for the key that the mark of the row `e` has.
             members: SQL for the set bound to `:keys`.
             classes: SQL for the set bound to `:classes`.
+            single: SQL condition that says that the mark `m` belongs to one row at most.
         """
         rows = [f"FROM instep_entity e WHERE e.stream_no = :no AND {match}" for match in matches]
 
@@ -172,7 +179,7 @@ class AuditStatements:
               state = 2, seen = coalesce({token}, ''),
               verdict = CASE WHEN ends = 1 THEN 'bogus'
                              WHEN {stored} THEN 'stale' ELSE 'missing' END
-            WHERE audit = :audit AND state = 0 AND ends >= 0
+            WHERE audit = :audit AND state = 0 AND ends >= 0 AND {single}
               AND (token = '' OR partition = :partition AND NOT {supersedes_sql(_MARKED, _PASSED)})
         """)
         """Marks as suspect what differs, up to an offset of one partition."""
@@ -224,5 +231,5 @@ class AuditStatements:
         """
         if by_uuid:
             key = "CASE WHEN e.uuid <> '' THEN e.uuid ELSE e.key END"
-            return AuditStatements(_BY_UUID, key, members, classes)
-        return AuditStatements(_BY_KEY, "e.key", members, classes)
+            return AuditStatements(_BY_UUID, key, members, classes, _SINGLE)
+        return AuditStatements(_BY_KEY, "e.key", members, classes, "true")

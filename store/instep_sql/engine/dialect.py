@@ -39,10 +39,12 @@ EndRow = tuple[int, str, int, int, str, int, int]
 
 
 ChangeRow = (
-    tuple[str, str, str, int, str, int]
-    | tuple[str, str, str, int, str, int, bytes | bytearray, bytes | bytearray | None]
+    tuple[str, str, str, int, str, int, bytes | bytearray]
+    | tuple[
+        str, str, str, int, str, int, bytes | bytearray, bytes | bytearray, bytes | bytearray | None
+    ]
 )
-"""key, class, change, kind, token, appended_at_us; with bodies also body, previous."""
+"""key, class, change, kind, token, appended_at_us, envelope; with bodies also body, previous."""
 
 
 class UnstorableError(SinkError):

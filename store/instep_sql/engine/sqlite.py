@@ -66,11 +66,11 @@ AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
 """  # noqa: S608 — constants only
 _CHANGE: Final = """
 INSERT INTO instep_change (stream_no, committed_at_us, key, class, change, kind, token,
-                           appended_at_us, body, previous)
+                           appended_at_us, envelope, body, previous)
 VALUES """
 # The time of the commit is the first parameter, for all rows.
-_CHANGE_COLUMNS: Final = 8
-_CHANGE_ROW: Final = "({:d}, ?1, ?, ?, ?, ?, ?, ?, {})"
+_CHANGE_COLUMNS: Final = 9
+_CHANGE_ROW: Final = "({:d}, ?1, ?, ?, ?, ?, ?, ?, ?, {})"
 
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_BUSY: (

@@ -55,7 +55,7 @@ def commit(
             dialect,
             options,
             stream,
-            batch.position,
+            msgspec.structs.replace(batch.position, lineage=batch.lineage),
             batch.records,
             by_uuid=batch.by_uuid,
             now_us=now_us,
@@ -107,7 +107,9 @@ def write_records(
     if by_uuid:
         joined = key_reconciliation.reconcile_keys(connection, dialect, stream, position, records)
         records, unresolved = joined.records, joined.unresolved_keys
+        records = key_reconciliation.complete(connection, dialect, stream, records)
         shown = {record.key for record in records if not record.token and not record.ends}
+        key_reconciliation.give_way(connection, dialect, stream.no, position.lineage, shown)
     if stream.change_only or not all_whole(records):
         composed = change_only.compose(connection, dialect, stream.no, position, records)
         stream.change_only = True
@@ -126,11 +128,10 @@ def write_records(
         journal.append_changes(
             connection,
             dialect,
-            stream.no,
+            stream,
             position.lineage,
             records,
             mode=options.journal,
-            composed=stream.change_only,
             now_us=now_us,
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt

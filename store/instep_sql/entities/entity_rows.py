@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from itertools import compress, repeat
 from operator import not_
+from typing import Final
+
+import msgspec
 
 from instep.model.columns import RecordColumns
 from instep.model.ordering import rounds_per_key
 from instep.model.records import Record
 from instep_sql.engine.dialect import EndRow, EntityRow
 
-__all__ = ["WriteRound", "write_rounds"]
+__all__ = ["WriteRound", "stated_uuids", "write_rounds"]
 
 
 WriteRound = tuple[list[EntityRow], list[EndRow]]
@@ -32,7 +36,55 @@ def write_rounds(
     return [_of_records(written.values(), no, lineage) for written in rounds]
 
 
+def stated_uuids(
+    classes: Sequence[str], bodies: Sequence[bytes | bytearray], uuids: Sequence[str]
+) -> Sequence[str]:
+    """The uuid that each body states, where the source has not read it.
+
+    Entities of one class have a uuid or have none, so only the first body of each class is looked
+    into: alarms, which have none, cost nothing.
+    """
+    if any(uuids):
+        return uuids
+    named = {name for name in set(classes) if _uuid_of(_first_body(name, classes, bodies))}
+    if not named:
+        return uuids
+    return [
+        _uuid_of(body) if name in named else "" for name, body in zip(classes, bodies, strict=True)
+    ]
+
+
+def _first_body(
+    name: str, classes: Sequence[str], bodies: Sequence[bytes | bytearray]
+) -> bytes | bytearray:
+    stated = (body for of, body in zip(classes, bodies, strict=True) if of == name and body)
+    return next(stated, b"")
+
+
+def _uuid_of(body: bytes | bytearray) -> str:
+    found = _AT_THE_BEGINNING(body)
+    if found is not None:
+        return found[1].decode()
+    try:
+        uuid = _stated(body).uuid
+    except msgspec.MsgspecError:
+        return ""
+    return "" if "\0" in uuid else uuid
+
+
+class _Stated(msgspec.Struct):
+    uuid: str = ""
+
+
+_stated: Final = msgspec.json.Decoder(_Stated).decode
+_AT_THE_BEGINNING: Final = re.compile(rb'\{"uuid":"([\w-]{1,255})"', re.ASCII).match
+
+
 def _of_records(records: Collection[Record], no: int, lineage: int) -> WriteRound:
+    living = [r for r in records if not r.ends]
+    uuids = stated_uuids(
+        [r.entity_class for r in living], [r.body for r in living], [r.uuid for r in living]
+    )
     upserts: list[EntityRow] = [
         (
             r.key,
@@ -41,12 +93,11 @@ def _of_records(records: Collection[Record], no: int, lineage: int) -> WriteRoun
             r.partition,
             r.offset,
             r.appended_at_us,
-            r.uuid,
+            uuid,
             r.envelope,
             r.body,
         )
-        for r in records
-        if not r.ends
+        for r, uuid in zip(living, uuids, strict=True)
     ]
     return upserts, [_end(r, no, lineage) for r in records if r.ends]
 
@@ -63,7 +114,7 @@ def _of_columns(records: RecordColumns, no: int, lineage: int) -> WriteRound:
         repeat(last.partition),
         last.offsets,
         last.appended_at_us,
-        last.uuids,
+        stated_uuids(last.classes, last.bodies, last.uuids),
         last.envelopes,
         last.bodies,
         strict=False,  # one column has no end

@@ -15,13 +15,15 @@ from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.engine.dialect import ChangeRow, Dialect, json_array
+from instep_sql.entities.alike import alike
+from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
 
 _STORED: Final = """
-    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset"
+    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
     FROM instep_entity WHERE stream_no = :no AND key IN {members}
 """
 _TRIM_RECORDS: Final = 1_000
@@ -38,52 +40,58 @@ _OVER_AGE: Final = """
 def append_changes(
     connection: Connection,
     dialect: Dialect,
-    no: int,
+    stream: StreamRow,
     lineage: int,
     records: Sequence[Record],
     *,
     mode: Journal,
-    composed: bool,
     now_us: int,
 ) -> None:
     """Append a row for each change that the records make, also for changes that a later record of
     the same commit replaces.
 
     Applies rule A3 record by record, from the state before the batch, unless it was already applied
-    (`composed`, CHANGE_ONLY). No change is: an older record, the end of an entity that does not
-    exist, a record with the stored body.
+    (CHANGE_ONLY). No change is: an older record, the end of an entity that does not exist, a record
+    with the stored body (but see `StreamInfo.event_classes`), a record that says what a baseline
+    has said.
     """
     columns = records if isinstance(records, RecordColumns) else None
     keys = columns.keys if columns else [record.key for record in records]
-    living, comparable = _stored(connection, dialect, no, lineage, set(keys))
+    living, comparable = _stored(connection, dialect, stream, lineage, set(keys))
     facts: Iterable[_Fact]
-    if composed:
+    if stream.change_only:
         facts = map(_fact, records)
     elif columns:
         facts = _accepted_in_order(columns, comparable)
     else:
         facts = _accepted(records, comparable)
-    dialect.add_changes(connection, no, now_us, _rows(facts, living, mode))
+    rows = _rows(facts, living, mode, stream)
+    dialect.add_changes(connection, stream.no, now_us, rows)
 
 
 def _rows(
-    facts: Iterable[_Fact], living: dict[str, _Living | None], mode: Journal
+    facts: Iterable[_Fact], living: dict[str, _Living | None], mode: Journal, stream: StreamRow
 ) -> list[ChangeRow]:
     rows: list[ChangeRow] = []
-    for key, kind, token, appended_at_us, stated_class, body, ends in facts:
+    events = stream.event_classes
+    for key, kind, token, appended_at_us, stated_class, body, ends, envelope in facts:
         before = living.get(key)
-        living[key] = None if ends else (body, stated_class)
+        living[key] = None if ends else (body, stated_class, token, envelope)
         if before is None:
             if ends:
                 continue
             change, entity_class = ChangeKind.CREATED, stated_class
         else:
-            if not ends and before[0] == body:
+            if not ends and (
+                (before[0] == body and (stated_class not in events or before[3] == envelope))
+                # A baseline says the same in other words.
+                or (not before[2] and alike(before[0], body, stream.contained))
+            ):
                 continue
             change = ChangeKind.DELETED if ends else ChangeKind.UPDATED
             # An ending record may have no class, or ANY_CLASS.
             entity_class = before[1] if ends or not stated_class else stated_class
-        row = (key, entity_class, change.value, kind.value, token, appended_at_us)
+        row = (key, entity_class, change.value, kind.value, token, appended_at_us, envelope)
         if mode is Journal.CHANGES:
             rows.append(row)
         else:
@@ -92,20 +100,21 @@ def _rows(
     return rows
 
 
-_Living = tuple[bytes | bytearray, str]
-"""Body and class of an entity."""
+_Living = tuple[bytes | bytearray, str, str, bytes | bytearray]
+"""Body, class, token and, of a stream with events, the envelope of an entity."""
 
 
 def _stored(
-    connection: Connection, dialect: Dialect, no: int, lineage: int, keys: set[str]
+    connection: Connection, dialect: Dialect, stream: StreamRow, lineage: int, keys: set[str]
 ) -> tuple[dict[str, _Living | None], dict[str, RecordHeader]]:
     """Load body and class of these keys, and the headers of those of the batch's lineage."""
-    query = text(_STORED.format(members=dialect.members("keys")))
-    rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
+    envelope = "envelope" if stream.event_classes else "NULL"
+    query = text(_STORED.format(members=dialect.members("keys"), envelope=envelope))
+    rows = connection.execute(query, {"no": stream.no, "keys": json_array(keys)})
     living: dict[str, _Living | None] = {}
     comparable: dict[str, RecordHeader] = {}
-    for key, entity_class, body, of, token, at_us, partition, offset in rows:
-        living[key] = (body, entity_class)
+    for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
+        living[key] = (body, entity_class, token, envelope)
         if of == lineage:
             comparable[key] = RecordHeader(
                 "", key, RecordType.CREATE_UPDATE, token, at_us, partition, offset
@@ -113,9 +122,11 @@ def _stored(
     return living, comparable
 
 
-_Fact = tuple[str, RecordType, str, int, str, bytes | bytearray, bool]
-"""Key, kind, token, appended_at_us, class, body and whether it ends the entity."""
-_fact = attrgetter("key", "kind", "token", "appended_at_us", "entity_class", "body", "ends")
+_Fact = tuple[str, RecordType, str, int, str, bytes | bytearray, bool, bytes | bytearray]
+"""Key, kind, token, appended_at_us, class, body, whether it ends the entity, and envelope."""
+_fact = attrgetter(
+    "key", "kind", "token", "appended_at_us", "entity_class", "body", "ends", "envelope"
+)
 
 
 def _accepted(records: Sequence[Record], last: dict[str, RecordHeader]) -> Iterator[_Fact]:
@@ -144,6 +155,7 @@ def _accepted_in_order(records: RecordColumns, stored: dict[str, RecordHeader]) 
         records.classes,
         records.bodies,
         records.ends,
+        records.envelopes,
         strict=True,
     )
     if not stored:

@@ -7,6 +7,8 @@ key as soon as it is known, because a TOMBSTONE may carry nothing else.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -17,16 +19,23 @@ from instep.alignment.change_only import Tombstone
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later
 from instep.model.position import Position
-from instep.model.records import Record
+from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, tombstones
-from instep_sql.entities.lookup import StoredRecord, find_headers
+from instep_sql.entities.alike import agrees, completed
+from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["ReconciledRecords", "mark_proven", "reconcile_keys"]
+__all__ = ["ReconciledRecords", "complete", "give_way", "mark_proven", "reconcile_keys"]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
+_UNCLAIMED: Final = text("""
+    SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
+           sum(CASE WHEN token <> '' AND uuid = key THEN 1 ELSE 0 END) AS by_uuid,
+           sum(CASE WHEN token <> '' AND uuid <> key THEN 1 ELSE 0 END) AS by_key
+    FROM instep_entity WHERE stream_no = :no AND uuid <> ''
+""")
 
 
 class ReconciledRecords(msgspec.Struct, frozen=True):
@@ -36,31 +45,89 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
     unresolved_keys: tuple[str, ...]
 
 
+class _Row:
+    """The row of one entity, stored or to be written by the batch; its key may change."""
+
+    __slots__ = ("claimed", "entity_class", "key", "places", "stored", "uuid")
+
+    def __init__(self, record: Record, stored: StoredRecord | None) -> None:
+        self.key = record.key
+        self.entity_class = record.entity_class
+        self.uuid = record.uuid
+        self.places = _places(record)
+        by_uuid = record.key == record.uuid or record.key.endswith(f":{record.uuid}")
+        self.claimed = bool(record.token) or not by_uuid
+        """Whether a record of the stream has named it, so that its key is that of the stream."""
+        self.stored = stored
+
+
 class _Rows:
-    """The stored rows of the entities of a batch; updated as the batch is read."""
+    """The rows of the entities of a batch; updated as the batch is read."""
 
     def __init__(self, stored: Iterable[StoredRecord]) -> None:
-        self.by_key: dict[str, StoredRecord] = {}
-        self.key_of: dict[str, str] = {}
+        self.by_key: dict[str, _Row] = {}
+        self.by_uuid: dict[str, list[_Row]] = {}
         for one in stored:
-            self.by_key[one.record.key] = one
-            if one.record.uuid:
-                self.key_of[one.record.uuid] = one.record.key
+            self.add(_Row(one.record, one))
 
-    def rename(self, old: str, new: str) -> tuple[bool, str | None]:
-        """Give the row `old` the key `new`. Returns whether it is renamed, and the key of the row
-        to remove, if any. If both rows exist, only the newer one stays.
+    def add(self, row: _Row) -> _Row:
+        self.by_key[row.key] = row
+        if row.uuid:
+            self.by_uuid.setdefault(row.uuid, []).append(row)
+        return row
+
+    def remove(self, row: _Row) -> None:
+        if self.by_key.get(row.key) is row:
+            del self.by_key[row.key]
+        if row.uuid:
+            self.by_uuid[row.uuid].remove(row)
+
+    def of(self, record: Record) -> list[_Row]:
+        """The rows of the entity that this record is about.
+
+        Joined by class and uuid. Where there are several, or the one has a key and a place of its
+        own, the place decides: a provider may state one uuid in two places (A13). A statement of
+        a baseline may count for several places.
         """
-        moving, there = self.by_key.pop(old, None), self.by_key.get(new)
-        if moving is None:
-            return False, None
-        if there is None:
-            self.by_key[new] = moving
-            return True, None
-        if is_later(moving, there):
-            self.by_key[new] = moving
-            return True, new
-        return False, old
+        if not record.uuid:
+            row = self.by_key.get(record.key)
+            # A header-only end may name the entity by its uuid.
+            return [row] if row else self.by_uuid.get(record.key, [])[:1]
+        rows = [
+            row
+            for row in self.by_uuid.get(record.uuid, ())
+            if record.ends or row.entity_class == record.entity_class
+        ]
+        named = [row for row in rows if row.key == record.key]
+        if named:
+            return named
+        places = _places(record)
+        here = [row for row in rows if not (places and row.places) or places & row.places]
+        if not record.token:
+            # The only statement of the only row: it has moved.
+            return here or (rows if len(rows) == 1 and record.key == record.uuid else [])
+        here.sort(key=attrgetter("claimed"))
+        if not here and len(rows) == 1 and not rows[0].claimed:
+            here = rows
+        return here[:1]
+
+
+class _Parents(msgspec.Struct, rename="kebab"):
+    parent_address: list[str] = []
+    further_parent_addresses: list[list[str]] = []
+
+
+_parents: Final = msgspec.json.Decoder(_Parents).decode
+
+
+def _places(record: Record) -> frozenset[str]:
+    """The direct parents that a statement names (TR-548 3.10); empty where it names none."""
+    try:
+        stated = _parents(record.envelope)
+    except msgspec.MsgspecError:
+        return frozenset()
+    addresses = [stated.parent_address, *stated.further_parent_addresses]
+    return frozenset(address[-1] for address in addresses if address)
 
 
 def reconcile_keys(
@@ -73,7 +140,7 @@ def reconcile_keys(
     """Rename rows to the keys the stream uses, and records to the rows they belong to.
 
     Baseline rows of entities that have ended since are left out. Header-only ends without a row are
-    not written; their keys are returned as unresolved, each once.
+    not written; their keys are returned as unresolved, each once, where a baseline may help.
     """
     names = {record.key for record in records} | {record.uuid for record in records if record.uuid}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
@@ -82,56 +149,72 @@ def reconcile_keys(
     ended_at = {one.key: one for one in over} | {one.uuid: one for one in over if one.uuid}
 
     known_keys = rows.by_key.keys() | {record.key for record in records}
-    changes = {record.key for record in records if _is_change(record, known_keys)}
-    keys = _keys_after(rows.key_of, [record for record in records if record.key not in changes])
     ends: dict[str, Tombstone] = {}
-    for uuid, key in keys.items():
-        old = rows.key_of.get(uuid)
-        if old is not None and old != key:
-            _rename(connection, dialect, stream, rows, old, key)
-            if old != uuid:
+    joined: list[tuple[Record, _Row | None]] = []
+    unresolved: dict[str, None] = {}
+    for record in records:
+        if _is_change(record, known_keys):
+            joined.append((record, None))
+            continue
+        found = rows.of(record)
+        if not record.token and not record.ends:
+            if not _overtaken(record, ended_at, position.lineage):
+                found = found or [rows.add(_Row(record, None))]
+                joined += [(record, row) for row in found]
+            continue
+        row = found[0] if found else None
+        if row is not None and record.uuid and row.key != record.key:
+            old = row.key
+            _rename(connection, dialect, stream, rows, row, record.key)
+            if old != row.uuid:
                 # The provider gave the entity another key: the end of the old key means nothing.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
-
-    joined: list[Record] = []
-    unresolved: dict[str, None] = {}
-    alive = set(rows.by_key)
-    uuid_of = {key: uuid for uuid, key in keys.items()}
-    for record in records:
-        if record.key in changes:
-            joined.append(record)
-            continue
-        key = keys.get(record.uuid or record.key, record.key)
         if record.ends:
-            known = key in alive or key in ended_at or record.key in ended_at or key in ends
-            if not known and not record.uuid:
+            key = row.key if row else record.key
+            known = row is not None or key in ended_at or key in ends
+            if not known and _may_be_of_a_baseline(record, stream):
                 unresolved[record.key] = None
-            uuid = record.uuid or uuid_of.get(key, "")
+            uuid = record.uuid or (row.uuid if row else "")
             ends[key] = Tombstone(
                 key, uuid, position.lineage, position.attempt, record.appended_at_us
             )
-            alive.discard(key)
-        elif not record.token and _overtaken(record, ended_at, position.lineage):
+            if row is not None:
+                rows.remove(row)
+            joined.append((replace(record, key=key), None))
             continue
-        else:
-            alive.add(key)
-        joined.append(record if key == record.key else replace(record, key=key))
+        if row is None:
+            row = rows.add(_Row(record, None))
+        row.claimed = True
+        joined.append((record, row))
     tombstones.add(connection, dialect, stream.no, ends.values())
-    return ReconciledRecords(joined, tuple(unresolved))
+    if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
+        unresolved = {}
+    return ReconciledRecords(
+        [
+            record if row is None or row.key == record.key else replace(record, key=row.key)
+            for record, row in joined
+        ],
+        tuple(unresolved),
+    )
 
 
-def _keys_after(stored: dict[str, str], records: Sequence[Record]) -> dict[str, str]:
-    """Map each uuid to the key that its row has after the batch: the stream's last key, else the
-    stored key, else the baseline's.
+def _may_be_of_a_baseline(record: Record, stream: StreamRow) -> bool:
+    """Whether an end without a row may be about an entity that only a GET has shown.
+
+    An alarm that is CLEAR is complete in itself, and so is what has a uuid.
     """
-    keys = dict(stored)
-    for record in records:
-        if record.uuid:
-            if record.token:
-                keys[record.uuid] = record.key
-            else:
-                keys.setdefault(record.uuid, record.key)
-    return keys
+    header_only = record.kind is not RecordType.CREATE_UPDATE and not record.uuid
+    return header_only and record.entity_class not in stream.unprovable
+
+
+def _owes_baseline(connection: Connection, no: int) -> bool:
+    """Whether an end under an unknown key may be about a stored entity.
+
+    A row that only a baseline has stated has its uuid for a key. Where the stream is seen to use
+    uuids as its keys, an unknown key is about nothing that is stored.
+    """
+    found = connection.execute(_UNCLAIMED, {"no": no}).one()
+    return bool(found.unclaimed) and not (found.by_uuid and not found.by_key)
 
 
 def _is_change(record: Record, known_keys: Collection[str]) -> bool:
@@ -157,10 +240,23 @@ def _rename(
     dialect: Dialect,
     stream: StreamRow,
     rows: _Rows,
-    old: str,
+    row: _Row,
     new: str,
 ) -> None:
-    moves, obsolete = rows.rename(old, new)
+    """Give a row another key. If two stored rows meet, only the newer one stays."""
+    old, there = row.key, rows.by_key.get(new)
+    rows.remove(row)
+    obsolete = None
+    if there is not None:
+        rows.remove(there)
+        if row.stored and there.stored:
+            obsolete = new if is_later(row.stored, there.stored) else old
+        row.stored = row.stored if obsolete != old else None
+    moves = row.stored is not None and obsolete != old
+    row.key = new
+    rows.add(row)
+    if there is not None and not moves:
+        row.stored = there.stored
     if obsolete is not None:
         connection.execute(_REMOVE, {"no": stream.no, "key": obsolete})
         if stream.change_only:
@@ -169,6 +265,48 @@ def _rename(
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
+
+
+def complete(
+    connection: Connection, dialect: Dialect, stream: StreamRow, records: Sequence[Record]
+) -> Sequence[Record]:
+    """The records with what is stored where a statement without token says less than the stored
+    one, and the stored one itself where both say the same (A12, A13).
+    """
+    keys = {record.key for record in records if not record.token and not record.ends}
+    if not keys:
+        return records
+    found = find_records(connection, dialect, stream.no, keys)
+    stored = {one.record.key: one.record for one in found}
+    return [
+        _completed(record, stored[record.key], stream.contained)
+        if record.key in stored and record.key in keys and not record.token
+        else record
+        for record in records
+    ]
+
+
+def _completed(record: Record, stored: Record, contained: AbstractSet[str]) -> Record:
+    if record.entity_class == stored.entity_class:
+        if agrees(record.body, stored.body, contained):
+            return replace(record, body=stored.body, envelope=stored.envelope)
+        return replace(record, body=completed(record.body, stored.body, contained))
+    return record
+
+
+def give_way(
+    connection: Connection, dialect: Dialect, no: int, lineage: int, keys: Collection[str]
+) -> None:
+    """Let the rows of a baseline overwrite what an earlier one has stated, whatever our clock said
+    then; where they compare with no log (lineage 0), also what the stream has stated before (A14).
+    """
+    if keys:
+        statement = text(
+            "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
+            "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
+            f"AND key IN {dialect.members('keys')}"
+        )
+        connection.execute(statement, {"no": no, "lineage": lineage, "keys": json_array(keys)})
 
 
 def mark_proven(

@@ -14,7 +14,7 @@ from instep_sql.engine.dialect import Dialect, json_array
 __all__ = ["StoredRecord", "find_headers", "find_records"]
 
 
-_PLACE: Final = 'key, class, token, partition, "offset", appended_at_us, lineage, uuid'
+_PLACE: Final = 'key, class, token, partition, "offset", appended_at_us, lineage, uuid, envelope'
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +61,7 @@ def _stored_record(row: Any, body: bytes) -> StoredRecord:
         row.offset,
         row[1],
         body,
+        bytes(row.envelope),
         uuid=row.uuid,
     )
     return StoredRecord(record, row.lineage)

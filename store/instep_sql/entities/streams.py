@@ -72,6 +72,12 @@ class StreamRow(msgspec.Struct):
     """Whether its entities are composed of parts (CHANGE_ONLY)."""
     baseline: bool
     """Whether it is aligned from a baseline; rows are then joined by uuid, too."""
+    contained: frozenset[str] = frozenset()
+    """See `StreamInfo.contained`."""
+    unprovable: frozenset[str] = frozenset()
+    """See `StreamInfo.unprovable`."""
+    event_classes: frozenset[str] = frozenset()
+    """See `StreamInfo.event_classes`."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -87,6 +93,9 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
+        contained=frozenset(info.get("contained", ())),
+        unprovable=frozenset(info.get("unprovable", ())),
+        event_classes=frozenset(info.get("event_classes", ())),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from instep import Mode, Phase, Position, RecordType
-from instep.alignment.effects import NoticeKind, Reopen
+from instep.alignment.effects import Notice, NoticeKind, Reopen
 from instep.alignment.lag import Fidelity
 from instep.alignment.machine import Alignment
 from instep.model import Start
 from instep.model.batches import CommitResult
 from instep.model.records import RecordChunk, Unreadable
-from instep.model.streams import StreamState
+from instep.model.streams import StreamState, SweepEstimate
 from tests.instep.alignment.driver_kit import SETTINGS, Driver, aligned
 from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US, ModelLog
 from tests.instep.scripted_source_kit import T0_US, info, record
@@ -206,9 +206,9 @@ def test_a11_what_cannot_be_read_travels_with_the_batch_and_moves_no_token() -> 
     assert batch.position.token == token
 
 
-def aligned_by_baseline(offsets: dict[str, int]) -> Alignment:
+def aligned_by_baseline(offsets: dict[str, int], **changes: object) -> Alignment:
     """A stream that was aligned and is open again, after these offsets."""
-    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}), **changes)
     position = Position(
         phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets=offsets,
         origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,
@@ -251,3 +251,39 @@ def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
     assert core.start(T0_US) is Start.LATEST
     core.opened(T0_US)
     assert core.receive(RecordChunk([record(8)]), T0_US) is not None
+
+
+def test_a15_a_compacted_log_that_forgets_may_have_gaps() -> None:
+    """It is read in baseline mode, and what its compaction removed was not missed."""
+    core = aligned_by_baseline({"0": 3}, compacts=True, tombstone_retention_s=60.0)
+    assert core.receive(RecordChunk([record(7)]), T0_US) is not None
+    assert not core.realign_reason
+
+
+def test_a14_rows_of_a_baseline_compare_with_no_record_that_comes_later() -> None:
+    """Where the stream is opened at its newest record; where old ones come again, times decide."""
+    for readable, lineage in (({"NODE"}, 0), (set[str](), 1)):
+        stream = info(mode=Mode.BASELINE, readable=frozenset(readable))
+        core = Alignment(stream, Position())
+        core.start(T0_US)
+        core.opened(T0_US)
+        assert core.baseline_page([record(1)]).lineage == lineage
+        assert core.position.lineage == 1
+
+
+def test_a_stream_of_what_no_resource_shows_tells_that_it_is_aligned_with_less() -> None:
+    core = aligned_by_baseline({"0": 0}, unprovable=frozenset({"CONDITION_DETECTOR"}))
+    core.realign("again")
+    core.closed()
+    core.start(T0_US)
+    core.opened(T0_US)
+    core.baseline_read(T0_US)
+    core.tick(T0_US + 600 * US)
+    core.sweep_estimated(SweepEstimate(0, 0))
+    for result in (CommitResult(sweep_done=True), CommitResult()):
+        batch = core.tick(T0_US + 601 * US)
+        assert batch is not None
+        core.committed(batch, result)
+    told = {effect.kind: effect.text for effect in core.effects() if isinstance(effect, Notice)}
+    assert "CONDITION_DETECTOR" in told[NoticeKind.UNPROVEN]
+    assert NoticeKind.ALIGNED in told

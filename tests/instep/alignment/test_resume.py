@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -80,6 +82,18 @@ def test_away_longer_than_the_log_keeps() -> None:
 
     assert truncated(60) == ""
     assert truncated(61)
+
+
+def test_a15_a_compacted_log_that_forgets_keeps_neither_records_nor_ends_for_long() -> None:
+    forgets: dict[str, Any] = {"mode": Mode.BASELINE, "compacts": True}
+    for kept_s in ((60.0, 90.0), (90.0, 60.0), (60.0, None), (None, 60.0)):
+        records_s, ends_s = kept_s
+        retentions: dict[str, Any] = {
+            "record_retention_s": records_s,
+            "tombstone_retention_s": ends_s,
+        }
+        assert open_at(position(), away_s=60, **forgets, **retentions) == ""
+        assert open_at(position(), away_s=61, **forgets, **retentions)
 
 
 SESSION = info(mode=Mode.BASELINE, resumable=False)

@@ -123,6 +123,18 @@ async def test_a_stream_that_is_gone_is_discovered_again(store: SqlStore) -> Non
     assert source.starts == [Start.OLDEST, Start.OLDEST]
 
 
+async def test_3_7_1_the_retentions_are_read_anew_at_a_reconnect(store: SqlStore) -> None:
+    """Without a discovery, and the stream goes on by its token."""
+    source = ScriptedSource([records(0), UnreachableError("gone")], [records(1), SILENT])
+    source.refreshed = info(tombstone_retention_s=7_200.0)
+    async with consumer(source, store) as started:
+        await drained(started, 2)
+        assert started.health().streams[0].tombstone_retention_s == 7_200.0
+        [stored] = await store.known_streams()
+    assert (source.starts, source.discoveries) == ([Start.OLDEST, "token-0"], 1)
+    assert stored.tombstone_retention_s == 7_200.0
+
+
 async def test_a_paused_stream_does_not_come_to_its_sweep_by_silence(store: SqlStore) -> None:
     source = ScriptedSource([records(0), SILENT])
     source.stream_state = StreamState.PAUSED

@@ -367,6 +367,7 @@ def test_event_times_in_all_their_spellings() -> None:
     stated = [
         b'{"event-time-stamp":"2026-01-01T00:00:00Z"}',
         b'{"event-time-stamp":{"approx-date-and-time":{"primary-time-stamp":"20260101000000.5Z"}}}',
+        b'{"event-time-stamp":{"primary-time-stamp":"2026-01-01T00:00:00Z","spread":"SPREAD_AT"}}',
         b'{"event-time-stamp":"20251231190000.0-0500","parent-address":[]}',
         b'{"event-time-stamp":{"odd":1}}',
         b'{"event-time-stamp":"yesterday"}',
@@ -384,6 +385,7 @@ def test_event_times_in_all_their_spellings() -> None:
         first,
         first.replace(microsecond=500_000),
         first,
+        first,
         *[None] * 5,
     ]
-    assert [row["parent_address"] for row in rows] == [None, None, "[]", *[None] * 5]
+    assert [row["parent_address"] for row in rows] == [*[None] * 3, "[]", *[None] * 5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from instep.alignment.audit import Counts, Verdict
 from instep.model.records import Record, RecordType
@@ -156,3 +157,44 @@ async def test_another_baseline_voids_what_was_suspect(stage: Stages) -> None:
         assert (await marks.position()).attempt != stood.attempt
         await marks.judge(bogus=True)
         assert await marks.repair(stood) == 0
+
+
+async def test_a13_rows_that_share_a_uuid_are_never_taken_for_each_other(stage: Stages) -> None:
+    """Nothing is found, and a repair changes nothing, also when one of them ends."""
+    async with stage(stream=STREAM) as at:
+        rows = [
+            replace(
+                baseline_row("u1", 1, b"{%d}" % n, envelope=b'{"parent-address":["n%d"]}' % n),
+                key=f"n{n}+u1",
+            )
+            for n in (1, 2)
+        ]
+        await at.commit(*rows, baseline_row("u2", 1), by_uuid=True)
+        async with at.store.audit(STREAM) as marks:
+            one = Audited(at, marks)
+            await marks.mark([*rows, baseline_row("u2", 1)])
+            place = {"uuid": "u1", "envelope": b'{"parent-address":["n1"]}'}
+            news = [create_update("k1", 2, b"{11}", **place), end_record("k1", 3)]
+            for record in news:
+                await one.commit(record, by_uuid=True)
+                await marks.mark([record])
+                assert await verdicts(marks) == {}
+            assert await marks.repair(await marks.position()) == 0
+            assert list(await at.bodies()) == ["n2+u1", "u2"]
+
+
+async def test_a12_a_repair_keeps_what_a_get_only_identifies(stage: Stages) -> None:
+    stream = replace(STREAM, contained=frozenset({"port"}))
+    ports = b'"port":[{"uuid":"p1","y":1}]'
+    async with stage(stream=stream) as at:
+        for n in range(1, 4):
+            body = b'{"uuid":"u%d","x":1,%b}' % (n, ports)
+            await at.commit(create_update(f"k{n}", n, body, uuid=f"u{n}"), by_uuid=True)
+        async with at.store.audit(stream) as marks:
+            cut = b'"port":[{"uuid":"p1"}]'
+            shown = [b'{"uuid":"u1","x":1,%b}' % cut, b'{"uuid":"u2","x":2,%b}' % cut]
+            shown.append(b'{"uuid":"u3"}')
+            await marks.mark([baseline_row(f"u{n}", 9, body) for n, body in enumerate(shown, 1)])
+            assert await verdicts(marks) == {"u2": Verdict.STALE}
+            await marks.repair(await marks.position())
+        assert (await at.bodies())["k2"] == b'{"uuid":"u2","x":2,%b}' % ports

@@ -233,3 +233,34 @@ async def test_a_batch_in_columns_is_journaled(stage: Stages) -> None:
         assert (updated.previous, updated.body) == (b"{}", b"{1}")
         assert (deleted.previous, deleted.entity_class) == (b"{0}", "NODE")
         assert list(await at.bodies()) == ["b"]
+
+
+ALARMS = stream_info(event_classes=frozenset({"CONDITION_DETECTOR"}))
+RAISED = [
+    b'{"event-time-stamp":{"primary-time-stamp":"2026-01-0%dT00:00:00Z"}}' % n for n in (1, 2)
+]
+
+
+@pytest.mark.parametrize("mode", ["changes", "bodies", "previous"])
+async def test_3_11_1_each_change_keeps_its_event_time(stage: Stages, mode: str) -> None:
+    """Of a raise that was overwritten, of an alarm raised again as it was, and of its clear."""
+    async with stage(stream=ALARMS, journal=mode) as at:
+        alarm: dict[str, Any] = {"entity_class": "CONDITION_DETECTOR", "body": b"{}"}
+        await at.commit(create_update("a", 1, envelope=RAISED[0], **alarm))
+        await at.commit(create_update("a", 2, envelope=RAISED[0], **alarm))
+        again = create_update("a", 3, envelope=RAISED[1], **alarm)
+        await at.commit(again)
+        await at.commit(create_update("a", 4, ends=True, envelope=b"{}", **alarm))
+        assert [(one.change, one.envelope) for one in await at.changes()] == [
+            (ChangeKind.CREATED, RAISED[0]),
+            (ChangeKind.UPDATED, RAISED[1]),
+            (ChangeKind.DELETED, b"{}"),
+        ]
+
+
+async def test_the_state_of_other_entities_does_not_change_with_a_time(stage: Stages) -> None:
+    async with stage(stream=ALARMS, journal="bodies") as at:
+        for n in (1, 2):
+            await at.commit(create_update("n", n, b"{}", envelope=RAISED[n - 1]))
+        assert await at.journal() == [("n", "created")]
+        assert (await at.entities())["n"].envelope == RAISED[1]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from instep.model.batches import SweepStep
-from instep.model.records import RecordType
+from instep.model.records import Record, RecordType
+from instep.model.streams import Mode
 from tests.instep_sql.store_kit import (
     BASELINE,
     Stage,
@@ -14,6 +18,7 @@ from tests.instep_sql.store_kit import (
     baseline_row,
     create_update,
     end_record,
+    stream_info,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -115,6 +120,7 @@ async def test_the_sweep_forgets_what_ended_before(stage: Stages) -> None:
         await at.commit(create_update("k1", 1), end_record("k1", 2), by_uuid=True)
         at.attempt = 2
         await at.commit(sweep=SweepStep(2))
+        await at.commit(baseline_row("u2", 2), by_uuid=True)
         assert (await at.commit(end_record("k1", 3), by_uuid=True)).unresolved_keys == ("k1",)
 
 
@@ -152,3 +158,190 @@ async def test_taking_the_key_of_the_stream_leaves_no_memory_behind(stage: Stage
             ).scalar()
         )
         assert count == 0
+
+
+def placed(parent: str, *further: str) -> bytes:
+    """An envelope that names these parents."""
+    stated: dict[str, Any] = {"parent-address": ["topology-uuid:t", parent]}
+    if further:
+        stated |= {"further-parent-addresses": [[one] for one in further]}
+    return json.dumps(stated).encode()
+
+
+def twice(*bodies: bytes, at: int = 10) -> list[Record]:
+    """Rows of a baseline that state one uuid differently in the places n1, n2 …."""
+    return [
+        replace(
+            baseline_row("u1", at, body, envelope=placed(f"node-uuid:n{n}")),
+            key=f"topology-uuid:t+node-uuid:n{n}+node-rule-group-uuid:u1",
+        )
+        for n, body in enumerate(bodies, 1)
+    ]
+
+
+async def test_a13_one_uuid_stated_differently_is_one_row_a_place(stage: Stages) -> None:
+    """Neither a third row comes, nor do two remain when the records of the log end both."""
+    async with stage(stream=BASELINE) as at:
+        await at.commit(*twice(b"1", b"2"), by_uuid=True)
+        assert [(uuid, body) for uuid, body, _ in (await rows(at)).values()] == [
+            ("u1", b"1"),
+            ("u1", b"2"),
+        ]
+        second = {"uuid": "u1", "envelope": placed("node-uuid:n2")}
+        await at.commit(create_update("k2", 11, b"22", **second), by_uuid=True)
+        first = {"uuid": "u1", "envelope": placed("node-uuid:n1")}
+        await at.commit(create_update("k1", 12, b"11", **first), by_uuid=True)
+        assert await at.bodies() == {"k1": b"11", "k2": b"22"}
+        at.attempt = 2
+        await at.commit(*twice(b"11", b"23", at=20), by_uuid=True)
+        assert {k: (b, n) for k, (_, b, n) in (await rows(at)).items()} == {
+            "k1": (b"11", 2),
+            "k2": (b"23", 2),
+        }
+        await at.commit(end_record("k1", 30, RecordType.TOMBSTONE), by_uuid=True)
+        await at.commit(create_update("k1", 31, b"12", **first), by_uuid=True)
+        assert await at.bodies() == {"k1": b"12", "k2": b"23"}
+        await at.commit(end_record("k1", 32), end_record("k2", 33), by_uuid=True)
+        assert await rows(at) == {}
+
+
+async def test_a13_alike_in_two_places_is_one_row_for_the_stream_too(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        shown = baseline_row("u1", 10, envelope=placed("node-uuid:n1", "node-uuid:n2"))
+        await at.commit(shown, by_uuid=True)
+        stated = create_update("k1", 11, uuid="u1", envelope=placed("node-uuid:n2"))
+        await at.commit(stated, by_uuid=True)
+        assert list(await rows(at)) == ["k1"]
+        await at.commit(end_record("k1", 12, RecordType.TOMBSTONE), by_uuid=True)
+        assert await rows(at) == {}
+
+
+async def test_a13_a_baseline_marks_each_place_that_the_stream_has_stated(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        for n in (1, 2):
+            place = placed(f"node-uuid:n{n}")
+            await at.commit(
+                create_update(f"k{n}", n, b"{}", uuid="u1", envelope=place), by_uuid=True
+            )
+        at.attempt = 2
+        shown = baseline_row("u1", 10, b"{}", envelope=placed("node-uuid:n1", "node-uuid:n2"))
+        await at.commit(shown, by_uuid=True)
+        assert {key: attempt for key, (*_, attempt) in (await rows(at)).items()} == {
+            "k1": 2,
+            "k2": 2,
+        }
+
+
+async def test_a13_one_uuid_in_two_classes_is_two_rows(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        device: dict[str, Any] = {"entity_class": "DEVICE", "uuid": "u1"}
+        await at.commit(create_update("k1", 1, uuid="u1"), by_uuid=True)
+        await at.commit(create_update("k2", 2, **device), by_uuid=True)
+        assert set(await rows(at)) == {"k1", "k2"}
+
+
+LATEST: dict[str, Any] = {"by_uuid": True, "lineage": 0}
+"""How the rows of a baseline are committed where the stream was opened at its newest record."""
+
+
+@pytest.mark.parametrize("skew", [-3_600_000_000, 3_600_000_000])
+async def test_a14_all_that_the_stream_brings_beats_the_baseline(stage: Stages, skew: int) -> None:
+    """Whatever our clock says: the baseline is dated by it."""
+    async with stage(stream=BASELINE) as at:
+        now = 2 * 3_600_000_000
+        shown = [baseline_row(uuid, now + skew) for uuid in ("u1", "u2", "u3")]
+        await at.commit(*shown, **LATEST)
+        await at.commit(
+            create_update("k1", now, b"{}", uuid="u1"), end_record("u2", now), by_uuid=True
+        )
+        assert {key: body for key, (_, body, _) in (await rows(at)).items()} == {
+            "k1": b"{}",
+            "u3": b'{"of":"get"}',
+        }
+        # The next one beats all that came before it.
+        at.attempt = 2
+        await at.commit(*(baseline_row(uuid, now - skew) for uuid in ("u1", "u2")), **LATEST)
+        assert {key: (body, n) for key, (_, body, n) in (await rows(at)).items()} == {
+            "k1": (b'{"of":"get"}', 2),
+            "u2": (b'{"of":"get"}', 2),
+            "u3": (b'{"of":"get"}', 1),
+        }
+
+
+async def test_a14_a_baseline_beats_an_earlier_one_whatever_the_clock_said(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        await at.commit(baseline_row("u1", 50, b"1"), by_uuid=True)
+        at.attempt = 2
+        await at.commit(baseline_row("u1", 10, b"2"), by_uuid=True)
+        assert await at.bodies() == {"u1": b"2"}
+
+
+ALARMS = stream_info(
+    mode=Mode.BASELINE,
+    classes=("NODE", "CONDITION_DETECTOR"),
+    readable=frozenset({"NODE"}),
+    unprovable=frozenset({"CONDITION_DETECTOR"}),
+)
+
+
+async def test_the_end_of_an_unknown_alarm_owes_no_baseline(stage: Stages) -> None:
+    async with stage(stream=ALARMS) as at:
+        await at.commit(baseline_row("u1", 1), by_uuid=True)
+        clear = create_update("a1", 2, ends=True, entity_class="CONDITION_DETECTOR")
+        ends = [
+            clear,
+            end_record("a1", 3, RecordType.TOMBSTONE),
+            end_record("a2", 4, entity_class="CONDITION_DETECTOR"),
+            end_record("a2", 5, RecordType.TOMBSTONE),
+        ]
+        assert (await at.commit(*ends, by_uuid=True)).unresolved_keys == ()
+        assert not (await at.store.position(ALARMS)).baseline_pending
+
+
+async def test_an_unknown_end_owes_nothing_where_all_is_known_by_its_key(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        unknown = end_record("k9", 1, RecordType.TOMBSTONE)
+        assert (await at.commit(unknown, by_uuid=True)).unresolved_keys == ()
+        # This provider's keys are uuids, so another key is none of the rows.
+        await at.commit(baseline_row("u1", 2), create_update("u2", 3, uuid="u2"), by_uuid=True)
+        unknown = end_record("k8", 4, RecordType.TOMBSTONE)
+        assert (await at.commit(unknown, by_uuid=True)).unresolved_keys == ()
+
+
+NESTED = stream_info(mode=Mode.BASELINE, contained=frozenset({"port"}))
+CUT = b'{"uuid":"u1","x":1,"port":[{"uuid":"p1"},{"uuid":"p2"}]}'
+WHOLE = b'{"x":1,"uuid":"u1","m:port":[{"uuid":"p1","y":1}]}'
+NONE = b'{"uuid":"u1","x":1}'
+
+
+@pytest.mark.parametrize("stated", [WHOLE, NONE])
+async def test_a13_what_differs_only_in_contained_entities_is_no_change(
+    stage: Stages, stated: bytes
+) -> None:
+    async with stage(stream=NESTED, journal="bodies") as at:
+        await at.commit(baseline_row("u1", 1, CUT), by_uuid=True)
+        await at.commit(create_update("k1", 2, stated, uuid="u1"), by_uuid=True)
+        # As the provider stated it.
+        assert await at.bodies() == {"k1": stated}
+        at.attempt = 2
+        await at.commit(baseline_row("u1", 3, CUT), by_uuid=True)
+        assert {k: (b, n) for k, (_, b, n) in (await rows(at)).items()} == {"k1": (stated, 2)}
+        assert await at.journal() == [("u1", "created")]
+
+
+async def test_a12_a_baseline_never_writes_less_than_what_is_stored(stage: Stages) -> None:
+    async with stage(stream=NESTED, journal="bodies") as at:
+        port = b'{"uuid":"u1","x":1,"port":[{"uuid":"p1","y":1},{"uuid":"p2","y":2}]}'
+        await at.commit(create_update("k1", 1, port, uuid="u1"), by_uuid=True)
+        await at.commit(create_update("k2", 1, port, uuid="u2"), by_uuid=True)
+        at.attempt = 2
+        cut = b'{"uuid":"u1","x":2,"port":[{"uuid":"p2"},{"uuid":"p3"}]}'
+        await at.commit(
+            baseline_row("u1", 3, cut), baseline_row("u2", 3, b'{"uuid":"u1"}'), by_uuid=True
+        )
+        assert await at.bodies() == {
+            "k1": b'{"uuid":"u1","x":2,"port":[{"uuid":"p2","y":2},{"uuid":"p3"}]}',
+            # The identifier alone says only that it exists.
+            "k2": port,
+        }
+        assert [key for key, change in await at.journal() if change == "updated"] == ["k1"]

@@ -170,9 +170,15 @@ def test_only_a_log_with_one_time_for_both_may_begin_with_a_snapshot(
     assert may_be_emulated(type_) is may_be
 
 
-@pytest.mark.parametrize("storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE"])
-def test_a_full_history_that_forgets_cannot_give_state(storage: str) -> None:
-    assert log_mode(StreamType(uuid="t", storage_strategy=storage, forgets=True)) is Mode.BASELINE
+@pytest.mark.parametrize(
+    "storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE", "COMPACTED"]
+)
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_log_that_forgets_live_entities_cannot_give_state(storage: str, trust: bool) -> None:
+    type_ = StreamType(
+        uuid="t", storage_strategy=storage, forgets=True, compacted_details=storage == "COMPACTED"
+    )
+    assert log_mode(type_, trust_compacted=trust) is Mode.BASELINE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.provider.context import Context, resource
+from instep_tapi.provider.context import Context, Nested, resource
 from instep_tapi.wire.names import class_of
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "tapi"
@@ -178,3 +178,41 @@ def test_a_file_without_a_context_is_refused_by_name(tmp_path: Path, document: s
 def test_two_entities_in_one_place_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="two entities of class NODE with uuid n"):
         Context({"uuid": "c", "node": [{"uuid": "n"}, {"uuid": "n"}]})
+
+
+def test_an_entity_may_be_stated_in_two_places_and_is_one() -> None:
+    """As real controllers do: below each of two parents, alike."""
+    nodes = [{"uuid": f"n{n}", "owned-node-edge-point": [{"uuid": f"p{n}"}]} for n in (1, 2)]
+    context = Context(
+        {"uuid": "c", "topology-context": {"topology": [{"uuid": "t", "node": nodes}]}}
+    )
+    context.create("p1", "cep-list/connection-end-point", {"uuid": "e"})
+    context.share("e", "p2", "cep-list/connection-end-point")
+    assert list(context.nodes) == ["c", "t", "n1", "p1", "n2", "p2", "e"]
+    assert uuids(context.root)["e"] == 2
+    assert [node.uuid for node in context.delete("n2")] == ["p2", "n2"]
+    assert context.nodes["e"].parent_address[-1] == "node-edge-point-uuid:p1"
+    context.share("e", "n1", "other")
+    context.delete("e")
+    assert uuids(context.root)["e"] == 0
+
+
+@pytest.mark.parametrize(
+    ("nested", "ports"),
+    [
+        (Nested.OMITTED, {}),
+        (Nested.IDENTIFIED, {"owned-node-edge-point": [{"uuid": "p1"}]}),
+        (Nested.WHOLE, {"owned-node-edge-point": [{"uuid": "p1", "x": 1}]}),
+    ],
+)
+def test_what_a_record_states_of_the_entities_below_its_own(
+    nested: Nested, ports: dict[str, Any]
+) -> None:
+    node = {"uuid": "n", "owned-node-edge-point": [{"uuid": "p1", "x": 1}]}
+    context = Context(
+        {"uuid": "c", "topology-context": {"topology": [{"uuid": "t", "node": [node]}]}}
+    )
+    assert json.loads(context.nodes["n"].body(nested)) == {"uuid": "n", **ports}
+    # What no stream carries cannot be stated elsewhere.
+    if nested is Nested.IDENTIFIED:
+        assert json.loads(context.nodes["n"].body(nested, {"NODE"})) == node

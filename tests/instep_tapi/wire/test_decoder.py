@@ -41,6 +41,28 @@ def test_reads_the_header_and_leaves_the_body_as_stated() -> None:
     )
 
 
+def test_3_10_what_else_the_header_states_is_kept() -> None:
+    place = [
+        {"value-name": "partition", "value": "0"},
+        {"value-name": "offset", "value": "910"},
+        {"value-name": "topic", "value": "alarms"},
+    ]
+    more = {"tapi-context": "c1", "tapi-later:reason": {"x": [1]}}
+    stated = log_record(**more)
+    del stated["log-record-body"]["event-time-stamp"]
+    record = only(read(stated))
+    kept = {"reason": {"x": [1]}, "tapi-context": "c1"}
+    assert json.loads(record.envelope) == {
+        "record-content": "CONDITION_DETECTOR",
+        "log-record-header": kept,
+    }
+    ended = only(read(log_record(body=None, **more, **{"record-type": "RECORD_TYPE_TOMBSTONE"})))
+    assert json.loads(ended.envelope) == {"log-record-header": kept}
+    record = only(read(log_record(**{"full-log-record-offset-id": place})))
+    assert json.loads(record.envelope)["log-record-header"] == {"full-log-record-offset-id": place}
+    assert (record.partition, record.offset) == ("0", 910)
+
+
 SHAPES: dict[str, Callable[[Any, str], Any]] = {
     "bare": lambda record, _: record,
     "list": lambda record, _: [record],
@@ -158,6 +180,21 @@ def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
 )
 def test_st_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
     assert only(read(_alarm(alarm))).ends is ends
+
+
+@pytest.mark.parametrize("state", ["ACTIVE", "tapi-streaming:ALARM_DETECTOR_STATE_INTERMITTENT"])
+def test_st_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
+    detail = {
+        "legacy-properties": {"perceived-severity": "CLEARED"},
+        "alarm-detector-state": state,
+    }
+    chunk = read(_alarm({"alarm-condition-detector-detail": detail}))
+    assert not only(chunk).ends
+    assert chunk.deviations["severity-against-state"] == 1
+    detail["alarm-detector-state"] = "ALARM_DETECTOR_STATE_CLEAR"
+    chunk = read(_alarm({"alarm-condition-detector-detail": detail}))
+    assert only(chunk).ends
+    assert "severity-against-state" not in chunk.deviations
 
 
 def test_an_escaped_clear_is_clear() -> None:

@@ -77,8 +77,7 @@ class World:
     def clock_offset_us(self, ours_s: float) -> int:
         """The provider's clock minus ours, as a source finds it."""
         offset_s = self.now() - ours_s
-        # The rows of a baseline are still compared by time (A14).
-        if self.first_faults.skew >= 0 and self.log_options.storage != "truncated":
+        if self.first_faults.skew >= 0:
             # By a Date, which states whole seconds.
             offset_s = math.floor(self.now()) + 0.5 - ours_s
             offset_s = offset_s if abs(offset_s) > 1 else 0.0

@@ -44,7 +44,7 @@ def _supported(site: Site, stream: Stream) -> Json:
         "uuid": stream.type_uuid,
         "name": [{"value-name": "stream-type-name", "value": stream.stream_id}],
         "stream-type-name": stream.stream_id,
-        "record-retention": _minutes(log.retention_s) if truncated else "FOREVER",
+        "record-retention": _minutes(log.retention_s) if truncated or log.forgets else "FOREVER",
         style.classes_member.value: sorted(stream.classes),
         "log-storage-strategy": style.style.identity(settings.storage),
         "log-record-strategy": style.style.identity(settings.record_strategy),

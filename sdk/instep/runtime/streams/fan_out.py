@@ -56,6 +56,10 @@ class SharedSource(Source):
         async with self._discovering:
             return await self._source.discover()
 
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """See `Source`."""
+        return await self._source.refresh(stream)
+
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[Feed]:
         """See `Source`: joins a connection that still buffers all from `start` on, or opens a new
@@ -276,6 +280,7 @@ class _Member(Feed):
         """Copy the clock offset of the connection."""
         if self._connection.feed is not None:
             self.clock_offset_us = self._connection.feed.clock_offset_us
+            self.clock_error_us = self._connection.feed.clock_error_us
 
     @property
     def unheard_s(self) -> float:

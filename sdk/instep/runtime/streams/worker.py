@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+import msgspec
+
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment, AlignmentStatus
@@ -28,6 +30,9 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
 
 __all__ = ["StreamWorker"]
+
+_REFRESH_S = 10.0
+"""Longest wait, in seconds, for what is declared of a stream before it is opened again."""
 
 Report = Callable[[str, str, str], None]
 """Called with the stream, the kind and the text of an event."""
@@ -67,6 +72,7 @@ class StreamWorker:
         self._feed: Feed | None = None
         self._clock_offset_us = stream.clock_offset_us
         self._gone = False
+        self._connected_before = False
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -130,6 +136,7 @@ class StreamWorker:
             unreadable=self._unreadable,
             compaction_delay_s=self.stream.compaction_delay_s,
             tombstone_retention_s=self.stream.tombstone_retention_s,
+            unprovable=tuple(sorted(self.stream.unprovable)),
             endpoint=self.stream.endpoint,
         )
 
@@ -196,16 +203,13 @@ class StreamWorker:
 
     async def _prepared(self) -> Alignment:
         if self._gone:
-            found = await self._rediscover(self.stream)
+            self._adopt(await self._rediscover(self.stream))
             self._gone = False
-            if found != self.stream:
-                # The log or its retentions may differ: the alignment begins from the committed
-                # position. A requested realignment stays requested until its attempt has begun.
-                if self._core is not None:
-                    self._realign_reason = self._core.realign_reason
-                self.stream = found
-                self._clock_offset_us = found.clock_offset_us
-                self._core = None
+        elif self._connected_before:
+            # What is declared may wait, the stream may not.
+            with contextlib.suppress(SourceError, TimeoutError):
+                async with asyncio.timeout(_REFRESH_S):
+                    self._adopt(await self._source.refresh(self.stream))
         if self._core is None:
             self._position = await self._sink.position(self.stream)
             self._succeeded = self._succeeded or self._position.ordinal > 0
@@ -219,6 +223,17 @@ class StreamWorker:
                 self._core.realign(self._realign_reason)
                 self._realign_reason = ""
         return self._core
+
+    def _adopt(self, found: StreamInfo) -> None:
+        """Follow the stream as it was found now."""
+        if _log_of(found) != _log_of(self.stream):
+            # The log or its retentions differ: the alignment begins from the committed position. A
+            # requested realignment stays requested until its attempt has begun.
+            if self._core is not None:
+                self._realign_reason = self._core.realign_reason
+            self._core = None
+        self.stream = found
+        self._clock_offset_us = found.clock_offset_us
 
     def _failed(self, error: Exception, *, opened: bool) -> None:
         self._last_error = str(error) or type(error).__name__
@@ -242,6 +257,7 @@ class StreamWorker:
         self._feed = feed
         # It holds for the whole connection: a new offset would move what was heard before.
         self._clock_offset_us = feed.clock_offset_us
+        self._connected_before = True
         self._feed_realign = ""
         core.opened(self._provider_us())
         self._last_error = ""
@@ -330,7 +346,8 @@ class StreamWorker:
         """Read current state while the read-ahead buffers the stream: its bound stops the reading
         of the stream, not of the baseline.
         """
-        pages = self._source.baseline(self.stream, self._provider_us())
+        error_us = self._feed.clock_error_us if self._feed is not None else 0
+        pages = self._source.baseline(self.stream, max(0, self._provider_us() - error_us))
         try:
             async for page in pages:
                 await self._commit(core, core.baseline_page(page))
@@ -368,3 +385,8 @@ class StreamWorker:
         """
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us
+
+
+def _log_of(stream: StreamInfo) -> StreamInfo:
+    """What is declared of the log itself, without where it is found and what the clock shows."""
+    return msgspec.structs.replace(stream, clock_offset_us=0, details={})

@@ -46,6 +46,7 @@ _CHANGE: Final = {
     "kind": "int2",
     "token": "text",
     "appended_at_us": "int8",
+    "envelope": "bytea",
     "body": "bytea",
     "previous": "bytea",
 }
