@@ -22,7 +22,7 @@ demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the pro
 	$(BIN)/instep demo
 
 test: $(READY) ## Run the tests on up to four cores (ARGS="-k name" for some)
-	$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadgroup --durations 25 $(ARGS)
 
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long
 	$(MAKE) test ARGS="--cov --cov-report=term $(ARGS)"
