@@ -33,7 +33,7 @@ def write_rounds(
     if isinstance(records, RecordColumns):
         return [_of_columns(records, no, lineage)]
     rounds = [{record.key: record for record in records}] if composed else rounds_per_key(records)
-    return [_of_records(written.values(), no, lineage) for written in rounds]
+    return [_of_records(written.values(), no, lineage, composed=composed) for written in rounds]
 
 
 def stated_uuids(
@@ -80,11 +80,13 @@ _stated: Final = msgspec.json.Decoder(_Stated).decode
 _AT_THE_BEGINNING: Final = re.compile(rb'\{"uuid":"([\w-]{1,255})"', re.ASCII).match
 
 
-def _of_records(records: Collection[Record], no: int, lineage: int) -> WriteRound:
+def _of_records(
+    records: Collection[Record], no: int, lineage: int, *, composed: bool
+) -> WriteRound:
     living = [r for r in records if not r.ends]
-    uuids = stated_uuids(
-        [r.entity_class for r in living], [r.body for r in living], [r.uuid for r in living]
-    )
+    uuids: Sequence[str] = [r.uuid for r in living]
+    if not composed:  # their source reads uuids, and by them parts are joined
+        uuids = stated_uuids([r.entity_class for r in living], [r.body for r in living], uuids)
     upserts: list[EntityRow] = [
         (
             r.key,

@@ -34,8 +34,10 @@ class Chaos:
         self._paused = 0
         self._unreachable = 0
         self._away = asyncio.Lock()
-        self.realigns_after_attempt = 0
-        """The attempt that a realignment was asked for after, of the process that is still alive.
+        self.realigns_after: tuple[int, int] | None = None
+        """Number and start of the attempt that a realignment was asked for after, of the process
+        that is still alive. An attempt that has read nothing keeps its number when it is begun
+        again.
         """
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
@@ -259,7 +261,7 @@ class Chaos:
             await hit.wait()
             if self.process.task.done():
                 await self.process.ended()
-            self.realigns_after_attempt = 0
+            self.realigns_after = None
             self._ending = asyncio.create_task(end())
             await asyncio.shield(self._ending)
             if self._rng.random() < 0.3:
@@ -280,7 +282,7 @@ class Chaos:
         alive = not self.process.task.done() and (self._ending is None or self._ending.done())
         if alive and consumer is not None and STREAM in consumer._workers:
             consumer.realign(STREAM, "asked for by the simulation")
-            self.realigns_after_attempt = self._world.checks.position.attempt
+            self.realigns_after = self._world.checks.attempt()
 
     async def _release(self) -> None:
         self.release()

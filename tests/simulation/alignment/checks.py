@@ -130,6 +130,10 @@ class Checks:
 
     # -- what is checked -------------------------------------------------------------------------
 
+    def attempt(self) -> tuple[int, int]:
+        """Number and start of the attempt, as it was committed last."""
+        return self.position.attempt, self.position.attempt_started_at_us
+
     def fetch(self) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for row in map(Row._make, self._database.execute(_ENTITIES)):

@@ -130,8 +130,7 @@ async def _equal(world: World, chaos: Chaos) -> bool:
     except SweepHeldError:
         chaos.release()
         return False
-    realigned = world.checks.position.attempt > chaos.realigns_after_attempt
-    return realigned and not _difference(world)
+    return world.checks.attempt() != chaos.realigns_after and not _difference(world)
 
 
 def _difference(world: World) -> str:
