@@ -2,6 +2,7 @@
 do.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ ENTRY_POINTS = """
 [instep.sources]
 odd = odd_source:source
 gone = not_installed_anywhere:source
-wsrm = not_installed_anywhere:source
 [instep.sinks]
 gone = not_installed_anywhere:sink
 [instep.commands]
@@ -65,7 +65,10 @@ def test_a_broken_plugin_names_its_distribution() -> None:
     assert "thirdparty" in caught.value.hint
 
 
-def test_a_plugin_whose_library_is_missing_names_the_extra() -> None:
+def test_a_plugin_whose_library_is_missing_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "instep_wsrm.plugin", None)
     with pytest.raises(ConfigurationError) as caught:
         plugins.source_plugin("wsrm")
     assert 'pip install "instep[soap]"' in caught.value.hint
