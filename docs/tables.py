@@ -21,8 +21,9 @@ from instep.cli.app import app
 from instep.config.plugins import deviations_of
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep_didcomm.options import Options as DidcommOptions
-from instep_didcomm.options import Peer, Tls
+from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
+from instep_http import ListenTls
 from instep_spark.lake.tables import schema as lake
 from instep_spark.landing_schema import TABLES
 from instep_spark.options import DeltaOptions
@@ -31,7 +32,6 @@ from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 from instep_wsrm.options import Options as WsrmOptions
-from instep_wsrm.options import Tls as WsrmTls
 
 __all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
 
@@ -45,9 +45,8 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ('`[consumers.source]` with `kind = "didcomm"`', "", DidcommOptions),
     ("`peers` of a `didcomm` source", "", Peer),
     ("`protocols` of a `didcomm` source", "", Protocol),
-    ("`tls` of a `didcomm` source", "", Tls),
+    ("`tls` of a `didcomm` or `wsrm` source", "", ListenTls),
     ('`[consumers.source]` with `kind = "wsrm"`', "", WsrmOptions),
-    ("`tls` of a `wsrm` source", "", WsrmTls),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
     ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
     ("`spark` of a Delta sink", "", SparkOptions),

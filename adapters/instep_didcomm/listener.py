@@ -22,7 +22,7 @@ from instep_didcomm.http.client import EnvelopeClient
 from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.identity.keys import SecretKeys
-from instep_didcomm.options import Options, client_tls, load_did_documents, server_tls
+from instep_didcomm.options import Options, load_did_documents
 from instep_didcomm.problems import MessageRefusedError, http_status
 from instep_didcomm.sending.endpoints import EndpointResolver
 from instep_didcomm.sending.sender import Sender
@@ -86,8 +86,8 @@ class DidcommListener:
         self._resolver = EndpointResolver(
             options.peers, documents, follow_documents=options.reply_to_documents
         )
-        self._server = MessageServer(options, self._on_message, server_tls(options, where))
-        self._client_tls = client_tls(options, where)
+        self._server = MessageServer(options, self._on_message, options.server_tls(where))
+        self._client_tls = options.client_tls(where)
         self._acks_wanted: set[tuple[str, str]] = set()
         self._acks_under_way: set[tuple[str, str]] = set()
         self._ack_wanted = asyncio.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,34 +11,26 @@ from yarl import URL
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
-from instep.model.limits import Count, Seconds
+from instep.model.limits import Count
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.outbox import OutboxSettings
 from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.wire.pack import Packing
 from instep_didcomm.wire.protocols import Protocol
 from instep_http import (
-    TlsOptions,
+    ListenOptions,
     check_files,
     check_url,
-    client_context,
     is_loopback,
-    read_listen,
-    server_context,
+    read_listen_table,
 )
 
 __all__ = [
     "Options",
     "Peer",
-    "Tls",
-    "client_tls",
     "load_did_documents",
     "read_options",
-    "server_tls",
 ]
-
-MIB = 1024 * 1024
-
 
 _IDLE_S = 30 * 86_400.0
 
@@ -53,24 +44,9 @@ class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An http(s) URL."""
 
 
-class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Certificates."""
-
-    cert: str | None = None
-    """Our certificate (PEM), for a `listen` of https …"""
-    key: str | None = None
-    """… and its key."""
-    ca: str | None = None
-    """The certificate authorities (PEM) of the peers' certificates; None: those of the system."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a `didcomm` source listens, which senders it accepts, and how it answers."""
 
-    listen: str
-    """``http://127.0.0.1:9555/path``, or ``127.0.0.1:9555``; port 0 for a free one. WebSocket is on
-    the same path.
-    """
     did: str | None = None
     """Our DID; None: the DID of the first secret key."""
     secrets_file: str | None = None
@@ -106,34 +82,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The delay, in seconds, of the `received_orders` for peers that ask for them: one answer for
     all messages of that time.
     """
-    max_body_bytes: Count = 4 * MIB
-    """Longest message."""
-    max_connections: Count = 1_000
-    """Most connections at once; more are closed."""
-    max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Most connections from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least
-    8. Loopback is exempt.
-    """
-    allow_origins: tuple[str, ...] = ()
-    """Web pages that may send: ``https://app.example.org``. Any other request with an Origin is
-    refused."""
-    allow_hosts: tuple[str, ...] = ()
-    """Host names that requests may have, beside that of `listen`. Without any, Host is checked only
-    if `listen` is on loopback: a proxy in front of it must then send its address or one of these
-    names.
-    """
-    head_timeout_s: Seconds = 10.0
-    """Longest wait for the head of a request …"""
-    body_timeout_s: Seconds = 30.0
-    """… and for its body."""
-    idle_timeout_s: Seconds = 60.0
-    """How long a connection is kept open without a request."""
-    send_timeout_s: Seconds = 20.0
-    """Longest wait for a peer's response to a message."""
     send_attempts: Count = 3
     """Number of POSTs of one delivery to an unreachable endpoint; the outbox sends again later."""
-    tls: Tls = Tls()
-    """Certificates of the server and of the client."""
 
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:
@@ -144,15 +94,10 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     table = _with_idle_timeout(table)
     if isinstance(table.get("protocols"), list | tuple):
         table["protocols"] = [_with_idle_timeout(protocol) for protocol in table["protocols"]]
-    for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings), ("tls", Tls)):
+    for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings)):
         if name in table:
             table[name] = read_table(struct, table[name], f"{where}.{name}")
-    if "listen" not in table:
-        raise ConfigurationError(
-            "listen is missing", where=where, hint='listen = "http://127.0.0.1:9555/didcomm"'
-        )
-    if isinstance(table["listen"], str) and "://" not in table["listen"]:
-        table["listen"] = f"http://{table['listen']}"
+    table = read_listen_table(table, where, example="http://127.0.0.1:9555/didcomm")
     read = read_table(Options, table, where)
     _check(read, where)
     return read
@@ -163,18 +108,6 @@ def _with_idle_timeout(table: Any) -> Any:
     if isinstance(table, dict) and isinstance(table.get("sequence"), dict):
         return {**table, "sequence": {"idle_timeout_s": _IDLE_S, **table["sequence"]}}
     return table
-
-
-def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
-    """The TLS context of our server; None for http. Raises `ConfigurationError`."""
-    if not options.listen.startswith("https:"):
-        return None
-    return server_context(options.tls.cert or "", options.tls.key, f"{where}.tls")
-
-
-def client_tls(options: Options, where: str) -> ssl.SSLContext:
-    """The TLS context for sending to peers. Raises `ConfigurationError`."""
-    return client_context(TlsOptions(ca=options.tls.ca), f"{where}.tls")
 
 
 def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
@@ -197,9 +130,7 @@ def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
 
 
 def _check(options: Options, where: str) -> None:
-    url = read_listen(options.listen, f"{where}.listen")
-    if url.scheme == "https" and not options.tls.cert:
-        raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
+    options.check_listen(where)
     _check_identity(options, where)
     _check_sequence(options, where)
     for place, protocol in enumerate(options.protocols):

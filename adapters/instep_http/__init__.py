@@ -6,6 +6,7 @@ from instep_http.address_policy import ANY_ADDRESS, PUBLIC_ONLY, AddressPolicy
 from instep_http.client import Answer, ClientSettings, GuardedClient, post_with_retries
 from instep_http.connection_limits import is_loopback
 from instep_http.errors import FOREIGN_ERRORS, retry_later, source_error
+from instep_http.listen_options import ListenOptions, ListenTls, read_listen_table
 from instep_http.redirects import NO_REDIRECTS, SAME_ORIGIN, KeepMethod, RedirectPolicy, SameOrigin
 from instep_http.server import (
     BoundedServer,
@@ -33,6 +34,8 @@ __all__ = [
     "GuardedClient",
     "Handler",
     "KeepMethod",
+    "ListenOptions",
+    "ListenTls",
     "MessageSocket",
     "RedirectPolicy",
     "Request",
@@ -49,6 +52,7 @@ __all__ = [
     "post_with_retries",
     "problem",
     "read_listen",
+    "read_listen_table",
     "retry_later",
     "server_context",
     "shown",

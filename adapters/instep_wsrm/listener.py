@@ -9,14 +9,13 @@ from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
-from instep_http import ServerLimits
 from instep_soap import SoapEndpoint, XmlLimits, xml_bytes
 from instep_soap.envelope import fault_envelope
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import nacks_envelope
 from instep_wsrm.destination import Destination
 from instep_wsrm.endpoints import AllowedEndpoints
-from instep_wsrm.options import Options, client_tls, sequence_settings, server_tls
+from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder
 from instep_wsrm.sequences import KnownSequences, peer_of
 from instep_wsrm.wire.faults import terminated
@@ -42,8 +41,8 @@ class WsrmListener:
         self._options = options
         self._environment = environment or Environment()
         self._settings = sequence_settings(options)
-        self._server_tls = server_tls(options, where)
-        self._client_tls = client_tls(options, where)
+        self._server_tls = options.server_tls(where)
+        self._client_tls = options.client_tls(where)
         self._endpoint: SoapEndpoint | None = None
         self._sequences: KnownSequences | None = None
         self._endpoints: AllowedEndpoints | None = None
@@ -84,14 +83,7 @@ class WsrmListener:
         endpoint = self._endpoint = SoapEndpoint(
             URL(options.listen),
             destination.answer,
-            ServerLimits(
-                max_body_bytes=options.max_body_bytes,
-                head_timeout_s=options.head_timeout_s,
-                body_timeout_s=options.body_timeout_s,
-                idle_timeout_s=options.idle_timeout_s,
-                max_connections=options.max_connections,
-                max_connections_per_address=options.max_connections_per_address,
-            ),
+            options.limits(),
             xml_limits=XmlLimits(max_elements=options.max_elements),
             tls=self._server_tls,
             allow_origins=frozenset(options.allow_origins),

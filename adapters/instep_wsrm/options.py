@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -11,29 +10,18 @@ import msgspec
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
-from instep.model.limits import Count, Seconds
+from instep.model.limits import Count
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.settings import SequencerSettings, TimeoutBehavior
-from instep_http import (
-    TlsOptions,
-    check_files,
-    check_url,
-    client_context,
-    read_listen,
-    server_context,
-)
+from instep_http import ListenOptions, check_files, check_url, read_listen_table
 
 __all__ = [
     "Assurance",
     "Options",
-    "Tls",
-    "client_tls",
     "read_options",
     "sequence_settings",
-    "server_tls",
 ]
 
-MIB: Final = 1024 * 1024
 _DAY_S: Final = 86_400.0
 
 
@@ -48,22 +36,9 @@ class Assurance(StrEnum):
     """Once. A sequence whose missing number never comes fails."""
 
 
-class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Certificates."""
-
-    cert: str | None = None
-    """Our certificate (PEM), for a `listen` of https …"""
-    key: str | None = None
-    """… and its key."""
-    ca: str | None = None
-    """The certificate authorities (PEM) of the peers' certificates; None: those of the system."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a `wsrm` source listens, what it promises, and where it sends."""
 
-    listen: str
-    """``http://127.0.0.1:9555/rm``, or ``127.0.0.1:9555``; port 0 for a free one."""
     delivery_assurance: Assurance = Assurance.EXACTLY_ONCE
     """How often a message is delivered …"""
     in_order: bool = True
@@ -90,34 +65,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     an hour to send a missing message again; an idle sequence ends after a day, and an ended one is
     remembered for ten minutes.
     """
-    max_body_bytes: Count = 4 * MIB
-    """Longest envelope."""
     max_elements: Count = 100_000
     """Most XML elements of an envelope."""
-    max_connections: Count = 1_000
-    """Most connections at once; more are closed."""
-    max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Most connections from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least
-    8. Loopback is exempt.
-    """
-    allow_origins: tuple[str, ...] = ()
-    """Web pages that may send: ``https://app.example.org``. Any other request with an Origin is
-    refused."""
-    allow_hosts: tuple[str, ...] = ()
-    """Host names that requests may have, beside that of `listen`. Without any, Host is checked only
-    if `listen` is on loopback: a proxy in front of it must then send its address or one of these
-    names.
-    """
-    head_timeout_s: Seconds = 10.0
-    """Longest wait for the head of a request …"""
-    body_timeout_s: Seconds = 30.0
-    """… and for its body."""
-    idle_timeout_s: Seconds = 60.0
-    """How long a connection is kept open without a request."""
-    send_timeout_s: Seconds = 20.0
-    """Longest wait for the response to what we send to a peer."""
-    tls: Tls = Tls()
-    """Certificates of the server and of the client."""
 
 
 _SEQUENCE: Final = SequencerSettings(
@@ -136,14 +85,7 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     if isinstance(table.get("sequence"), Mapping):
         given = {**msgspec.to_builtins(_SEQUENCE), **table["sequence"]}
         table["sequence"] = read_table(SequencerSettings, given, f"{where}.sequence")
-    if "tls" in table:
-        table["tls"] = read_table(Tls, table["tls"], f"{where}.tls")
-    if "listen" not in table:
-        raise ConfigurationError(
-            "listen is missing", where=where, hint='listen = "http://127.0.0.1:9555/rm"'
-        )
-    if isinstance(table["listen"], str) and "://" not in table["listen"]:
-        table["listen"] = f"http://{table['listen']}"
+    table = read_listen_table(table, where, example="http://127.0.0.1:9555/rm")
     read = read_table(Options, table, where)
     _check(read, where)
     return read
@@ -157,22 +99,8 @@ def sequence_settings(options: Options) -> SequencerSettings:
     return settings
 
 
-def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
-    """The TLS context of our server; None for http. Raises `ConfigurationError`."""
-    if not options.listen.startswith("https:"):
-        return None
-    return server_context(options.tls.cert or "", options.tls.key, f"{where}.tls")
-
-
-def client_tls(options: Options, where: str) -> ssl.SSLContext:
-    """The TLS context for sending to peers. Raises `ConfigurationError`."""
-    return client_context(TlsOptions(ca=options.tls.ca), f"{where}.tls")
-
-
 def _check(options: Options, where: str) -> None:
-    url = read_listen(options.listen, f"{where}.listen")
-    if url.scheme == "https" and not options.tls.cert:
-        raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
+    options.check_listen(where)
     for place, origin in enumerate(options.allow_endpoints):
         at = f"{where}.allow_endpoints[{place}]"
         endpoint = check_url(origin, ("http", "https"), at)

@@ -16,8 +16,9 @@ from instep.sequencing.outbox import OutboxSettings
 from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.deviations import DEVIATIONS as DIDCOMM_DEVIATIONS
 from instep_didcomm.options import Options as DidcommOptions
-from instep_didcomm.options import Peer, Tls
+from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
+from instep_http import ListenTls
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
@@ -25,7 +26,6 @@ from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 from instep_wsrm.deviations import DEVIATIONS as WSRM_DEVIATIONS
 from instep_wsrm.options import Options as WsrmOptions
-from instep_wsrm.options import Tls as WsrmTls
 
 KEY = re.compile(r"`(source|settings|sink|intake|sequence|outbox)\.(\w+)`")
 STRUCTS: list[type[msgspec.Struct]] = [
@@ -38,9 +38,8 @@ STRUCTS: list[type[msgspec.Struct]] = [
     DidcommOptions,
     Peer,
     Protocol,
-    Tls,
+    ListenTls,
     WsrmOptions,
-    WsrmTls,
     SqlOptions,
     DeltaOptions,
     SparkOptions,

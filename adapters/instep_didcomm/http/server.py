@@ -22,7 +22,6 @@ from instep_http.server import (
     MessageSocket,
     Request,
     Response,
-    ServerLimits,
     problem,
 )
 
@@ -51,14 +50,7 @@ class MessageServer:
         self._server = BoundedServer(
             URL(options.listen),
             self._answer,
-            ServerLimits(
-                max_body_bytes=options.max_body_bytes,
-                head_timeout_s=options.head_timeout_s,
-                body_timeout_s=options.body_timeout_s,
-                idle_timeout_s=options.idle_timeout_s,
-                max_connections=options.max_connections,
-                max_connections_per_address=options.max_connections_per_address,
-            ),
+            options.limits(),
             tls=tls,
             websocket=self._read_socket,
             refuse=_refusal,

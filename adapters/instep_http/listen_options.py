@@ -1,0 +1,106 @@
+"""The options that every source which listens has: where, for whom, within which bounds."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from instep.config.options import read_table
+from instep.errors import ConfigurationError
+from instep.model.limits import Count, Seconds
+from instep_http.server import ServerLimits
+from instep_http.tls import TlsOptions, client_context, server_context
+from instep_http.urls import read_listen
+
+__all__ = ["ListenOptions", "ListenTls", "read_listen_table"]
+
+_MIB = 1024 * 1024
+
+
+class ListenTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Certificates of a server, and of the client that sends to its peers."""
+
+    cert: str | None = None
+    """Our certificate (PEM), for a `listen` of https …"""
+    key: str | None = None
+    """… and its key."""
+    ca: str | None = None
+    """The certificate authorities (PEM) of the peers' certificates; None: those of the system."""
+
+
+class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a source listens. An adapter inherits it, and adds what its protocol needs."""
+
+    listen: str
+    """``http://127.0.0.1:9555/path``, or ``127.0.0.1:9555``; port 0 for a free one."""
+    max_body_bytes: Count = 4 * _MIB
+    """Longest body of a request."""
+    max_connections: Count = 1_000
+    """Most connections at once; more are closed."""
+    max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Most connections from one IPv4 address or IPv6 /64; 0: a tenth of `max_connections`, at least
+    8. Loopback is exempt.
+    """
+    allow_origins: tuple[str, ...] = ()
+    """Web pages that may send: ``https://app.example.org``. Any other request with an Origin is
+    refused."""
+    allow_hosts: tuple[str, ...] = ()
+    """Host names that requests may have, beside that of `listen`. Without any, Host is checked only
+    if `listen` is on loopback: a proxy in front of it must then send its address or one of these
+    names.
+    """
+    head_timeout_s: Seconds = 10.0
+    """Longest wait for the head of a request …"""
+    body_timeout_s: Seconds = 30.0
+    """… and for its body."""
+    idle_timeout_s: Seconds = 60.0
+    """How long a connection is kept open without a request."""
+    send_timeout_s: Seconds = 20.0
+    """Longest wait for the response to what we send to a peer."""
+    tls: ListenTls = ListenTls()
+    """Certificates of the server and of the client."""
+
+    def limits(self) -> ServerLimits:
+        """The bounds of the server."""
+        return ServerLimits(
+            max_body_bytes=self.max_body_bytes,
+            head_timeout_s=self.head_timeout_s,
+            body_timeout_s=self.body_timeout_s,
+            idle_timeout_s=self.idle_timeout_s,
+            max_connections=self.max_connections,
+            max_connections_per_address=self.max_connections_per_address,
+        )
+
+    def check_listen(self, where: str) -> None:
+        """Raise `ConfigurationError` for an address that no server can listen on as configured."""
+        url = read_listen(self.listen, f"{where}.listen")
+        if url.scheme == "https" and not self.tls.cert:
+            raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
+
+    def server_tls(self, where: str) -> ssl.SSLContext | None:
+        """The TLS context of our server; None for http. Raises `ConfigurationError`."""
+        if not self.listen.startswith("https:"):
+            return None
+        return server_context(self.tls.cert or "", self.tls.key, f"{where}.tls")
+
+    def client_tls(self, where: str) -> ssl.SSLContext:
+        """The TLS context for sending to peers. Raises `ConfigurationError`."""
+        return client_context(TlsOptions(ca=self.tls.ca), f"{where}.tls")
+
+
+def read_listen_table(table: Mapping[str, Any], where: str, *, example: str) -> dict[str, Any]:
+    """A copy of the table of a source that listens, with `listen` as a URL and `tls` read.
+
+    Raises `ConfigurationError`; its hint shows `example`, a URL to listen on.
+    """
+    read = dict(table)
+    if "tls" in read:
+        read["tls"] = read_table(ListenTls, read["tls"], f"{where}.tls")
+    if "listen" not in read:
+        raise ConfigurationError("listen is missing", where=where, hint=f'listen = "{example}"')
+    if isinstance(read["listen"], str) and "://" not in read["listen"]:
+        read["listen"] = f"http://{read['listen']}"
+    return read
