@@ -20,8 +20,9 @@ from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, 
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room_for_message
-from instep_sql.messages.inbox import FAILED, Trimmer, content_key, remember
-from instep_sql.messages.replies import Replies
+from instep_sql.messages.inbox import FAILED, content_key, remember
+from instep_sql.messages.replies import keep as keep_replies
+from instep_sql.messages.retention import Trimmer
 from instep_sql.options import SqlOptions
 
 __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
@@ -75,11 +76,10 @@ def pending_deliveries(connection: Connection, no: int) -> PendingDeliveries:
     return PendingDeliveries(connection.execute(_NEXT, {"no": no}).scalar(), list(blocked))
 
 
-async def deliver(  # noqa: PLR0913 - the parts of one transaction
+async def deliver(
     transaction: Transaction,
     dialect: Dialect,
     options: SqlOptions,
-    replies: Replies,
     no: int,
     handler: Deliver,
     *,
@@ -93,13 +93,17 @@ async def deliver(  # noqa: PLR0913 - the parts of one transaction
     one may follow.
     """
     steps = _Steps(transaction)
-    delivery = _Delivery(steps, dialect, options, replies, no, now_us)
+    delivery = _Delivery(steps, dialect, options, no, now_us)
     for sequence, rows, whole in await steps.run(
         lambda connection: _ready(connection, no, now_us, limit_messages)
     ):
         await delivery.deliver(handler, sequence, rows, whole=whole)
-    if delivery.remembered:
-        steps.later(lambda connection: trimmer.trim_seen(connection, delivery.remembered, now_us))
+    if delivery.remembered or delivery.replied:
+        steps.later(
+            lambda connection: trimmer.trim_handled(
+                connection, now_us, new_seen=delivery.remembered, new_replies=delivery.replied
+            )
+        )
     last = await steps.run(lambda connection: pending_deliveries(connection, no))
     delivery.done.next_us, delivery.done.blocked = last.next_us, last.blocked
     return delivery.done
@@ -170,17 +174,17 @@ class _Delivery:
         steps: _Steps,
         dialect: Dialect,
         options: SqlOptions,
-        replies: Replies,
         no: int,
         now_us: int,
     ) -> None:
         self.done = DeliveryResult()
         self.remembered = 0
         """How many messages a copy can be compared with from now on."""
+        self.replied = 0
+        """How many replies were kept."""
         self._steps = steps
         self._dialect = dialect
         self._options = options
-        self._replies = replies
         self._no = no
         self._now_us = now_us
 
@@ -232,9 +236,8 @@ class _Delivery:
             self.remembered += len(keys)
         self._steps.later(lambda connection: connection.execute(_AFTER, after))
         if replies:
-            self._steps.later(
-                lambda connection: self._replies.keep(connection, replies, self._now_us)
-            )
+            self._steps.later(lambda connection: keep_replies(connection, replies))
+            self.replied += len(replies)
         if gone or left:
             self.done.delivered[scope] = len(gone) + left
 

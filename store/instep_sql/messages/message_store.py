@@ -37,6 +37,7 @@ from instep_sql.messages import (
     sequences,
 )
 from instep_sql.messages.handler import deliver, pending_deliveries
+from instep_sql.messages.retention import Trimmer
 from instep_sql.options import SqlOptions
 
 __all__ = ["SqlMessageStore"]
@@ -65,8 +66,7 @@ class SqlMessageStore:
         self._options = options
         self._consumer = consumer
         self._clock_us = clock_us
-        self._trimmer = inbox.Trimmer(dialect, options)
-        self._replies = replies.Replies(dialect, options)
+        self._trimmer = Trimmer(dialect, options)
         self._owner = uuid.uuid4().hex
         self._opened: ReceiverRow | None = None
         self._commits = count(1)
@@ -210,7 +210,6 @@ class SqlMessageStore:
                 transaction,
                 self._dialect,
                 self._options,
-                self._replies,
                 receiver.no,
                 handler,
                 trimmer=self._trimmer,

@@ -9,12 +9,9 @@ from sqlalchemy import Connection, text
 
 from instep.ports.message_store import StoredReply
 from instep_sql.engine.bulk_insert import insert_rows
-from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import storable_text
-from instep_sql.messages.retention import Retention
-from instep_sql.options import SqlOptions
 
-__all__ = ["Replies", "find"]
+__all__ = ["find", "keep"]
 
 _INTO: Final = "instep_reply (sequence_no, number, replied_at_us, body)"
 _AGAIN: Final = """
@@ -31,22 +28,9 @@ _PENDING: Final = text("""
 """)
 
 
-class Replies:
-    """Keeps replies as long as identifiers are kept (`dedup_max_records`, `dedup_retention_s`)."""
-
-    def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
-        self._retention = Retention(
-            dialect,
-            "instep_reply",
-            "replied_at_us",
-            options.dedup_max_records,
-            options.dedup_retention_s,
-        )
-
-    def keep(self, connection: Connection, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
-        """Keep replies, as (row of the sequence, number, microseconds since 1970, body)."""
-        insert_rows(connection, _INTO, rows, _AGAIN)
-        self._retention.trim(connection, len(rows), now_us)
+def keep(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Keep replies, as (row of the sequence, number, microseconds since 1970, body)."""
+    insert_rows(connection, _INTO, rows, _AGAIN)
 
 
 def find(connection: Connection, no: int, scope: str, number: int) -> StoredReply:
