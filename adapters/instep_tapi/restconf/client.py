@@ -127,9 +127,10 @@ class RestconfClient:
             stated_s = parsedate_to_datetime(date).timestamp() + 0.5
         except (ValueError, TypeError, LookupError, OverflowError, OSError):
             return
-        offset_s = stated_s - (sent_s + self._now()) / 2
+        received_s = self._now()
+        offset_s = stated_s - (sent_s + received_s) / 2
         self.clock_offset_us = round(offset_s * 1_000_000) if abs(offset_s) > 1 else 0
-        round_trip_s = max(0.0, self._now() - sent_s)
+        round_trip_s = max(0.0, received_s - sent_s)
         self.clock_error_us = _DATE_ERROR_US + round(round_trip_s * 1_000_000)
 
     async def host_meta(self, endpoint: URL) -> str | None:

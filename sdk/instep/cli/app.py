@@ -93,33 +93,39 @@ def _add_commands() -> None:
     }
     for name, command in own.items():
         app.command(name)(with_exit_code(command))
-    below: dict[str, Callable[..., None]] = {
-        "list": quarantine.list_,
-        "show": quarantine.show,
-        "replay": quarantine.replay,
-        "drop": quarantine.drop,
-    }
-    for name, command in below.items():
-        _quarantine.command(name)(with_exit_code(command))
-    app.add_typer(_quarantine, name="quarantine")
-    of_sequences: dict[str, Callable[..., None]] = {
-        "list": sequences.list_,
-        "give-up": sequences.give_up,
-        "reset": sequences.reset,
-        "close": sequences.close,
-    }
-    for name, command in of_sequences.items():
-        _sequences.command(name)(with_exit_code(command))
-    app.add_typer(_sequences, name="sequences")
-    for name, command in {"status": sweep.status, "release": sweep.release}.items():
-        _sweep.command(name)(with_exit_code(command))
-    app.add_typer(_sweep, name="sweep")
+    _add_group(
+        _quarantine,
+        "quarantine",
+        {
+            "list": quarantine.list_,
+            "show": quarantine.show,
+            "replay": quarantine.replay,
+            "drop": quarantine.drop,
+        },
+    )
+    _add_group(
+        _sequences,
+        "sequences",
+        {
+            "list": sequences.list_,
+            "give-up": sequences.give_up,
+            "reset": sequences.reset,
+            "close": sequences.close,
+        },
+    )
+    _add_group(_sweep, "sweep", {"status": sweep.status, "release": sweep.release})
     for name, plugged in commands():
         if isinstance(plugged, ConfigurationError):
             anything = {"ignore_unknown_options": True}
             app.command(name, context_settings=anything)(with_exit_code(_failing(plugged)))
         else:
             app.command(name)(with_exit_code(plugged))
+
+
+def _add_group(group: typer.Typer, name: str, commands: dict[str, Callable[..., None]]) -> None:
+    for command, function in commands.items():
+        group.command(command)(with_exit_code(function))
+    app.add_typer(group, name=name)
 
 
 _add_commands()
