@@ -36,6 +36,16 @@ _MAX_CONTROL_FRAMES = 10_000
 """Most Pings and Pongs accepted between two Pongs of ours; a peer that sends more is cut off."""
 _RECORD_BYTES = 400
 """Bytes of a small record; a header alone has 300."""
+_AHEAD_BYTES: Final = 400_000
+_AHEAD_OF_HEADERS_BYTES: Final = 2_000_000
+"""Bytes that are held for the next `receive`: about a millisecond of decoding, with bodies and
+without. Reading goes no further for a time: an event loop that always has something to read
+leaves the thread that commits waiting for the interpreter's lock at each of its statements.
+"""
+_PATIENCE_S: Final = 1.0
+"""After this time without a `receive`, in seconds, the socket is read up to the bounds of what a
+stream may hold: something longer than a commit goes on, as the reading of a baseline.
+"""
 _CONTROL_BYTES: Final = 125
 """Most bytes of a control frame (RFC 6455 5.5): a longer frame is data."""
 
@@ -123,7 +133,11 @@ class WebSocketFeed(WSListener, Feed):
         # Counting the records of a list would cost as much as reading it.
         self._take_bytes = options.batch_records * _RECORD_BYTES
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
-        self._full = False
+        self._paused = False
+        self._patience: asyncio.TimerHandle | None = None
+        """Runs out `_PATIENCE_S` after the socket was read far enough ahead."""
+        self._late = False
+        """Whether `receive` was not called for so long."""
         self._arrived = asyncio.Event()
         self._ending: SourceError | None = None
 
@@ -149,7 +163,8 @@ class WebSocketFeed(WSListener, Feed):
         self._held_bytes -= size_bytes
         self._held.messages_bytes -= size_bytes
         self._signs.note(self._signs.last_s, under_way=self._under_way)
-        if self._full:
+        self._late = False
+        if self._paused:
             self._apply_back_pressure()
         return self._decoder.scan(taken)
 
@@ -275,6 +290,8 @@ class WebSocketFeed(WSListener, Feed):
 
     def release(self) -> None:
         """Count nothing of this feed any more: its connection is closed."""
+        if self._patience is not None:
+            self._patience.cancel()
         held, self._held = self._held, HeldBytes(self._held.limit_bytes)
         held.messages_bytes -= self._held_bytes
         held.unfinished_bytes -= self._unfinished_bytes
@@ -290,20 +307,34 @@ class WebSocketFeed(WSListener, Feed):
             self._abort(WSCloseCode.POLICY_VIOLATION, error)
 
     def _apply_back_pressure(self) -> None:
-        """Read the socket only while there is room."""
+        """Read the socket only while there is room, and not far ahead of `receive`."""
         full = (
             self._held_bytes >= self._hold_bytes
             or len(self._frames) >= self._options.hold_records
             or (self._held.messages_bytes >= self._held.limit_bytes and bool(self._frames))
         )
-        if full != self._full and self._transport is not None:
-            self._full = full
-            if not full:
-                # While the buffer was full we did not read, so that silence proves nothing.
+        leaves_bodies = self._decoder.leaves_bodies
+        ahead_bytes = _AHEAD_OF_HEADERS_BYTES if leaves_bodies else _AHEAD_BYTES
+        ahead = not self._late and self._held_bytes >= ahead_bytes
+        if self._patience is not None and not ahead:
+            self._patience.cancel()
+            self._patience = None
+        if ahead and self._patience is None and not full:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(_PATIENCE_S, self._read_further)
+        paused = full or ahead
+        if paused != self._paused and self._transport is not None:
+            self._paused = paused
+            if not paused:
+                # While the socket was not read, silence proves nothing.
                 self._signs.note(self._clock(), under_way=True)
                 self._transport.underlying_transport.resume_reading()
             else:
                 self._transport.underlying_transport.pause_reading()
+
+    def _read_further(self) -> None:
+        self._patience, self._late = None, True
+        self._apply_back_pressure()
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -312,7 +343,7 @@ class WebSocketFeed(WSListener, Feed):
         transport = self._transport
         assert transport is not None
         while self._ending is None:
-            self._keep_alive.note_activity(self._clock() if self._full else self._signs.last_s)
+            self._keep_alive.note_activity(self._clock() if self._paused else self._signs.last_s)
             for action in self._keep_alive.due(self._clock()):
                 match action:
                     case Due.PONG:

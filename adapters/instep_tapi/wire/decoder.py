@@ -91,6 +91,11 @@ class FrameDecoder:
         self._columns_backoff = _FastPathBackoff()
         self._fast_backoff = _FastPathBackoff()
 
+    @property
+    def leaves_bodies(self) -> bool:
+        """Whether few bodies were needed recently, as in a storm: then most stay undecoded."""
+        return 2 * self._opened_records < self._scanned_records
+
     def read(self, frames: Sequence[bytes]) -> RecordChunk:
         """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
         return self.scan(frames).decoded()
@@ -160,8 +165,7 @@ class FrameDecoder:
         return [decoded(one, deviations, with_uuid=with_uuid, whole=whole) for one in statements]
 
     def _decode_columns(self, frames: Sequence[bytes]) -> LazyColumns | None:
-        few = 2 * self._opened_records < self._scanned_records
-        exact = split_exact(frames, with_bodies=not few)
+        exact = split_exact(frames, with_bodies=not self.leaves_bodies)
         if exact is None or not exact.headers:
             return None
         self._scanned_records = len(exact.headers)

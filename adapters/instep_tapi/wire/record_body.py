@@ -29,10 +29,12 @@ from instep_tapi.wire.names import strip_module as plain
 from instep_tapi.wire.record_header import check_text
 
 __all__ = [
+    "BACKSLASH",
     "Buffer",
     "class_named",
     "decode_body",
     "entity_of",
+    "find_clear",
     "open_body",
     "states_clear",
     "uuid_of",
@@ -72,7 +74,7 @@ _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.Encoder().encode
 
 
-_BACKSLASH = ord("\\")
+BACKSLASH = ord("\\")
 """As a number: searching for a text of one byte takes five times as long."""
 
 
@@ -96,7 +98,7 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
         entity_class, container, spelling = _read_class(stated)
         if spelling:
             deviations += spelling
-        if _BACKSLASH in stated:
+        if BACKSLASH in stated:
             # Without escapes, as the fast way has it: a repeated statement is no change.
             body["record-content"] = msgspec.Raw(_encode(_text.decode(stated)))
     else:
@@ -190,7 +192,7 @@ _LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEI
 _MAX_IDENTITY_CHARS = 128
 
 
-_could_say = re.compile(b"CLEAR").search
+find_clear = re.compile(b"CLEAR").search
 """Faster than `in` on texts as long as an entity."""
 
 
@@ -201,7 +203,7 @@ def states_clear(content: bytes | bytearray, deviations: list[str]) -> bool:
     stated; one that contradicts the state is added to `deviations`. Nothing is parsed unless the
     bytes contain CLEAR or an escape: most do not. Raises `msgspec.MsgspecError`.
     """
-    if _could_say(content) is None and _BACKSLASH not in content:
+    if find_clear(content) is None and BACKSLASH not in content:
         return False
     states, cleared = set[str](), False
     for name, text in _detector_members(msgspec.json.decode(content), depth=len(_CONTAINERS)):

@@ -56,9 +56,9 @@ WHERE NOT {supersedes_sql(Place.of("instep_entity", SQL_PLACE), Place.of("exclud
 # The driver releases the interpreter's lock once per statement. With one statement per row, the
 # worker thread waits for the lock at every row while the event loop reads. With many rows per
 # statement, the two run in parallel.
-_ROWS_A_STATEMENT: Final = (3_000, 300, 30, 3, 1)
-"""Few different sizes, because each statement text is parsed once. The largest binds 10 columns per
-row.
+_ROWS_A_STATEMENT: Final = (*(3_072 >> halvings for halvings in range(11)), 2, 1)
+"""Few different sizes, because each statement text is parsed once; but each the half of the one
+before, so that no size below the largest is used twice. The largest binds 10 columns per row.
 """
 _END: Final = f"""
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ?

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from instep.errors import InstepError, StreamGoneError
-from instep.model.columns import concatenated
+from instep.model.columns import CompactedColumns, concatenated
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -20,8 +20,12 @@ __all__ = ["ReadAhead"]
 
 _GATHER_S: Final = 0.001
 """Longest wait, in seconds, for more records between two reads while a commit runs: nobody waits
-for records then. One large chunk costs less than many small ones, and leaves more time for the
-commit. With 5 ms a storm, whose commits are short, takes 1.7 times as long.
+for records then. One large chunk costs less than many small ones. A feed that has read far enough
+ahead leaves the event loop idle meanwhile, and the thread that commits gets the interpreter's lock.
+"""
+_STORM_TURNS: Final = 8
+"""In a storm, turns of the event loop instead: commits are short then, and reading is what takes
+time. The more records there are at once, the fewer of them are the latest of their entities.
 """
 
 
@@ -110,15 +114,16 @@ class ReadAhead:
                 if not queue.offer(chunk, records, size_bytes):
                     await queue.put(chunk, records, size_bytes)
                     self._listens_since_s = self._arrived_s = self._now()
-                await self._gather()
+                await self._gather(storm=isinstance(chunk.records, CompactedColumns))
         except Exception as error:  # noqa: BLE001 - raised again by `take`
             queue.close(error)
 
-    async def _gather(self) -> None:
+    async def _gather(self, *, storm: bool) -> None:
         """Let records queue up in the feed until they are needed, but not for long."""
-        if self._wanted.is_set():
-            # If `take` waits, it gets the records before more are read.
+        # If `take` waits, it gets the records before more are read.
+        for _ in range(_STORM_TURNS if storm else 1):
             await asyncio.sleep(0)
+        if storm:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GATHER_S):
