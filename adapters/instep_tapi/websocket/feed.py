@@ -120,6 +120,7 @@ class WebSocketFeed(WSListener, Feed):
         self._writable = True
         self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
         self._signs = SignsOfLife(self._clock())
+        self._began_s = self._signs.idle_s
         self._control_frames = 0
         self._unanswered_ping: bytes | None = None
         self._ping_received = asyncio.Event()
@@ -162,6 +163,7 @@ class WebSocketFeed(WSListener, Feed):
         size_bytes = sum(map(len, taken))
         self._held_bytes -= size_bytes
         self._held.messages_bytes -= size_bytes
+        self._began_s = self._signs.idle_s
         self._signs.note(self._signs.last_s, under_way=self._under_way)
         self._late = False
         if self._paused:
@@ -172,6 +174,11 @@ class WebSocketFeed(WSListener, Feed):
     def unheard_s(self) -> float:
         """See `Feed`: a frame of any kind is a sign of life, but not within a message."""
         return self._clock() - self._signs.idle_s
+
+    @property
+    def under_way_s(self) -> float:
+        """See `Feed`: what was received began to come after that."""
+        return self._clock() - self._began_s
 
     @property
     def _under_way(self) -> bool:

@@ -66,6 +66,16 @@ class Feed(ABC):
         """
         return 0.0
 
+    @property
+    def under_way_s(self) -> float:
+        """How long ago the last sign of life came before what `receive` returned last, in seconds,
+        at its return: since then, these records may have been under way.
+
+        The silence before them counts only up to that sign of life (A5). The default 0.0 is for a
+        connection on which records arrive at once.
+        """
+        return 0.0
+
     async def ping(self) -> None:  # noqa: B027 - a feed without it has nothing to ask
         """Ask the peer for a sign of life, and do not wait for it. Never raises."""
 

@@ -51,7 +51,7 @@ async def test_a_receiver_needs_an_inbox(sink: Sink) -> None:
 
 async def test_a_feed_takes_silence_at_its_word() -> None:
     feed: Feed = least(Feed)()
-    assert (feed.clock_offset_us, feed.unheard_s) == (0, 0.0)
+    assert (feed.clock_offset_us, feed.unheard_s, feed.under_way_s) == (0, 0.0, 0.0)
     await feed.ping()
 
 

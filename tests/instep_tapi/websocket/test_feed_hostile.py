@@ -96,6 +96,7 @@ async def test_a5_a_pong_within_a_message_is_a_sign_of_life_and_no_silence() -> 
             finish.set()
             await feed.ping()
             assert len((await feed.receive()).records) == 1
+            assert feed.under_way_s > 0.6
             while feed.unheard_s > 0.5:
                 await asyncio.sleep(0.01)
 

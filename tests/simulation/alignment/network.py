@@ -146,6 +146,7 @@ class SimFeed(Feed):
         self._is_cut = False
         self._half_open = False
         self._signs = SignsOfLife(world.loop.time())
+        self._began_s = self._signs.idle_s
         self._under_way = False
         """Whether records have left the provider: no Pong overtakes them …"""
         self._delivered = 0
@@ -183,6 +184,10 @@ class SimFeed(Feed):
     def unheard_s(self) -> float:
         return self._world.loop.time() - self._signs.idle_s
 
+    @property
+    def under_way_s(self) -> float:
+        return self._world.loop.time() - self._began_s
+
     async def ping(self) -> None:
         round_trip_s = 2 * self._world.faults.latency_s * self._rng.uniform(0.5, 1.5)
         self._world.loop.call_later(round_trip_s, self._pong)
@@ -218,6 +223,7 @@ class SimFeed(Feed):
                     chunk = self._chunk(records)
                     self._delivered += len(records)
                     if records:
+                        self._began_s = self._signs.idle_s
                         self._signs.note(self._world.loop.time(), under_way=False)
                     if chunk is not None:
                         return chunk

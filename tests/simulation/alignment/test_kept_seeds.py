@@ -11,6 +11,7 @@ from tests.simulation.alignment.simulation import simulate
 
 KEPT = {
     288: "the first record after a pause was one that a snapshot had changed",
+    413: "the end of a message that came in fragments was taken for the end of a silence",
     537: "the silence of a PAUSED provider that could not be asked was taken for the head",
     599: "the simulation forgot what was dropped before it was read again",
     657: "the pages of a snapshot came more slowly than a silence lasts",

@@ -288,6 +288,12 @@ class _Member(Feed):
         feed = self._connection.feed
         return 0.0 if feed is None else feed.unheard_s
 
+    @property
+    def under_way_s(self) -> float:
+        """See `Feed`."""
+        feed = self._connection.feed
+        return 0.0 if feed is None else feed.under_way_s
+
     def committed(self, position: Position) -> None:
         """See `Feed.committed`."""
         self.position = position

@@ -92,8 +92,8 @@ class ReadAhead:
 
     def silence_s(self) -> tuple[float, float]:
         """The interval, by our clock, in which a silence is the provider's: it begins when we
-        stopped holding the provider back, and ends at the arrival of what was taken last, or at the
-        last sign of life.
+        stopped holding the provider back, and ends at the last sign of life; of what was taken
+        last, at the one before it: a message may have been under way for long.
         """
         until_s = self._taken_s
         if until_s is None:
@@ -110,7 +110,7 @@ class ReadAhead:
                 self._received_s = self._now()
                 self.state = StreamState.UNKNOWN
                 if not queue:
-                    self._arrived_s = self._received_s
+                    self._arrived_s = self._received_s - self._feed.under_way_s
                 if not queue.offer(chunk, records, size_bytes):
                     await queue.put(chunk, records, size_bytes)
                     self._listens_since_s = self._arrived_s = self._now()

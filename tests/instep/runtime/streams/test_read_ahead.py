@@ -36,7 +36,7 @@ class Clock:
 class AnsweringFeed(ScriptedFeed):
     """A connection that can be asked whether it is there."""
 
-    unheard_s = 0.0
+    unheard_s = under_way_s = 0.0
 
     def __init__(self, *chunks: RecordChunk) -> None:
         super().__init__(list(chunks))
@@ -115,6 +115,17 @@ async def test_before_a_record_that_waited_for_us_no_silence_is_longer_than_till
     clock.now_s = 160.0
     assert await read_ahead.take(0.0) is not None
     assert read_ahead.silence_s() == (100.0, 100.0)
+
+
+async def test_a5_the_silence_before_a_message_ends_where_it_may_have_begun(
+    start_reading: StartReading, clock: Clock
+) -> None:
+    feed = AnsweringFeed(records(1))
+    feed.under_way_s = 50.0
+    clock.now_s = 160.0
+    read_ahead = start_reading(feed)
+    assert await read_ahead.take(1.0) is not None
+    assert read_ahead.silence_s()[1] == 110.0
 
 
 async def test_while_we_hold_the_stream_back_its_silence_proves_nothing(

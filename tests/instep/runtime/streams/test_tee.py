@@ -197,6 +197,7 @@ async def test_a_connection_remembers_where_others_may_join() -> None:
 
 class LivingFeed(LogFeed):
     unheard_s = 7.0
+    under_way_s = 5.0
     pings = 0
 
     async def ping(self) -> None:
@@ -208,12 +209,12 @@ async def test_signs_of_life_pass_through(monkeypatch: pytest.MonkeyPatch) -> No
     source = LogSource(record(1))
     async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
         await feed.ping()
-        assert feed.unheard_s == 0.0
+        assert (feed.unheard_s, feed.under_way_s) == (0.0, 0.0)
     living = LivingFeed(source, 0)
     monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: living)
     async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
         await feed.ping()
-        assert (feed.unheard_s, living.pings) == (7.0, 1)
+        assert (feed.unheard_s, feed.under_way_s, living.pings) == (7.0, 5.0, 1)
 
 
 class AnsweringFeed(LogFeed):
