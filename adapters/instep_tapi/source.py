@@ -70,6 +70,8 @@ class _Details(msgspec.Struct, frozen=True):
     """The classes that the streams of this consumer state: a baseline cuts them out of what
     contains them.
     """
+    deviations: list[str] = []
+    """Of what is declared of the stream."""
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
@@ -272,6 +274,7 @@ class TapiSource(Source):
             streams=address.streams,
             state=stream.state.name,
             followed=sorted(followed) if mode is Mode.BASELINE else [],
+            deviations=list(type_.deviations),
             verified=self._verifier is not None,
         )
         return StreamInfo(
@@ -328,7 +331,7 @@ class TapiSource(Source):
     def _open_feed(
         self, stream: StreamInfo, details: _Details, start: str | Start
     ) -> AbstractAsyncContextManager[WebSocketFeed]:
-        decoder = decoder_for(stream, self._verifier)
+        decoder = decoder_for(stream, self._verifier, details.deviations)
         address = URL(details.address, encoded=True)
         discovered_at = self._endpoint(details)
         # An address at another instance is opened with the login of that one.

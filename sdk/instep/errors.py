@@ -8,7 +8,7 @@ InstepError
 │   ├── AuthenticationError   login refused, or the token refused after a new login
 │   ├── DiscoveryError        the stream context is not there or not readable
 │   ├── NoStreamError         no stream fits the selection
-│   ├── TokenRefusedError     the provider will not resume from our token (retriable)
+│   ├── TokenRefusedError     the provider will not open the stream where we asked (retriable)
 │   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
 │   ├── FrameTooBigError      a frame over the configured size
 │   └── BaselineError         current state could not be read
@@ -160,7 +160,9 @@ class NoStreamError(SourceError):
 
 
 class TokenRefusedError(SourceError):
-    """The provider refuses to resume from our token: the next opening is from the oldest record."""
+    """The provider refuses to open the stream after our token, or at its newest record: the next
+    opening is from the oldest record.
+    """
 
     code = "token-refused"
     retriable = True

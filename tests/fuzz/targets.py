@@ -12,6 +12,7 @@ from yarl import URL
 
 from instep.errors import DiscoveryError, UnreachableError
 from instep.model.records import Record, RecordChunk
+from instep.model.streams import Start
 from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.endpoints.selection import log_mode, select, websocket_address
@@ -152,8 +153,8 @@ def http_answer(data: bytes) -> None:
     assert abs(_client.clock_offset_us) < 2**63
     number, _, reason = closing.partition(" ")
     for error in (
-        handshake_error(_number(status), "here", with_token=True),
-        closed_error(_number(number), reason, "here", with_token=bool(reason)),
+        handshake_error(_number(status), "here", "token"),
+        closed_error(_number(number), reason, "here", reason or Start.OLDEST),
         source_error(ValueError(reason), location),
     ):
         assert str(error).isprintable()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from instep.errors import UnreachableError
+from instep.errors import TokenRefusedError, UnreachableError
 from instep.model.streams import Mode, Start, StreamState
 from instep_tapi.provider import Faults, ProviderSettings, RecordStyle, StreamSettings, Wrapper
 from instep_tapi.wire.names import LogRecordStrategy
@@ -71,6 +71,17 @@ async def test_5_10_1_starts_from_the_latest() -> None:
         async with source.feed(info, Start.LATEST) as feed:
             provider.update("n1", {"operational-state": "DISABLED"})
             assert [record.key for record in await receive(feed, 1)] == ["n1"]
+
+
+@pytest.mark.asyncio
+async def test_5_10_1_a_refused_latest_is_an_error_of_the_start_alone() -> None:
+    async with serving(faults=Faults(refuse_latest=400)) as (provider, source):
+        info = await only(source)
+        with pytest.raises(TokenRefusedError, match="latest record: 400"):
+            async with source.feed(info, Start.LATEST):
+                pass
+        async with source.feed(info, Start.OLDEST) as feed:
+            assert len(await receive(feed, len(provider.entities("network"))))
 
 
 @pytest.mark.asyncio

@@ -131,6 +131,8 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "compaction_delay_s": _number(type_.compaction_delay_s),
             "tombstone_retention_s": _number(type_.tombstone_retention_s),
             "record_retention_s": _number(type_.record_retention_s),
+            "segment_size": type_.segment_size or None,
+            "deviations": type_.deviations,
         }
     return row
 
@@ -157,6 +159,7 @@ def _print(survey: Survey) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from instep_tapi.deviations import DEVIATIONS
     from instep_tapi.endpoints.selection import log_mode
 
     console = Console(highlight=False)
@@ -177,12 +180,16 @@ def _print(survey: Survey) -> None:
             if delays == (None, None):
                 delays = (None, type_.record_retention_s)
             periods = " / ".join(duration(period_s) for period_s in delays)
+            if type_.segment_size:
+                periods += f"\nsegments: {plain(type_.segment_size)}"
             more = len(type_.classes) - _MAX_CLASSES
             classes = "\n".join(map(plain, type_.classes[:_MAX_CLASSES])) or "all"
             classes += f"\nand {more} more" if more > 0 else ""
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
         if choice.chosen and (host := _foreign_host(choice, survey)):
             followed += f'; at another host: stream_hosts = ["{host}"]'
+        if type_ is not None:
+            followed += "".join(f"; {DEVIATIONS[kind]}" for kind in type_.deviations)
         name, state = plain(choice.id), choice.stream.state.name
         table.add_row(*map(Text, (name, state, log, periods, classes, plain(followed))))
     console.print(table)

@@ -22,6 +22,7 @@ class Faults:
         rewind_records: a client that resumes gets so many records again first (at-least-once).
         expire_tokens: every token is taken for too old, so the stream restarts from the oldest
         record. refuse_tokens: a handshake with a token is refused with this HTTP status.
+        refuse_latest: a handshake with start_from=latest is refused with this HTTP status.
         forget_log: the log is lost and rebuilt at the next connection; turns itself off.
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
@@ -47,6 +48,7 @@ class Faults:
     rewind_records: int = 0
     expire_tokens: bool = False
     refuse_tokens: int | None = None
+    refuse_latest: int | None = None
     forget_log: bool = False
     malformed_every: int | None = None
     duplicate_every: int | None = None

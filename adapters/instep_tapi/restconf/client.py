@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -64,7 +64,8 @@ class Response(msgspec.Struct, frozen=True):
 class RestconfClient:
     """Sends the GETs of one source.
 
-    `longest_answer_s` bounds a whole answer, however slowly it comes. `clock_offset_us` is the
+    `longest_answer_s` bounds a whole answer, however slowly it comes. `headers` adds headers of our
+    own to those of the login. `clock_offset_us` is the
     provider's clock minus ours by the Date headers, which have whole seconds; a smaller difference
     reads as 0.
     """
@@ -76,9 +77,11 @@ class RestconfClient:
         max_body_bytes: int,
         longest_answer_s: float,
         now: Callable[[], float] = steady_now,
+        headers: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
     ) -> None:
         self._client = client
         self._auth = auth
+        self._headers = headers
         self._max_body_bytes = max_body_bytes
         self._longest_answer_s = longest_answer_s
         self._now = now
@@ -112,7 +115,7 @@ class RestconfClient:
         answer = await self._client.send(
             "GET",
             url,
-            headers={**headers, "Accept": accept},
+            headers={**self._headers(headers), "Accept": accept},
             max_body_bytes=cut_bytes or self._max_body_bytes,
             cut=bool(cut_bytes),
             total_timeout_s=self._longest_answer_s,

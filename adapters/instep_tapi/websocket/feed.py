@@ -24,7 +24,7 @@ from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.options import Options
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
-from instep_tapi.websocket.handshake import connect, start_url
+from instep_tapi.websocket.handshake import connect
 from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.websocket.keep_alive import Due, KeepAlive, SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
@@ -56,11 +56,9 @@ async def open_feed(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError` on entering.
     """
-    with_token = not isinstance(start, Start)
-    url = start_url(address, start)
-    feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token, held)
+    feed = WebSocketFeed(options, address, decoder, clock_offset_us, start, held)
     login = (endpoint.client, endpoint.tls, endpoint.auth)
-    transport = await connect(feed, *login, options, url, with_token=with_token)
+    transport = await connect(feed, *login, options, address, start)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
     try:
@@ -95,7 +93,7 @@ class WebSocketFeed(WSListener, Feed):
         address: URL,
         decoder: FrameDecoder,
         clock_offset_us: int,
-        with_token: bool,  # noqa: FBT001 - internal
+        start: str | Start,
         held: HeldBytes,
     ) -> None:
         super().__init__()
@@ -103,7 +101,7 @@ class WebSocketFeed(WSListener, Feed):
         self._options = options
         self._where = str(address.with_query(None))
         self._decoder = decoder
-        self._with_token = with_token
+        self._start = start
         self._clock = asyncio.get_running_loop().time
         self._transport: WSTransport | None = None
         self._assembler = MessageAssembler(options.max_frame_bytes)
@@ -208,10 +206,10 @@ class WebSocketFeed(WSListener, Feed):
         """The connection ended, on either side."""
         handshake = cast("WSCloseHandshake | None", transport.close_handshake)
         if handshake is None:
-            self._end(closed_error(None, "", self._where, with_token=self._with_token))
+            self._end(closed_error(None, "", self._where, self._start))
         elif handshake.recv is not None:
             code, reason = cast("int", handshake.recv.code), handshake.recv.reason or ""
-            self._end(closed_error(code, reason, self._where, with_token=self._with_token))
+            self._end(closed_error(code, reason, self._where, self._start))
         elif handshake.sent is not None and handshake.sent.code == WSCloseCode.MESSAGE_TOO_BIG:
             self._end(frame_too_big(self._options.max_frame_bytes, self._where))
         else:

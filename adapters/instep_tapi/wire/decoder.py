@@ -68,6 +68,7 @@ class FrameDecoder:
         with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
         whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
         verifier: Checks each record's authenticity token; only what passes is read.
+        stated: Deviations of what was declared of the stream, told with the first frames.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class FrameDecoder:
         with_uuid: bool = False,
         whole: bool = True,
         verifier: Verifier | None = None,
+        stated: Sequence[str] = (),
     ) -> None:
         self._stream = stream
+        self._stated = stated
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
@@ -98,14 +101,15 @@ class FrameDecoder:
     def scan(self, frames: Sequence[bytes]) -> RecordChunk:
         """The same, with bodies still to be opened where the frames have the usual spelling."""
         size_bytes = sum(map(len, frames))
+        deviations, self._stated = list(self._stated), ()
         if self._columns_backoff.is_due() and self._verifier is None:
             columns = self._decode_columns(frames)
             self._columns_backoff.note_result(succeeded=columns is not None)
             if columns is not None:
-                return RecordChunk(columns, (), {}, size_bytes, self.decode_bodies, self._all_whole)
+                counts, opens = dict(Counter(deviations)), self.decode_bodies
+                return RecordChunk(columns, (), counts, size_bytes, opens, self._all_whole)
         records: list[Record] = []
         unreadable: list[Unreadable] = []
-        deviations: list[str] = []
         for frame in frames:
             # With a verifier record by record: its own bytes are what is signed.
             if self._verifier is None and self._fast_backoff.is_due():
@@ -324,11 +328,15 @@ def _time_us(stamp: str) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def decoder_for(stream: StreamInfo, verifier: Verifier | None = None) -> FrameDecoder:
+def decoder_for(
+    stream: StreamInfo, verifier: Verifier | None = None, stated: Sequence[str] = ()
+) -> FrameDecoder:
     """A reader as this stream needs it, by its mode and whether it states changes alone."""
     by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
-    return FrameDecoder(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
+    return FrameDecoder(
+        stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier, stated=stated
+    )
 
 
 def _token_of(raw: bytes) -> str | None:

@@ -108,7 +108,8 @@ class Source(ABC):
 
         The connection is open when the context is entered, and is closed when it is left, in the
         same task. Several may be open at once, of one stream too. Raises on entering:
-        `TokenRefusedError`, `StreamGoneError` (discover again), `UnreachableError`.
+        `TokenRefusedError` (for `Start.LATEST`, too, where the provider does not know it),
+        `StreamGoneError` (discover again), `UnreachableError`.
         """
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002

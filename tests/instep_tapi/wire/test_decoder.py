@@ -288,3 +288,12 @@ def test_record_types_of_later_versions(
 
 def test_a_change_only_stream_states_parts() -> None:
     assert not only(read(log_record(), whole=False)).whole
+
+
+@pytest.mark.parametrize("frame", [json.dumps(log_record()).encode(), b"{}"])
+def test_a10_what_was_declared_of_the_stream_is_told_once_with_the_first_frames(
+    frame: bytes,
+) -> None:
+    decoder = FrameDecoder("s", stated=("retention-below-delay",))
+    assert decoder.read([frame]).deviations["retention-below-delay"] == 1
+    assert "retention-below-delay" not in decoder.read([frame]).deviations

@@ -32,7 +32,8 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
     start_from = request.query.get("start_from") or None
     counters, faults = stream.counters, site.faults
     counters.last_start_from = start_from
-    status = faults.handshake_status or (start_from and faults.refuse_tokens)
+    refused = faults.refuse_latest if start_from == "latest" else faults.refuse_tokens
+    status = faults.handshake_status or (start_from and refused)
     if status:
         counters.refused += 1
         return restconf_error(status, "access-denied", "refused", request.path)
