@@ -79,6 +79,8 @@ class InstepError(Exception):
     code: ClassVar[str] = "error"
     retriable: bool = False
     retriable_after_success: bool = False
+    stream_only: bool = False
+    """Whether it concerns one stream: the other streams of its consumer go on."""
     retried_late: bool = False
     """Whether `retry_late` has made it retriable."""
 
@@ -90,6 +92,7 @@ class InstepError(Exception):
         hint: str = "",
         retriable: bool | None = None,
         retriable_after_success: bool | None = None,
+        stream_only: bool | None = None,
         **data: Any,
     ) -> None:
         # Much of it is text of strangers: it must not steer the terminal or forge lines of a log.
@@ -102,6 +105,8 @@ class InstepError(Exception):
             self.retriable = retriable
         if retriable_after_success is not None:
             self.retriable_after_success = retriable_after_success
+        if stream_only is not None:
+            self.stream_only = stream_only
 
     def retry_late(self) -> None:
         """Something has worked before: make the error retriable if it is so after a success."""
@@ -125,6 +130,7 @@ class SourceError(InstepError):
     """The provider, or the way to it, failed."""
 
     code = "source"
+    stream_only = True
 
 
 class UnreachableError(SourceError):
@@ -142,9 +148,12 @@ class TlsError(SourceError):
 
 
 class AuthenticationError(SourceError):
-    """The login was refused, or its token was, after one new login."""
+    """The login was refused, or its token was, after one new login. It is the login of all streams,
+    and trying it again locks accounts.
+    """
 
     code = "authentication"
+    stream_only = False
 
 
 class DiscoveryError(SourceError):

@@ -183,7 +183,9 @@ async def _get(rest: RestconfClient, url: URL, *, may_lack: bool = False) -> Res
     try:
         answer = await rest.get(url)
     except AuthenticationError as error:
-        raise _unreadable(str(url), "401", retriable_after_success=False) from error
+        raise _unreadable(
+            str(url), "401", retriable_after_success=False, stream_only=False
+        ) from error
     except SourceError as error:
         if error.retriable:
             raise

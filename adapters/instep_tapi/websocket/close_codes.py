@@ -41,6 +41,7 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
             where=where,
             hint="check what this user may do",
             retriable_after_success=True,
+            stream_only=True,
             status=status,
         )
     return UnreachableError(

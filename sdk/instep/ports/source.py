@@ -89,7 +89,8 @@ class Source(ABC):
     async def discover(self) -> Sequence[StreamInfo]:
         """Log in, and return the streams to follow, each id once (TR-548 ST-0.1, ST-0.2).
 
-        Called at the start, and again when a stream cannot be opened. Raises `NoStreamError` where
+        Called at the start, when a stream cannot be opened, and from time to time, since streams
+        may appear. Raises `NoStreamError` where
         nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
         """
 
