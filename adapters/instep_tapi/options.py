@@ -120,6 +120,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """These streams, by stream-id or uuid."""
     strategies: tuple[str, ...] = ()
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
+    only_classes: tuple[str, ...] = ()
+    """Within the streams, keep entities of these classes alone (TR-548 3.12)."""
 
 
 class TapiTls(TlsOptions, frozen=True):

@@ -33,6 +33,7 @@ from instep_tapi.endpoints.selection import (
     Choice,
     compacts,
     foreign_host,
+    kept_classes,
     log_mode,
     may_be_emulated,
     select,
@@ -47,7 +48,7 @@ from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
-from instep_tapi.wire.stream_context import StreamContext, parse_context
+from instep_tapi.wire.stream_context import StreamContext, StreamType, parse_context
 
 __all__ = ["KIND", "TapiSource"]
 
@@ -67,9 +68,11 @@ class _Details(msgspec.Struct, frozen=True):
     streams: str
     state: str = ""
     followed: list[str] = []
-    """The classes that the streams of this consumer state: a baseline cuts them out of what
-    contains them.
+    """The classes that the streams of this consumer state, kept or not: a baseline cuts them out of
+    what contains them, as the streams do.
     """
+    only: list[str] = []
+    """The classes of which entities are kept; empty: all."""
     deviations: list[str] = []
     """Of what is declared of the stream."""
     verified: bool = False
@@ -247,11 +250,18 @@ class TapiSource(Source):
         if current is not None and current != url:
             raise StreamGoneError(f"the provider is left for {current}", where=url)
 
+    def _kept(self, type_: StreamType) -> StreamType:
+        """The type of a stream, with the classes of which entities are kept."""
+        kept = kept_classes(type_, self._options.streams)
+        return msgspec.structs.replace(type_, classes=kept) if kept else type_
+
     def _info(
         self, choice: Choice, address: ContextAddress, followed: frozenset[str]
     ) -> StreamInfo:
-        stream, type_ = choice.stream, choice.stream.type
-        assert type_ is not None
+        stream = choice.stream
+        assert stream.type is not None
+        type_ = self._kept(stream.type)
+        only = type_.classes if self._options.streams.only_classes else ()
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         try:
             connect_to = websocket_address(
@@ -275,11 +285,13 @@ class TapiSource(Source):
             state=stream.state.name,
             followed=sorted(followed) if mode is Mode.BASELINE else [],
             deviations=list(type_.deviations),
+            only=list(only),
             verified=self._verifier is not None,
         )
         return StreamInfo(
             id=choice.id,
-            origin=f"{address.endpoint} {stream.uuid}",
+            # What another selection keeps was not stored so far, and the other way round.
+            origin=" ".join((address.endpoint, stream.uuid, *sorted(only))),
             kind=KIND,
             uuid=stream.uuid,
             endpoint=address.endpoint,

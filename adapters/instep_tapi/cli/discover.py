@@ -52,6 +52,10 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     strategies: Annotated[
         list[str] | None, typer.Option("--strategy", help="Only this log strategy; repeatable.")
     ] = None,
+    only_classes: Annotated[
+        list[str] | None,
+        typer.Option("--only-class", help="Keep only entities of this class; repeatable."),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what a TAPI provider streams (TR-548 ST-0.2), what would be followed, and why.
@@ -63,7 +67,12 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
         "roots": root or [],
         "auth": _auth(token, token_file, auth_config),
         "tls": {"verify": "off" if insecure else "on", **({"ca": str(ca)} if ca else {})},
-        "streams": {"classes": classes or [], "ids": ids or [], "strategies": strategies or []},
+        "streams": {
+            "classes": classes or [],
+            "ids": ids or [],
+            "strategies": strategies or [],
+            "only_classes": only_classes or [],
+        },
     }
     if proxy is not None:
         options["proxy"] = proxy

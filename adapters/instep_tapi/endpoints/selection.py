@@ -13,12 +13,14 @@ from instep.model.streams import Mode, StreamState
 from instep_http import shown
 from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.names import ANY_CLASS, short_identity
+from instep_tapi.wire.record_body import class_named
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
 __all__ = [
     "Choice",
     "compacts",
     "foreign_host",
+    "kept_classes",
     "log_mode",
     "may_be_emulated",
     "select",
@@ -113,7 +115,17 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
         classes = {short_identity(text) for text in wanted.classes}
         if classes.isdisjoint(type_.classes):
             return "it carries none of the classes that are asked for"
+    if wanted.only_classes and not kept_classes(type_, wanted):
+        return "it carries none of the classes that are kept"
     return None
+
+
+def kept_classes(type_: StreamType, wanted: StreamOptions) -> tuple[str, ...]:
+    """The classes of a stream whose entities are kept; empty: all that it carries."""
+    only = dict.fromkeys(class_named(text) for text in wanted.only_classes)
+    if not only or _carries_everything(type_):
+        return tuple(only)
+    return tuple(name for name in type_.classes if name in only)
 
 
 def _is_websocket(stream: AvailableStream) -> bool:
@@ -134,11 +146,10 @@ def _covered_by(
     type_: StreamType, kept: list[tuple[str, StreamType]], wanted: StreamOptions
 ) -> str | None:
     """The id of a stream of a better strategy that carries all that this one would add."""
-    asked = {short_identity(text) for text in wanted.classes}
-    if _carries_everything(type_):
-        adds = asked
-    else:
-        adds = set(type_.classes) & asked if asked else set(type_.classes)
+    asked = {short_identity(text) for text in wanted.classes} or set(type_.classes)
+    adds = asked if _carries_everything(type_) else set(type_.classes) & asked
+    if wanted.only_classes:
+        adds = set(kept_classes(type_, wanted))
     for id_, other in kept:
         if _rank(other) != _rank(type_) and (
             _carries_everything(other) or (adds and adds <= set(other.classes))

@@ -9,7 +9,13 @@ from yarl import URL
 
 from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
-from instep_tapi.endpoints.selection import log_mode, may_be_emulated, select, websocket_address
+from instep_tapi.endpoints.selection import (
+    kept_classes,
+    log_mode,
+    may_be_emulated,
+    select,
+    websocket_address,
+)
 from instep_tapi.options import StreamOptions
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
@@ -238,3 +244,27 @@ def test_a_stream_in_clear_under_a_secure_endpoint_is_refused_unless_allowed_by_
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"no address|Invalid|host"):
         websocket_address(address, URL("https://h:8443"))
+
+
+def test_3_12_a_stream_of_nothing_that_is_kept_is_not_followed() -> None:
+    judged = chosen(
+        stream("a", "NODE", "LINK"), stream("b", "LINK"), stream("c"), only_classes=("NODE",)
+    )
+    assert judged == {"a": None, "b": "it carries none of the classes that are kept", "c": None}
+
+
+@pytest.mark.parametrize(
+    ("carried", "only", "kept"),
+    [
+        (("NODE", "LINK"), ("LINK", "PATH"), ("LINK",)),
+        (("NODE", "LINK"), (), ()),
+        ((), ("LINK", "NODE"), ("LINK", "NODE")),
+        (("ANY_CLASS",), ("tapi-streaming:LINK",), ("LINK",)),
+    ],
+)
+def test_3_12_the_classes_that_are_kept(
+    carried: tuple[str, ...], only: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
+    type_ = stream("a", *carried).type
+    assert type_ is not None
+    assert kept_classes(type_, StreamOptions(only_classes=only)) == kept
