@@ -41,14 +41,14 @@ from instep_tapi.endpoints.selection import (
 )
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
-from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.restconf.json_bounds import decode_document
+from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
+from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
-from instep_tapi.wire.stream_context import StreamContext, StreamType, parse_context
+from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
 
 __all__ = ["KIND", "TapiSource"]
 
@@ -375,9 +375,10 @@ class TapiSource(Source):
         details = _details(stream)
         container = URL(details.streams)
         rest = self._endpoint(details).rest
-        answer = await rest.get(container / f"available-stream={details.uuid}")
+        one = container / f"available-stream={details.uuid}"
+        answer = await rest.get(one, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
-            answer = await rest.get(container)
+            answer = await rest.get(container, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
             raise DiscoveryError(
                 f"the stream's state is answered with {answer.status}",
@@ -385,7 +386,7 @@ class TapiSource(Source):
                 retriable=answer.status == 429 or answer.status >= 500,
             )
         try:
-            context = parse_context(await decode_document(answer.body))
+            context = parse_context(await decode_members(answer.body, MEMBERS))
         except ValueError as error:
             raise DiscoveryError(f"the answer is no JSON: {error}", where=answer.url) from None
         for found in context.streams if context is not None else ():

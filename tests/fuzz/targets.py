@@ -18,7 +18,7 @@ from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.endpoints.selection import log_mode, select, websocket_address
 from instep_tapi.options import StreamOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.baseline import page_records
+from instep_tapi.restconf.baseline_rows import page_records
 from instep_tapi.restconf.client import (
     RestconfClient,
     error_text,

@@ -89,24 +89,27 @@ class RestconfClient:
         self.clock_error_us = _DATE_ERROR_US
         """How far `clock_offset_us` may be wrong: by the steps of a Date, and the round trip."""
 
-    async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
-        """GET with login; 401 is answered by one renewal of it. An error, or a body that need not
-        be whole, is cut at `cut_bytes`.
+    async def get(
+        self, url: URL, *, accept: str = _ACCEPT, limit_bytes: int = 0, cut_bytes: int = 0
+    ) -> Response:
+        """GET with login; 401 is answered by one renewal of it. A body over `limit_bytes` (0: over
+        that of the client) is an error. One that need not be whole is cut at `cut_bytes`.
 
         Raises `AuthenticationError`, `UnreachableError`, `TlsError`; any other status is an answer.
         """
         headers = await self._auth.headers()
-        answer = await self._send(url, headers, accept, cut_bytes)
+        answer = await self._send(url, headers, accept, limit_bytes, cut_bytes)
         if answer.status == 401:
             headers = await self._auth.renew(headers, str(url))
-            answer = await self._send(url, headers, accept, cut_bytes)
+            answer = await self._send(url, headers, accept, limit_bytes, cut_bytes)
             if answer.status == 401:
                 raise self._auth.refusal(str(url))
         return answer
 
     async def _send(
-        self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int
+        self, url: URL, headers: dict[str, str], accept: str, limit_bytes: int, cut_bytes: int
     ) -> Response:
+        most_bytes = min(limit_bytes or self._max_body_bytes, self._max_body_bytes)
         sent_s = self._now()
 
         def note_clock(found: CIMultiDictProxy[str]) -> None:
@@ -116,7 +119,7 @@ class RestconfClient:
             "GET",
             url,
             headers={**self._headers(headers), "Accept": accept},
-            max_body_bytes=cut_bytes or self._max_body_bytes,
+            max_body_bytes=cut_bytes or most_bytes,
             cut=bool(cut_bytes),
             total_timeout_s=self._longest_answer_s,
             on_head=note_clock,

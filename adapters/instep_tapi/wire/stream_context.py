@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,12 @@ from instep_tapi.wire.names import short_identity, strip_module
 from instep_tapi.wire.record_body import class_named
 from instep_tapi.wire.times import duration_s
 
-__all__ = ["AvailableStream", "StreamContext", "StreamType", "parse_context"]
+__all__ = ["MEMBERS", "AvailableStream", "StreamContext", "StreamType", "parse_context"]
+
+_STREAMS: Final[dict[str, Any]] = {"available-stream": {}, "supported-stream-type": {}}
+_IN_CONTEXT: Final = {"stream-context": _STREAMS, **_STREAMS}
+MEMBERS: Final = {"context": _IN_CONTEXT, **_IN_CONTEXT}
+"""The members that `parse_context` reads: name → what is read in it, empty for all of it."""
 
 
 _WRAPPER_DEPTH = 3
