@@ -152,6 +152,29 @@ async def test_st_0_4_silence_is_no_death_while_pings_are_answered() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("compression", [False, True])
+async def test_a_message_in_fragments_is_one_message(compression: bool) -> None:
+    faults = Faults(fragment_every=3, fragment_pause_s=0.01)
+    async with serving(faults=faults, compression=compression) as (provider, source):
+        info = await only(source)
+        truth = provider.entities("network")
+        async with source.feed(info, Start.OLDEST) as feed:
+            assert same(await receive(feed, len(truth)), truth)
+
+
+@pytest.mark.asyncio
+async def test_a5_between_two_fragments_a_pong_is_no_sign_of_silence() -> None:
+    async with serving(faults=Faults(fragment_every=1, fragment_pause_s=30.0)) as (_, source):
+        info = await only(source)
+        async with source.feed(info, Start.OLDEST) as feed:
+            await asyncio.sleep(0.1)
+            for _ in range(5):
+                await feed.ping()
+                await asyncio.sleep(0.05)
+            assert feed.unheard_s > 0.2
+
+
+@pytest.mark.asyncio
 async def test_what_arrived_before_the_end_is_delivered_first() -> None:
     async with serving(faults=Faults(drop_after_records=5)) as (_, source):
         info = await only(source)

@@ -28,6 +28,8 @@ class Faults:
         malformed_every: each n-th record is cut short, so is no JSON.
         duplicate_every: each n-th record is sent twice.
         oversized_every, oversized_bytes: before each n-th record comes a frame of this size.
+        fragment_every, fragment_pause_s: each n-th record is sent in two fragments, with this pause
+        and a Pong between them.
         delay_per_frame_s: a pause before each frame.
         shuffle_partitions: records of different partitions come out of the order of appending.
     Requests:
@@ -54,6 +56,8 @@ class Faults:
     duplicate_every: int | None = None
     oversized_every: int | None = None
     oversized_bytes: int = 10 * 1024 * 1024
+    fragment_every: int | None = None
+    fragment_pause_s: float = 0.0
     delay_per_frame_s: float = 0.0
     shuffle_partitions: bool = False
     unauthorized_once: bool = False
@@ -72,6 +76,7 @@ class Faults:
             or self.malformed_every
             or self.duplicate_every
             or self.oversized_every
+            or self.fragment_every
             or self.delay_per_frame_s
         )
 

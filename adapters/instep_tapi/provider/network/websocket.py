@@ -22,6 +22,8 @@ from instep_tapi.wire.names import StreamState
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
 _FLUSH_S = 1.0
+_TEXT_TO_GO_ON, _LAST_CONTINUATION = 0x01, 0x80
+_PONG = b"\x8a\x00"
 
 
 async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
@@ -194,6 +196,8 @@ class Session:
             await self._write_frames([b'"%b"' % (b"x" * (faults.oversized_bytes - 2))])
         if faults.malformed_every and number % faults.malformed_every == 0:
             await self._write_frames([record.data[: len(record.data) // 2]])
+        elif faults.fragment_every and number % faults.fragment_every == 0:
+            await self._write_in_fragments([record.data])
         else:
             copies = 1
             if faults.duplicate_every and number % faults.duplicate_every == 0:
@@ -214,22 +218,33 @@ class Session:
             for frame in frames:
                 await self._ws.send_frame(frame, WSMsgType.TEXT)
             return
-        transport = self._request.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
         pieces: list[bytes] = []
         for frame in frames:
             pieces += (_frame_head(len(frame)), frame)
-        transport.write(b"".join(pieces))
+        await self._write_bytes(b"".join(pieces))
+
+    async def _write_in_fragments(self, records: list[bytes]) -> None:
+        for frame in self._stream.encoder.frames(records, self._site.now()):
+            half = len(frame) // 2
+            await self._write_bytes(_frame_head(half, _TEXT_TO_GO_ON) + frame[:half])
+            await asyncio.sleep(self._site.faults.fragment_pause_s)
+            last = _frame_head(len(frame) - half, _LAST_CONTINUATION)
+            await self._write_bytes(_PONG + last + frame[half:])
+
+    async def _write_bytes(self, data: bytes) -> None:
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        transport.write(data)
         await self._request.writer.drain()
         if transport.is_closing():
             raise ConnectionResetError("the client is gone")
 
 
-def _frame_head(size_bytes: int) -> bytes:
-    """The head of an unmasked, final text frame (RFC 6455 5.2)."""
+def _frame_head(size_bytes: int, first: int = 0x81) -> bytes:
+    """The head of an unmasked frame (RFC 6455 5.2), of a final text frame by default."""
     if size_bytes < 126:
-        return struct.pack("!BB", 0x81, size_bytes)
+        return struct.pack("!BB", first, size_bytes)
     if size_bytes < 1 << 16:
-        return struct.pack("!BBH", 0x81, 126, size_bytes)
-    return struct.pack("!BBQ", 0x81, 127, size_bytes)
+        return struct.pack("!BBH", first, 126, size_bytes)
+    return struct.pack("!BBQ", first, 127, size_bytes)
