@@ -30,19 +30,23 @@ from instep_http import client_context
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import (
+    SSE,
+    WEBSOCKET,
     Choice,
     compacts,
     foreign_host,
     kept_classes,
     log_mode,
     may_be_emulated,
+    protocol_of,
     select,
-    websocket_address,
+    stream_address,
 )
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
+from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
@@ -55,6 +59,9 @@ __all__ = ["KIND", "TapiSource"]
 KIND = "tapi"
 _MAX_SUMMARY_CHARS = 1_000
 _T = TypeVar("_T")
+_MAX_RETRY_S = 30.0
+"""Longest wait that a provider of server-sent events can ask for before the next connection."""
+_StreamFeed = WebSocketFeed | EventFeed
 _log = logging.getLogger("instep.tapi")
 
 
@@ -66,6 +73,8 @@ class _Details(msgspec.Struct, frozen=True):
     endpoint: str
     context: str
     streams: str
+    protocol: str = WEBSOCKET
+    """`WEBSOCKET` or `SSE`."""
     state: str = ""
     followed: list[str] = []
     """The classes that the streams of this consumer state, kept or not: a baseline cuts them out of
@@ -114,8 +123,10 @@ class TapiSource(Source):
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
-        self._feeds: dict[WebSocketFeed, str] = {}
+        self._feeds: dict[_StreamFeed, str] = {}
         """Open feeds with their endpoints."""
+        self._retry_at_s: dict[str, float] = {}
+        """The earliest time of the next connection to a stream, where its provider states one."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         if isinstance(options.auth, Bearer) and options.auth.token_file:
@@ -264,9 +275,10 @@ class TapiSource(Source):
         only = type_.classes if self._options.streams.only_classes else ()
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         try:
-            connect_to = websocket_address(
+            connect_to = stream_address(
                 stream.address,
                 URL(address.endpoint),
+                protocol=protocol_of(stream),
                 hosts=self._hosts,
                 insecure=self._options.tls.insecure_websocket,
             )
@@ -279,6 +291,7 @@ class TapiSource(Source):
         details = _Details(
             uuid=stream.uuid,
             address=str(connect_to),
+            protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
             streams=address.streams,
@@ -321,6 +334,7 @@ class TapiSource(Source):
         url = details.endpoint
         async with AsyncExitStack() as stack:
             self._check_current(url)
+            await asyncio.sleep(self._retry_at_s.pop(stream.id, 0.0) - self._clock())
             try:
                 feed = await stack.enter_async_context(self._open_feed(stream, details, start))
             except TokenRefusedError:
@@ -338,11 +352,14 @@ class TapiSource(Source):
                 yield feed
             finally:
                 del self._feeds[feed]
+                if isinstance(feed, EventFeed) and feed.retry_s:
+                    wait_s = min(feed.retry_s, _MAX_RETRY_S)
+                    self._retry_at_s[stream.id] = self._clock() + wait_s
                 self._failover.closed(url, opened_s, self._clock())
 
     def _open_feed(
         self, stream: StreamInfo, details: _Details, start: str | Start
-    ) -> AbstractAsyncContextManager[WebSocketFeed]:
+    ) -> AbstractAsyncContextManager[_StreamFeed]:
         decoder = decoder_for(stream, self._verifier, details.deviations)
         address = URL(details.address, encoded=True)
         discovered_at = self._endpoint(details)
@@ -351,7 +368,8 @@ class TapiSource(Source):
             (one for one in self._endpoints.values() if one.serves(address)), discovered_at
         )
         offset_us = discovered_at.rest.clock_offset_us
-        return open_feed(
+        opened = open_events if details.protocol == SSE else open_feed
+        return opened(
             endpoint,
             self._options,
             address,

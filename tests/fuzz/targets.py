@@ -15,7 +15,7 @@ from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start
 from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.endpoints.selection import log_mode, select, websocket_address
+from instep_tapi.endpoints.selection import log_mode, select, stream_address
 from instep_tapi.options import StreamOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.baseline_rows import page_records
@@ -101,7 +101,7 @@ def discovery(data: bytes) -> None:
             assert choice.stream.type is not None
             assert log_mode(choice.stream.type)
         try:
-            url = websocket_address(choice.stream.address, _HERE, insecure=True)
+            url = stream_address(choice.stream.address, _HERE, insecure=True)
         except (ValueError, DiscoveryError):
             continue
         assert url.host == _HERE.host

@@ -38,7 +38,8 @@ def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
             connect_timeout_s=options.connect_timeout_s,
             read_timeout_s=options.request_timeout_s,
             max_body_bytes=options.max_body_bytes,
-            max_connections=_MAX_CONNECTIONS,
+            # Each stream of server-sent events keeps one.
+            max_connections=_MAX_CONNECTIONS + options.max_streams,
             cookies=True,
             proxy=options.proxy,
             tls_hint=TLS_HINT,

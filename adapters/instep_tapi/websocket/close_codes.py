@@ -45,7 +45,7 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
             status=status,
         )
     return UnreachableError(
-        f"the WebSocket handshake is answered with {status}",
+        f"the opening of the stream is answered with {status}",
         where=where,
         retriable=status >= 500 or status in {408, 409, 429},
         retriable_after_success=True,
