@@ -22,6 +22,7 @@ __all__ = ["EVENT_STREAM", "request_events"]
 
 EVENT_STREAM: Final = "text/event-stream"
 _MAX_REDIRECTS: Final = 3
+_MAX_REASON_CHARS: Final = 200
 
 
 async def request_events(
@@ -43,17 +44,16 @@ async def request_events(
         except (*FOREIGN_ERRORS, SourceError) as error:
             raise source_error(error, url, tls_hint=TLS_HINT) from error
         status = response.status
+        if status == HTTPStatus.OK and (other := _other_content(response)) == "":
+            return response
+        response.close()
         if status == HTTPStatus.OK:
-            if response.content_type == EVENT_STREAM:
-                return response
-            response.close()
             raise UnreachableError(
-                f"the stream is answered with {response.content_type!r}, not {EVENT_STREAM}"[:200],
+                f"the stream is answered with {other!r}, not {EVENT_STREAM}"[:_MAX_REASON_CHARS],
                 where=where,
                 retriable=False,
                 retriable_after_success=True,
             )
-        response.close()
         if status == HTTPStatus.UNAUTHORIZED:
             if renewed:
                 raise endpoint.auth.refusal(where)
@@ -66,6 +66,14 @@ async def request_events(
             url = SAME_ORIGIN.target(url, status, location)
             continue
         raise handshake_error(status, where, start)
+
+
+def _other_content(response: aiohttp.ClientResponse) -> str:
+    """What a response is, if it is no plain stream of events; else empty."""
+    if response.content_type != EVENT_STREAM:
+        return response.content_type
+    encoding = response.headers.get("Content-Encoding", "identity")
+    return "" if encoding.lower() == "identity" else encoding
 
 
 async def _get(

@@ -32,18 +32,37 @@ pytestmark = pytest.mark.asyncio
 _RECORD = json.dumps(log_record()).encode()
 SSE = DiscoveryStyle(protocol="sse")
 Serve = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def settings(**changes: Any) -> ProviderSettings:
     return ProviderSettings(streams=(StreamSettings("network"),), discovery=SSE, **changes)
 
 
-@pytest.mark.parametrize("promise", SOURCE_PROMISES)
+CLOSING = "closing-twice-is-no-error"
+"""It counts the tasks of the loop, in which the provider's outlive an end without a handshake."""
+
+
+@pytest.mark.parametrize("promise", [one for one in SOURCE_PROMISES if one != CLOSING])
 async def test_a_source_of_events_keeps(promise: str) -> None:
     async with serving(settings(comment_every_s=0.05)) as (provider, _):
         count = len(provider.entities("network"))
         options = read_options({"endpoints": [provider.url]}, "source")
         await check_source(lambda: TapiSource(options), least_records=count, only=promise)
+
+
+async def test_closing_leaves_no_task_and_no_connection() -> None:
+    async with serving(settings()) as (provider, source):
+        info = await only(source)
+        async with source.feed(info, Start.OLDEST) as feed:
+            await receive(feed, 3)
+        await source.close()
+        await source.close()
+        tasks = {str(task.get_coro()) for task in asyncio.all_tasks()}
+        assert not any("EventFeed" in task for task in tasks)
+        async with asyncio.timeout(DEADLINE_S):
+            while provider.stream("network").listeners:
+                await asyncio.sleep(0.01)
 
 
 async def test_st_0_3_reads_a_stream_from_the_oldest_record_and_goes_on_by_token() -> None:
@@ -123,9 +142,9 @@ async def test_the_provider_chooses_how_long_we_wait_before_the_next_connection(
 
 @asynccontextmanager
 async def events_of(
-    serve: Serve | int, **options: object
+    serve: Serve | int = 200, handler: Handle | None = None, **options: object
 ) -> AsyncIterator[tuple[TapiSource, StreamInfo]]:
-    """A source and a stream that `serve` writes; a number is a status."""
+    """A source and a stream that `serve` writes; a number is a status, a `handler` does all."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if isinstance(serve, int):
@@ -139,7 +158,7 @@ async def events_of(
         return web.Response(status=307, headers={"Location": "/stream"})
 
     app = web.Application()
-    app.router.add_get("/stream", handle)
+    app.router.add_get("/stream", handler or handle)
     app.router.add_get("/moved", moved)
     async with TestServer(app) as server:
         endpoint = str(server.make_url("/"))
@@ -215,6 +234,20 @@ async def test_refusals(status: int, start: str | Start, expected: type[SourceEr
     assert type(error) is expected
     assert error.retriable is (status not in {200, 401, 403})
     assert error.stream_only is (status != 401)
+
+
+async def test_a_compressed_stream_was_not_asked_for() -> None:
+    """Its limit would be that of what is received, not of what it becomes."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.enable_compression(web.ContentCoding.gzip)
+        await response.prepare(request)
+        return response
+
+    async with events_of(handler=serve) as (source, info):
+        error = await failing(source, info, Start.OLDEST)
+    assert "'gzip', not text/event-stream" in str(error)
 
 
 async def test_an_event_over_the_limit_is_an_error() -> None:

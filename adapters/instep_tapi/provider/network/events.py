@@ -13,7 +13,7 @@ from instep_tapi.provider.network.websocket import Session, open_log
 from instep_tapi.provider.stream import Stream
 
 EVENT_STREAM = "text/event-stream"
-_POLL_S = 0.25
+_POLL_S = 0.02
 _COMMENT = b": here\n"
 
 
