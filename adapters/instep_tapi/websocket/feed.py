@@ -17,16 +17,15 @@ from picows.picows import WSCloseHandshake
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
-from instep.model.records import RecordChunk
 from instep.model.streams import Start
-from instep.ports.source import Feed
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.options import Options
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
+from instep_tapi.websocket.buffered_feed import BufferedFeed
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.handshake import connect
 from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import Due, KeepAlive, SignsOfLife
+from instep_tapi.websocket.keep_alive import Due, KeepAlive
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["WebSocketFeed", "open_feed"]
@@ -84,7 +83,7 @@ async def _close(transport: WSTransport) -> None:
         transport.disconnect(graceful=False)
 
 
-class WebSocketFeed(WSListener, Feed):
+class WebSocketFeed(WSListener, BufferedFeed):
     """See `Feed`. Made by `open_feed`, which connects it and runs its task."""
 
     def __init__(
@@ -96,65 +95,19 @@ class WebSocketFeed(WSListener, Feed):
         start: str | Start,
         held: HeldBytes,
     ) -> None:
-        super().__init__()
-        self.clock_offset_us = clock_offset_us
-        self._options = options
-        self._where = str(address.with_query(None))
-        self._decoder = decoder
-        self._start = start
-        self._clock = asyncio.get_running_loop().time
+        WSListener.__init__(self)
+        BufferedFeed.__init__(self, options, address, decoder, clock_offset_us, start, held)
         self._transport: WSTransport | None = None
         self._assembler = MessageAssembler(options.max_frame_bytes)
         self._writable = True
         self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
-        self._signs = SignsOfLife(self._clock())
         self._control_frames = 0
         self._unanswered_ping: bytes | None = None
         self._ping_received = asyncio.Event()
         self._fragmented = False
         self._read_messages: list[bytes] = []
         """Messages of the current read of the socket."""
-        self._frames: list[bytes] = []
-        self._held_bytes = 0
-        self._unfinished_bytes = 0
-        self._held = held
-        # Counting the records of a list would cost as much as reading it.
-        self._take_bytes = options.batch_records * _RECORD_BYTES
-        self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._full = False
-        self._arrived = asyncio.Event()
-        self._ending: SourceError | None = None
-
-    def __repr__(self) -> str:
-        state = "open" if self._ending is None else "ended"
-        return f"<WebSocketFeed {self._where} [{state}, {self._held_bytes} bytes held]>"
-
-    async def receive(self) -> RecordChunk:
-        """See `Feed.receive`. What arrived before an error is delivered before it is raised."""
-        while not self._frames:
-            if self._ending is not None:
-                raise self._ending
-            self._arrived.clear()
-            await self._arrived.wait()
-        taken, self._frames = self._frames, []
-        if self._held_bytes > self._take_bytes:
-            room = self._take_bytes - len(taken[0])
-            count = 1
-            while count < len(taken) and (room := room - len(taken[count])) >= 0:
-                count += 1
-            taken, self._frames = taken[:count], taken[count:]
-        size_bytes = sum(map(len, taken))
-        self._held_bytes -= size_bytes
-        self._held.messages_bytes -= size_bytes
-        self._signs.note(self._signs.last_s, under_way=self._under_way)
-        if self._full:
-            self._apply_back_pressure()
-        return self._decoder.scan(taken)
-
-    @property
-    def unheard_s(self) -> float:
-        """See `Feed`: a frame of any kind is a sign of life, but not within a message."""
-        return self._clock() - self._signs.idle_s
 
     @property
     def _under_way(self) -> bool:
@@ -164,10 +117,6 @@ class WebSocketFeed(WSListener, Feed):
         """See `Feed`. A Pong comes after all that the provider had sent before it."""
         if self._transport is not None and self._writable:
             self._transport.send_ping()
-
-    def abandon(self, why: SourceError) -> None:
-        """Make `receive` raise this error once all that has arrived is taken."""
-        self._end(why)
 
     # -- events of the socket --------------------------------------------------------------------
 
@@ -193,12 +142,8 @@ class WebSocketFeed(WSListener, Feed):
             self._read_messages.append(message)
         if frame.last_in_buffer:
             if self._read_messages:
-                size_bytes = sum(map(len, self._read_messages))
-                self._held_bytes += size_bytes
-                self._held.messages_bytes += size_bytes
-                self._frames += self._read_messages
+                self._put(self._read_messages)
                 self._read_messages.clear()
-                self._arrived.set()
                 self._apply_back_pressure()
             self._signs.note(self._clock(), under_way=self._under_way)
 
@@ -249,7 +194,9 @@ class WebSocketFeed(WSListener, Feed):
                     message = self._assembler.add(
                         payload, first=first, last=frame.fin, deflated=frame.rsv1
                     )
-                    self._count_unfinished()
+                    unfinished_bytes = self._assembler.unfinished_bytes
+                    if (error := self._count_unfinished(unfinished_bytes)) is not None:
+                        self._abort(WSCloseCode.POLICY_VIOLATION, error)
                     return message
                 except MessageTooBig:
                     error = frame_too_big(self._options.max_frame_bytes, self._where)
@@ -257,25 +204,6 @@ class WebSocketFeed(WSListener, Feed):
                 except BrokenMessage as broken:
                     self._abort(WSCloseCode.PROTOCOL_ERROR, self._protocol_error(broken))
         return None
-
-    def _count_unfinished(self) -> None:
-        """Count the unfinished message; end the connection if those of all streams are too much."""
-        grown_bytes = self._assembler.unfinished_bytes - self._unfinished_bytes
-        self._unfinished_bytes += grown_bytes
-        self._held.unfinished_bytes += grown_bytes
-        if grown_bytes > 0 and self._held.unfinished_bytes > self._held.limit_bytes:
-            error = UnreachableError(
-                f"unfinished messages of all streams are over {self._held.limit_bytes:,} bytes",
-                where=self._where,
-                hint="raise hold_total_bytes if such messages are meant",
-            )
-            self._abort(WSCloseCode.POLICY_VIOLATION, error)
-
-    def release(self) -> None:
-        """Count nothing of this feed any more: its connection is closed."""
-        held, self._held = self._held, HeldBytes(self._held.limit_bytes)
-        held.messages_bytes -= self._held_bytes
-        held.unfinished_bytes -= self._unfinished_bytes
 
     def _count_control_frame(self) -> None:
         self._control_frames += 1
@@ -287,13 +215,13 @@ class WebSocketFeed(WSListener, Feed):
             )
             self._abort(WSCloseCode.POLICY_VIOLATION, error)
 
+    def _room(self) -> None:
+        if self._full:
+            self._apply_back_pressure()
+
     def _apply_back_pressure(self) -> None:
         """Read the socket only while there is room."""
-        full = (
-            self._held_bytes >= self._hold_bytes
-            or len(self._frames) >= self._options.hold_records
-            or (self._held.messages_bytes >= self._held.limit_bytes and bool(self._frames))
-        )
+        full = self._is_full
         if full != self._full and self._transport is not None:
             self._full = full
             if not full:
@@ -340,11 +268,6 @@ class WebSocketFeed(WSListener, Feed):
                 await self._ping_received.wait()
         self._ping_received.clear()
 
-    def task_ended(self, task: asyncio.Task[None]) -> None:
-        """End the feed when the task fails by a fault of ours, so that no caller waits for ever."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
-
     def _protocol_error(self, error: object) -> SourceError:
         return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
 
@@ -356,7 +279,5 @@ class WebSocketFeed(WSListener, Feed):
             self._transport.disconnect(graceful=False)
 
     def _end(self, ending: SourceError) -> None:
-        if self._ending is None:
-            self._ending = ending
-        self._arrived.set()
+        super()._end(ending)
         self._ping_received.set()
