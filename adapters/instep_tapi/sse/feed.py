@@ -4,7 +4,7 @@ Events are moved from the socket into a bounded buffer. A full buffer stops the 
 the provider and loses nothing. `receive()` decodes all that has arrived at once.
 
 There is no Ping and no Pong: whatever comes is a sign of life, comments too. A peer that sends
-nothing at all for `dead_peer_s`, not even a comment, is given up, and the stream goes on over a new
+nothing at all for `dead_peer_s` and 15 s, not even a comment, is given up, and the stream goes on over a new
 connection. So no silence is taken from a connection that may be broken (A5): an attempt is over
 only after a record, or a comment, has shown it.
 """
@@ -28,6 +28,7 @@ from instep_tapi.sse.request import request_events
 from instep_tapi.websocket.buffered_feed import BufferedFeed
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.held_bytes import HeldBytes
+from instep_tapi.websocket.keep_alive import ANSWER_S
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["EventFeed", "open_events"]
@@ -78,6 +79,8 @@ class EventFeed(BufferedFeed):
     ) -> None:
         super().__init__(options, address, decoder, clock_offset_us, start, held)
         self._parser = EventParser(options.max_frame_bytes)
+        # As long as a WebSocket may be silent: some peers comment once a minute.
+        self._dead_s = options.dead_peer_s + min(options.dead_peer_s, ANSWER_S)
         self._taken = asyncio.Event()
 
     @property
@@ -92,19 +95,15 @@ class EventFeed(BufferedFeed):
         try:
             while self._ending is None:
                 await self._wait_for_room()
-                async with asyncio.timeout(self._options.dead_peer_s):
+                async with asyncio.timeout(self._dead_s):
                     received = await content.readany()
                 if not received:
                     self._end(closed_error(None, "", self._where, self._start))
                     return
                 self._take(self._parser.feed(received))
         except TimeoutError:
-            silence_s = self._options.dead_peer_s
-            self._end(
-                UnreachableError(
-                    f"the peer is dead: {silence_s:g} s without even a comment", where=self._where
-                )
-            )
+            text = f"the peer is dead: {self._dead_s:g} s without even a comment"
+            self._end(UnreachableError(text, where=self._where))
         except EventTooBig:
             self._end(frame_too_big(self._options.max_frame_bytes, self._where))
         except FOREIGN_ERRORS as error:

@@ -116,7 +116,7 @@ async def test_a_peer_without_even_a_comment_is_dead() -> None:
         async with source.feed(info, Start.OLDEST) as feed:
             error = await ending(feed)
     assert isinstance(error, UnreachableError)
-    assert "the peer is dead: 0.1 s without even a comment" in str(error)
+    assert "the peer is dead: 0.2 s without even a comment" in str(error)
 
 
 async def test_what_arrived_before_the_end_is_delivered_first() -> None:
