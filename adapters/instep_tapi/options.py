@@ -209,7 +209,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pong_interval_s: float = 15.0
     """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
     dead_peer_s: float = 60.0
-    """After this silence the provider is asked by a Ping, after its silence given up."""
+    """After this silence the provider is asked by a Ping, after its silence given up. Over
+    server-sent events there is no Ping: it is given up 15 s later, unless a comment comes.
+    """
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: int = 50_000

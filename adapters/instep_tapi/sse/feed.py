@@ -4,9 +4,9 @@ Events are moved from the socket into a bounded buffer. A full buffer stops the 
 the provider and loses nothing. `receive()` decodes all that has arrived at once.
 
 There is no Ping and no Pong: whatever comes is a sign of life, comments too. A peer that sends
-nothing at all for `dead_peer_s` and 15 s, not even a comment, is given up, and the stream goes on over a new
-connection. So no silence is taken from a connection that may be broken (A5): an attempt is over
-only after a record, or a comment, has shown it.
+nothing at all for `dead_peer_s` and 15 s, not even a comment, is given up, and the stream goes on
+over a new connection. So no silence is taken from a connection that may be broken (A5): a record or
+a comment must have shown that the peer is there.
 """
 
 from __future__ import annotations
