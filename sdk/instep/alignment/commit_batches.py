@@ -74,12 +74,12 @@ def decode_chunk(
     read, all are decoded.
     """
     found = None
-    if not isinstance(records, Columns):
-        records = _present(records)
+    present = records if isinstance(records, Columns) else _present(records)
     if latest_only and chunk.whole and not is_incremental(stream):
-        found = chunk.decode(latest_records(records))
+        found = chunk.decode(latest_records(present))
     if found is None or found.unreadable:
-        found = chunk.decode(records if isinstance(records, RecordColumns) else _present(records))
+        opened = isinstance(present, (list, RecordColumns))
+        found = chunk.decode(present if opened else _present(present))
     counts = Counter(deviations)
     counts.update(chunk.deviations)
     counts.update(found.deviations)

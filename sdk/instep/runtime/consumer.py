@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from instep.alignment.audit import AuditReport, Finding
-from instep.errors import InstepError, SweepHeldError
+from instep.errors import AuthenticationError, InstepError, SweepHeldError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -194,6 +194,9 @@ class Consumer(Service):
                 if not undiscovered:
                     self._emit("", "undiscovered", str(error))
                 undiscovered = True
+                if isinstance(error, AuthenticationError):
+                    # To try a refused login again and again locks the account.
+                    return
                 continue
             undiscovered = False
             for stream in found:

@@ -145,6 +145,20 @@ async def test_a_discovery_that_fails_later_ends_nothing_and_is_told_once(
     assert told.count("stream-found") == 1
 
 
+async def test_a_login_that_is_refused_later_is_not_tried_again_to_discover(
+    store: SqlStore,
+) -> None:
+    source = ManyStreams(a=ScriptedSource([says("a", 1), SILENT]))
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+        source.undiscovered = AuthenticationError("401")
+        before = source.discoveries
+        await until(lambda: source.discoveries > before)
+        await asyncio.sleep(0.2)
+        assert source.discoveries == before + 1
+        assert started.health().aligned
+
+
 @pytest.mark.parametrize(
     "error", [FORBIDDEN, BaselineError("current state is answered with 403")], ids=repr
 )
