@@ -1,9 +1,9 @@
 """States large answers in a process of their own, so that the event loop goes on.
 
 While JSON is decoded, no other thread of a process runs, and each garbage collection looks through
-all that is made of 100 MB. The child, ``python -m instep_tapi.restconf.baseline_process``, reads
-what is wanted and the answer from its input, and writes pages of records. Requests and pages are
-msgpack after their length. The child ends with its parent.
+all that is made of 100 MB. The child (`main`) reads what is wanted and the answer from its input,
+and writes pages of records. Requests and pages are msgpack after their length. The child ends with
+its parent.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
 from instep.model.records import Record
 from instep_tapi.restconf.baseline_rows import Unstatable, Wanted, pages_of
 
-__all__ = ["stated_pages"]
+__all__ = ["main", "stated_pages"]
 
 _INLINE_BYTES: Final = 1 << 20
 """Largest answer that is stated in the process itself: that takes some tens of milliseconds."""
@@ -74,7 +74,7 @@ def _command() -> list[str] | None:
     if not sys.executable or getattr(sys, "frozen", False):
         return None
     # Without -P the working directory could stand in for any module.
-    return [sys.executable, "-P", "-m", __name__]
+    return [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
 
 
 @asynccontextmanager
@@ -128,19 +128,16 @@ def _message(content: bytes) -> bytes:
     return len(content).to_bytes(_LENGTH_BYTES) + content
 
 
-def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def main() -> None:
     """The child: state one answer. An empty page is the end."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
     size = int.from_bytes(requests.read(_LENGTH_BYTES))
     request = _request.decode(requests.read(size))
-    try:
-        pages = pages_of(requests.read(), request.wanted, request.seen)
-        answers.writelines(_message(_encode(page)) for page in pages)
-        answers.write(_message(_encode([])))
-    except Unstatable as error:
-        answers.write(_message(_encode(_Failure(str(error), error.retriable))))
-    answers.flush()
-
-
-if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        _serve(sys.stdin.buffer, sys.stdout.buffer)
+        try:
+            pages = pages_of(requests.read(), request.wanted, request.seen)
+            answers.writelines(_message(_encode(page)) for page in pages)
+            answers.write(_message(_encode([])))
+        except Unstatable as error:
+            answers.write(_message(_encode(_Failure(str(error), error.retriable))))
+        answers.flush()

@@ -50,7 +50,9 @@ def by_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by_child")
-async def test_a_child_states_what_the_process_itself_would() -> None:
+async def test_a_child_states_what_the_process_itself_would(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     body = context(2_500)
     here: set[tuple[str, str]] = {("NODE", "n7")}
     there = set(here)
@@ -59,6 +61,7 @@ async def test_a_child_states_what_the_process_itself_would() -> None:
     assert await stated(body, there) == expected
     assert there == here
     assert children() == set()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("by_child")
