@@ -25,6 +25,7 @@ DEVIATIONS: Final[dict[str, str]] = {
     "authenticity-missing": "no record-authenticity-token where it is checked (TR-548 3.10)",
     "authenticity-failed": "a record-authenticity-token does not fit its record (TR-548 3.10)",
     "severity-against-state": "a legacy severity is CLEARED, its detector is not (TR-548 4.4)",
+    "retention-below-delay": "tombstone-retention is below compaction-delay (TR-548 4.3.4)",
     "container-missing": "a class without container is stated without content (TR-548 3.10)",
 }
 """Kind → what it means and the clause it departs from."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from multidict import CIMultiDict
 from yarl import URL
 
 from instep.config.options import read_table
@@ -31,6 +33,13 @@ __all__ = [
 
 MIB = 1024 * 1024
 _HTTP = ("http", "https")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_OTHERS_HEADERS = re.compile(
+    "accept|authorization|connection|content-.*|host|last-event-id|proxy-.*|sec-.*|te|trailer"
+    "|transfer-encoding|upgrade",
+    re.IGNORECASE,
+)
+"""Headers that the source sets itself, or that would change how a request is framed."""
 
 
 class NoAuth(msgspec.Struct, frozen=True, tag_field="kind", tag="none"):
@@ -111,6 +120,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """These streams, by stream-id or uuid."""
     strategies: tuple[str, ...] = ()
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
+    only_classes: tuple[str, ...] = ()
+    """Within the streams, keep entities of these classes alone (TR-548 3.12)."""
 
 
 class TapiTls(TlsOptions, frozen=True):
@@ -177,6 +188,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Most streams to follow; it is an error if more fit."""
     auth: AuthOptions = NoAuth()
     """How to log in."""
+    headers: dict[str, Secret] = {}
+    """Headers of our own, sent with each request and each opening of a stream: ``Origin``, the name
+    of a tenant … They go wherever the login goes.
+    """
     tls: TapiTls = TapiTls()
     """How the provider proves itself, and how we do."""
     proxy: Secret | None = None
@@ -194,7 +209,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pong_interval_s: float = 15.0
     """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
     dead_peer_s: float = 60.0
-    """After this silence the provider is asked by a Ping, after its silence given up."""
+    """After this silence the provider is asked by a Ping, after its silence given up. Over
+    server-sent events there is no Ping: it is given up 15 s later, unless a comment comes.
+    """
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: int = 50_000
@@ -211,6 +228,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Trust a COMPACTED log whose compacted-log-details are missing (TR-548 3.7.1)."""
     authenticity: Authenticity | None = None
     """How the authenticity of each record is checked; without it nothing is checked."""
+
+    def request_headers(self, login: Mapping[str, str]) -> CIMultiDict[str]:
+        """The headers of a request or an opening: our own, and those of the login."""
+        headers = CIMultiDict((name, value.reveal()) for name, value in self.headers.items())
+        headers.update(login)
+        return headers
 
 
 _POSITIVE = (
@@ -287,6 +310,8 @@ def _check(options: Options, where: str) -> None:
         raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
     for endpoint in options.endpoints:
         check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
+    for name, value in options.headers.items():
+        _check_header(name, value.reveal(), f"{where}.headers")
     for host in options.stream_hosts:
         if host_of(host) is None:
             raise ConfigurationError(
@@ -308,6 +333,17 @@ def _check(options: Options, where: str) -> None:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
     options.fail_over.check(f"{where}.fail_over")
     check_files(options.tls, f"{where}.tls")
+
+
+def _check_header(name: str, value: str, where: str) -> None:
+    if _HEADER_NAME.fullmatch(name) is None:
+        raise ConfigurationError(f"{name!r} is no name of a header", where=where)
+    if _OTHERS_HEADERS.fullmatch(name):
+        raise ConfigurationError(
+            f"{name} is set by the source itself", where=where, hint="for a login use auth"
+        )
+    if not value.isprintable():
+        raise ConfigurationError("a control character in the value", where=f"{where}.{name}")
 
 
 def host_of(text: str) -> str | None:

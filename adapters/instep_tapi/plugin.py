@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from instep.config.shown import shown_table
-from instep.model.records import RecordChunk, Unreadable
+from instep.model.records import Record, RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep.ports.plugin import SourcePlugin
 from instep.ports.source import Source
@@ -35,7 +37,9 @@ class _Plugin:
         if stream.details.get("verified"):
             reason = "its authenticity was to be checked, which needs the consumer: realign instead"
             return RecordChunk([], [Unreadable(stream.id, raw, reason)])
-        return decoder_for(stream).read([raw])
+        chunk = decoder_for(stream).read([raw])
+        kept = [one for one in chunk.records if isinstance(one, Record)]
+        return msgspec.structs.replace(chunk, records=kept)
 
 
 source: Final = _Plugin()

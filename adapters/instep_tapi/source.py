@@ -30,30 +30,38 @@ from instep_http import client_context
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import (
+    SSE,
+    WEBSOCKET,
     Choice,
     compacts,
     foreign_host,
+    kept_classes,
     log_mode,
     may_be_emulated,
+    protocol_of,
     select,
-    websocket_address,
+    stream_address,
 )
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
-from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.restconf.json_bounds import decode_document
+from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
+from instep_tapi.restconf.json_bounds import decode_members
+from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
-from instep_tapi.wire.stream_context import StreamContext, parse_context
+from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
 
 __all__ = ["KIND", "TapiSource"]
 
 KIND = "tapi"
 _MAX_SUMMARY_CHARS = 1_000
 _T = TypeVar("_T")
+_MAX_RETRY_S = 30.0
+"""Longest wait that a provider of server-sent events can ask for before the next connection."""
+_StreamFeed = WebSocketFeed | EventFeed
 _log = logging.getLogger("instep.tapi")
 
 
@@ -65,11 +73,17 @@ class _Details(msgspec.Struct, frozen=True):
     endpoint: str
     context: str
     streams: str
+    protocol: str = WEBSOCKET
+    """`WEBSOCKET` or `SSE`."""
     state: str = ""
     followed: list[str] = []
-    """The classes that the streams of this consumer state: a baseline cuts them out of what
-    contains them.
+    """The classes that the streams of this consumer state, kept or not: a baseline cuts them out of
+    what contains them, as the streams do.
     """
+    only: list[str] = []
+    """The classes of which entities are kept; empty: all."""
+    deviations: list[str] = []
+    """Of what is declared of the stream."""
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
@@ -109,8 +123,10 @@ class TapiSource(Source):
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
-        self._feeds: dict[WebSocketFeed, str] = {}
+        self._feeds: dict[_StreamFeed, str] = {}
         """Open feeds with their endpoints."""
+        self._retry_at_s: dict[str, float] = {}
+        """The earliest time of the next connection to a stream, where its provider states one."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         if isinstance(options.auth, Bearer) and options.auth.token_file:
@@ -245,16 +261,24 @@ class TapiSource(Source):
         if current is not None and current != url:
             raise StreamGoneError(f"the provider is left for {current}", where=url)
 
+    def _kept(self, type_: StreamType) -> StreamType:
+        """The type of a stream, with the classes of which entities are kept."""
+        kept = kept_classes(type_, self._options.streams)
+        return msgspec.structs.replace(type_, classes=kept) if kept else type_
+
     def _info(
         self, choice: Choice, address: ContextAddress, followed: frozenset[str]
     ) -> StreamInfo:
-        stream, type_ = choice.stream, choice.stream.type
-        assert type_ is not None
+        stream = choice.stream
+        assert stream.type is not None
+        type_ = self._kept(stream.type)
+        only = type_.classes if self._options.streams.only_classes else ()
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         try:
-            connect_to = websocket_address(
+            connect_to = stream_address(
                 stream.address,
                 URL(address.endpoint),
+                protocol=protocol_of(stream),
                 hosts=self._hosts,
                 insecure=self._options.tls.insecure_websocket,
             )
@@ -267,16 +291,20 @@ class TapiSource(Source):
         details = _Details(
             uuid=stream.uuid,
             address=str(connect_to),
+            protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
             streams=address.streams,
             state=stream.state.name,
             followed=sorted(followed) if mode is Mode.BASELINE else [],
+            deviations=list(type_.deviations),
+            only=list(only),
             verified=self._verifier is not None,
         )
         return StreamInfo(
             id=choice.id,
-            origin=f"{address.endpoint} {stream.uuid}",
+            # What another selection keeps was not stored so far, and the other way round.
+            origin=" ".join((address.endpoint, stream.uuid, *sorted(only))),
             kind=KIND,
             uuid=stream.uuid,
             endpoint=address.endpoint,
@@ -306,6 +334,7 @@ class TapiSource(Source):
         url = details.endpoint
         async with AsyncExitStack() as stack:
             self._check_current(url)
+            await asyncio.sleep(self._retry_at_s.pop(stream.id, 0.0) - self._clock())
             try:
                 feed = await stack.enter_async_context(self._open_feed(stream, details, start))
             except TokenRefusedError:
@@ -323,12 +352,15 @@ class TapiSource(Source):
                 yield feed
             finally:
                 del self._feeds[feed]
+                if isinstance(feed, EventFeed) and feed.retry_s:
+                    wait_s = min(feed.retry_s, _MAX_RETRY_S)
+                    self._retry_at_s[stream.id] = self._clock() + wait_s
                 self._failover.closed(url, opened_s, self._clock())
 
     def _open_feed(
         self, stream: StreamInfo, details: _Details, start: str | Start
-    ) -> AbstractAsyncContextManager[WebSocketFeed]:
-        decoder = decoder_for(stream, self._verifier)
+    ) -> AbstractAsyncContextManager[_StreamFeed]:
+        decoder = decoder_for(stream, self._verifier, details.deviations)
         address = URL(details.address, encoded=True)
         discovered_at = self._endpoint(details)
         # An address at another instance is opened with the login of that one.
@@ -336,7 +368,8 @@ class TapiSource(Source):
             (one for one in self._endpoints.values() if one.serves(address)), discovered_at
         )
         offset_us = discovered_at.rest.clock_offset_us
-        return open_feed(
+        opened = open_events if details.protocol == SSE else open_feed
+        return opened(
             endpoint,
             self._options,
             address,
@@ -360,9 +393,10 @@ class TapiSource(Source):
         details = _details(stream)
         container = URL(details.streams)
         rest = self._endpoint(details).rest
-        answer = await rest.get(container / f"available-stream={details.uuid}")
+        one = container / f"available-stream={details.uuid}"
+        answer = await rest.get(one, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
-            answer = await rest.get(container)
+            answer = await rest.get(container, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
             raise DiscoveryError(
                 f"the stream's state is answered with {answer.status}",
@@ -370,7 +404,7 @@ class TapiSource(Source):
                 retriable=answer.status == 429 or answer.status >= 500,
             )
         try:
-            context = parse_context(await decode_document(answer.body))
+            context = parse_context(await decode_members(answer.body, MEMBERS))
         except ValueError as error:
             raise DiscoveryError(f"the answer is no JSON: {error}", where=answer.url) from None
         for found in context.streams if context is not None else ():

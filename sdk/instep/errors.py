@@ -8,7 +8,7 @@ InstepError
 │   ├── AuthenticationError   login refused, or the token refused after a new login
 │   ├── DiscoveryError        the stream context is not there or not readable
 │   ├── NoStreamError         no stream fits the selection
-│   ├── TokenRefusedError     the provider will not resume from our token (retriable)
+│   ├── TokenRefusedError     the provider will not open the stream where we asked (retriable)
 │   ├── StreamGoneError       the stream is not there any more: discover again (retriable)
 │   ├── FrameTooBigError      a frame over the configured size
 │   └── BaselineError         current state could not be read
@@ -79,6 +79,8 @@ class InstepError(Exception):
     code: ClassVar[str] = "error"
     retriable: bool = False
     retriable_after_success: bool = False
+    stream_only: bool = False
+    """Whether it concerns one stream: the other streams of its consumer go on."""
     retried_late: bool = False
     """Whether `retry_late` has made it retriable."""
 
@@ -90,6 +92,7 @@ class InstepError(Exception):
         hint: str = "",
         retriable: bool | None = None,
         retriable_after_success: bool | None = None,
+        stream_only: bool | None = None,
         **data: Any,
     ) -> None:
         # Much of it is text of strangers: it must not steer the terminal or forge lines of a log.
@@ -102,6 +105,8 @@ class InstepError(Exception):
             self.retriable = retriable
         if retriable_after_success is not None:
             self.retriable_after_success = retriable_after_success
+        if stream_only is not None:
+            self.stream_only = stream_only
 
     def retry_late(self) -> None:
         """Something has worked before: make the error retriable if it is so after a success."""
@@ -125,6 +130,7 @@ class SourceError(InstepError):
     """The provider, or the way to it, failed."""
 
     code = "source"
+    stream_only = True
 
 
 class UnreachableError(SourceError):
@@ -142,9 +148,12 @@ class TlsError(SourceError):
 
 
 class AuthenticationError(SourceError):
-    """The login was refused, or its token was, after one new login."""
+    """The login was refused, or its token was, after one new login. It is the login of all streams,
+    and trying it again locks accounts.
+    """
 
     code = "authentication"
+    stream_only = False
 
 
 class DiscoveryError(SourceError):
@@ -160,7 +169,9 @@ class NoStreamError(SourceError):
 
 
 class TokenRefusedError(SourceError):
-    """The provider refuses to resume from our token: the next opening is from the oldest record."""
+    """The provider refuses to open the stream after our token, or at its newest record: the next
+    opening is from the oldest record.
+    """
 
     code = "token-refused"
     retriable = True

@@ -18,7 +18,7 @@ from instep.model.streams import Mode
 from instep_sql.audit.reading import MarksByKey, MarksByUuid
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import journal, key_reconciliation
-from instep_tapi.restconf import baseline
+from instep_tapi.restconf import baseline_rows
 from instep_tapi.wire import containment, context_tree, record_body
 
 __all__ = ["MUTATIONS", "applied"]
@@ -63,13 +63,13 @@ def _reference_is_a_statement() -> list[Change]:
 
 
 def _unlike_statements_are_one() -> list[Change]:
-    pages = baseline.page_records
+    pages = baseline_rows.page_records
 
     def first_ones(found: Sequence[Any], *rest: Any) -> Iterator[Record]:
         first = {(one.entity_class, one.identity): one for one in reversed(found)}
         return pages(list(first.values()), *rest)
 
-    return [(baseline, "page_records", first_ones)]
+    return [(baseline_rows, "page_records", first_ones)]
 
 
 def _joined_whatever_the_place() -> list[Change]:

@@ -12,12 +12,13 @@ from yarl import URL
 
 from instep.errors import DiscoveryError, UnreachableError
 from instep.model.records import Record, RecordChunk
+from instep.model.streams import Start
 from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.endpoints.selection import log_mode, select, websocket_address
+from instep_tapi.endpoints.selection import log_mode, select, stream_address
 from instep_tapi.options import StreamOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.baseline import page_records
+from instep_tapi.restconf.baseline_rows import page_records
 from instep_tapi.restconf.client import (
     RestconfClient,
     error_text,
@@ -100,7 +101,7 @@ def discovery(data: bytes) -> None:
             assert choice.stream.type is not None
             assert log_mode(choice.stream.type)
         try:
-            url = websocket_address(choice.stream.address, _HERE, insecure=True)
+            url = stream_address(choice.stream.address, _HERE, insecure=True)
         except (ValueError, DiscoveryError):
             continue
         assert url.host == _HERE.host
@@ -152,8 +153,8 @@ def http_answer(data: bytes) -> None:
     assert abs(_client.clock_offset_us) < 2**63
     number, _, reason = closing.partition(" ")
     for error in (
-        handshake_error(_number(status), "here", with_token=True),
-        closed_error(_number(number), reason, "here", with_token=bool(reason)),
+        handshake_error(_number(status), "here", "token"),
+        closed_error(_number(number), reason, "here", reason or Start.OLDEST),
         source_error(ValueError(reason), location),
     ):
         assert str(error).isprintable()

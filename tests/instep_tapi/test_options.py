@@ -32,6 +32,7 @@ def test_secrets_are_not_shown() -> None:
         **GOOD,
         "auth": {"kind": "bearer", "token": "s3cret"},
         "proxy": "http://u:s3cret@p:1",
+        "headers": {"X-Key": "s3cret"},
     }
     options = read_options(table, WHERE)
     assert isinstance(options.auth, Bearer)
@@ -90,6 +91,11 @@ def test_secrets_are_not_shown() -> None:
         ({**GOOD, "tls": {"verify": "no"}}, ".tls", "Invalid"),
         ({**GOOD, "pong_interval_s": 0}, ".pong_interval_s", "must be above 0"),
         ({**GOOD, "max_frame_bytes": "4 MB"}, "", "Expected `int`"),
+        ({**GOOD, "headers": {"X Tenant": "s3cret"}}, ".headers", "'X Tenant' is no name"),
+        ({**GOOD, "headers": {"authorization": "s3cret"}}, ".headers", "for a login use auth"),
+        ({**GOOD, "headers": {"Sec-WebSocket-Key": "s3cret"}}, ".headers", "set by the source"),
+        ({**GOOD, "headers": {"X-A": "s3cret\r\nX-B: c"}}, ".headers.X-A", "control character"),
+        ({**GOOD, "headers": {"X-A": 1}}, "", "Expected text"),
         ({**GOOD, "proxy": "s3cret"}, ".proxy", "*** is no URL"),
     ],
 )

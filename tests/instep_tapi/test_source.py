@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from instep.errors import UnreachableError
+from instep.errors import TokenRefusedError, UnreachableError
 from instep.model.streams import Mode, Start, StreamState
 from instep_tapi.provider import Faults, ProviderSettings, RecordStyle, StreamSettings, Wrapper
 from instep_tapi.wire.names import LogRecordStrategy
@@ -74,6 +74,17 @@ async def test_5_10_1_starts_from_the_latest() -> None:
 
 
 @pytest.mark.asyncio
+async def test_5_10_1_a_refused_latest_is_an_error_of_the_start_alone() -> None:
+    async with serving(faults=Faults(refuse_latest=400)) as (provider, source):
+        info = await only(source)
+        with pytest.raises(TokenRefusedError, match="latest record: 400"):
+            async with source.feed(info, Start.LATEST):
+                pass
+        async with source.feed(info, Start.OLDEST) as feed:
+            assert len(await receive(feed, len(provider.entities("network"))))
+
+
+@pytest.mark.asyncio
 async def test_a_full_buffer_stops_the_provider_and_loses_nothing() -> None:
     style = RecordStyle(wrapper=Wrapper.LIST, records_per_frame=3)
     async with serving(one_stream(style), hold_records=4, batch_records=2) as (provider, source):
@@ -138,6 +149,29 @@ async def test_st_0_4_silence_is_no_death_while_pings_are_answered() -> None:
             await asyncio.sleep(0.6)
             provider.activate("network")
             assert await receive(feed, 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("compression", [False, True])
+async def test_a_message_in_fragments_is_one_message(compression: bool) -> None:
+    faults = Faults(fragment_every=3, fragment_pause_s=0.01)
+    async with serving(faults=faults, compression=compression) as (provider, source):
+        info = await only(source)
+        truth = provider.entities("network")
+        async with source.feed(info, Start.OLDEST) as feed:
+            assert same(await receive(feed, len(truth)), truth)
+
+
+@pytest.mark.asyncio
+async def test_a5_between_two_fragments_a_pong_is_no_sign_of_silence() -> None:
+    async with serving(faults=Faults(fragment_every=1, fragment_pause_s=30.0)) as (_, source):
+        info = await only(source)
+        async with source.feed(info, Start.OLDEST) as feed:
+            await asyncio.sleep(0.1)
+            for _ in range(5):
+                await feed.ping()
+                await asyncio.sleep(0.05)
+            assert feed.unheard_s > 0.2
 
 
 @pytest.mark.asyncio

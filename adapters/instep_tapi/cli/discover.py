@@ -52,6 +52,10 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     strategies: Annotated[
         list[str] | None, typer.Option("--strategy", help="Only this log strategy; repeatable.")
     ] = None,
+    only_classes: Annotated[
+        list[str] | None,
+        typer.Option("--only-class", help="Keep only entities of this class; repeatable."),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what a TAPI provider streams (TR-548 ST-0.2), what would be followed, and why.
@@ -63,7 +67,12 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
         "roots": root or [],
         "auth": _auth(token, token_file, auth_config),
         "tls": {"verify": "off" if insecure else "on", **({"ca": str(ca)} if ca else {})},
-        "streams": {"classes": classes or [], "ids": ids or [], "strategies": strategies or []},
+        "streams": {
+            "classes": classes or [],
+            "ids": ids or [],
+            "strategies": strategies or [],
+            "only_classes": only_classes or [],
+        },
     }
     if proxy is not None:
         options["proxy"] = proxy
@@ -131,6 +140,8 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "compaction_delay_s": _number(type_.compaction_delay_s),
             "tombstone_retention_s": _number(type_.tombstone_retention_s),
             "record_retention_s": _number(type_.record_retention_s),
+            "segment_size": type_.segment_size or None,
+            "deviations": type_.deviations,
         }
     return row
 
@@ -157,6 +168,7 @@ def _print(survey: Survey) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from instep_tapi.deviations import DEVIATIONS
     from instep_tapi.endpoints.selection import log_mode
 
     console = Console(highlight=False)
@@ -177,12 +189,16 @@ def _print(survey: Survey) -> None:
             if delays == (None, None):
                 delays = (None, type_.record_retention_s)
             periods = " / ".join(duration(period_s) for period_s in delays)
+            if type_.segment_size:
+                periods += f"\nsegments: {plain(type_.segment_size)}"
             more = len(type_.classes) - _MAX_CLASSES
             classes = "\n".join(map(plain, type_.classes[:_MAX_CLASSES])) or "all"
             classes += f"\nand {more} more" if more > 0 else ""
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
         if choice.chosen and (host := _foreign_host(choice, survey)):
             followed += f'; at another host: stream_hosts = ["{host}"]'
+        if type_ is not None:
+            followed += "".join(f"; {DEVIATIONS[kind]}" for kind in type_.deviations)
         name, state = plain(choice.id), choice.stream.state.name
         table.add_row(*map(Text, (name, state, log, periods, classes, plain(followed))))
     console.print(table)

@@ -34,6 +34,7 @@ class Endpoint:
             self.auth,
             options.max_body_bytes,
             options.request_timeout_s * _LONGEST_ANSWER_TIMEOUTS,
+            headers=options.request_headers,
         )
         self._options = options
 

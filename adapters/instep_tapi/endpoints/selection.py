@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 from yarl import URL
@@ -13,16 +14,21 @@ from instep.model.streams import Mode, StreamState
 from instep_http import shown
 from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.names import ANY_CLASS, short_identity
+from instep_tapi.wire.record_body import class_named
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
 __all__ = [
+    "SSE",
+    "WEBSOCKET",
     "Choice",
     "compacts",
     "foreign_host",
+    "kept_classes",
     "log_mode",
     "may_be_emulated",
+    "protocol_of",
     "select",
-    "websocket_address",
+    "stream_address",
 ]
 
 _CONNECTABLE = {
@@ -31,8 +37,16 @@ _CONNECTABLE = {
     StreamState.PAUSED: "it is PAUSED: records come when it is ACTIVE",
     StreamState.UNKNOWN: "its state is not declared",
 }
-_WEBSOCKET_NAMES = {"websocket", "websockets", "ws", "wss"}
-_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+WEBSOCKET: Final = "WebSocket"
+SSE: Final = "SSE"
+_PROTOCOLS: Final = {
+    **dict.fromkeys(("websocket", "websockets", "ws", "wss"), WEBSOCKET),
+    **dict.fromkeys(("sse", "eventsource", "serversentevents", "serversentevent"), SSE),
+}
+_SCHEMES: Final = {
+    WEBSOCKET: {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"},
+    SSE: {"http": "http", "https": "https"},
+}
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -101,8 +115,9 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
         return f"its state is {stream.state.name}"
     if type_ is None:
         return "its supported-stream-type is not stated"
-    if not _is_websocket(stream):
-        return f"its protocol {stream.protocol or 'is not declared'!r} is not WebSocket"
+    if not protocol_of(stream):
+        declared = stream.protocol or "is not declared"
+        return f"its protocol {declared!r} is neither WebSocket nor SSE"
     if not stream.address:
         return "it has no connection-address"
     if wanted.strategies and type_.storage_strategy not in {
@@ -113,15 +128,26 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
         classes = {short_identity(text) for text in wanted.classes}
         if classes.isdisjoint(type_.classes):
             return "it carries none of the classes that are asked for"
+    if wanted.only_classes and not kept_classes(type_, wanted):
+        return "it carries none of the classes that are kept"
     return None
 
 
-def _is_websocket(stream: AvailableStream) -> bool:
+def kept_classes(type_: StreamType, wanted: StreamOptions) -> tuple[str, ...]:
+    """The classes of a stream whose entities are kept; empty: all that it carries."""
+    only = dict.fromkeys(class_named(text) for text in wanted.only_classes)
+    if not only or _carries_everything(type_):
+        return tuple(only)
+    return tuple(name for name in type_.classes if name in only)
+
+
+def protocol_of(stream: AvailableStream) -> str:
+    """`WEBSOCKET` or `SSE`, in any spelling; empty for another, or one that is not known."""
     name = short_identity(stream.protocol).lower()
     name = name.removeprefix("connection_protocol_").replace("_", "")
     if name:
-        return name in _WEBSOCKET_NAMES
-    return stream.address.startswith(("ws://", "wss://"))
+        return _PROTOCOLS.get(name, "")
+    return WEBSOCKET if stream.address.startswith(("ws://", "wss://")) else ""
 
 
 def _rank(type_: StreamType) -> int:
@@ -134,11 +160,10 @@ def _covered_by(
     type_: StreamType, kept: list[tuple[str, StreamType]], wanted: StreamOptions
 ) -> str | None:
     """The id of a stream of a better strategy that carries all that this one would add."""
-    asked = {short_identity(text) for text in wanted.classes}
-    if _carries_everything(type_):
-        adds = asked
-    else:
-        adds = set(type_.classes) & asked if asked else set(type_.classes)
+    asked = {short_identity(text) for text in wanted.classes} or set(type_.classes)
+    adds = asked if _carries_everything(type_) else set(type_.classes) & asked
+    if wanted.only_classes:
+        adds = set(kept_classes(type_, wanted))
     for id_, other in kept:
         if _rank(other) != _rank(type_) and (
             _carries_everything(other) or (adds and adds <= set(other.classes))
@@ -193,12 +218,18 @@ def may_be_emulated(type_: StreamType) -> bool:
     return type_.storage_strategy == "COMPACTED" and one_time
 
 
-def websocket_address(
-    address: str, endpoint: URL, *, hosts: Collection[str] = (), insecure: bool = False
+def stream_address(
+    address: str,
+    endpoint: URL,
+    *,
+    protocol: str = WEBSOCKET,
+    hosts: Collection[str] = (),
+    insecure: bool = False,
 ) -> URL:
-    """The connection-address as a WebSocket URL; it is opaque, but may be relative or say http.
+    """The connection-address as a URL of its protocol; it is opaque, but may be relative, and that
+    of a WebSocket may say http.
 
-    Raises `ValueError` where it is no address of a WebSocket. Raises `DiscoveryError` where it
+    Raises `ValueError` where it is no address of that protocol. Raises `DiscoveryError` where it
     would have us send our login to a host that is neither the endpoint's nor among `hosts`, and
     `TlsError` where an endpoint that is reached by TLS would have us send it in clear, unless
     `insecure` allows it.
@@ -207,9 +238,10 @@ def websocket_address(
     # A blank would end the request's target. A user would replace our login, and be shown with the
     # address.
     blank = any(char <= " " for char in address)
-    if blank or url.scheme not in _SCHEMES or not url.host or url.raw_user is not None:
-        raise ValueError(f"{address[:200]!r} is no address of a WebSocket")
-    found = url.with_scheme(_SCHEMES[url.scheme])
+    scheme = _SCHEMES[protocol].get(url.scheme)
+    if blank or scheme is None or not url.host or url.raw_user is not None:
+        raise ValueError(f"{address[:200]!r} is no address of a stream over {protocol}")
+    found = url.with_scheme(scheme)
     if (host := foreign_host(found, endpoint)) and host not in hosts:
         raise DiscoveryError(
             f"the provider would have its stream read at another host, {shown(found)}",
@@ -217,10 +249,10 @@ def websocket_address(
             hint=f'if our login may be sent there: stream_hosts = ["{host}"]',
             host=host,
         )
-    if endpoint.scheme == "https" and found.scheme == "ws" and not insecure:
+    if endpoint.scheme == "https" and found.scheme in {"ws", "http"} and not insecure:
         raise TlsError(
             f"the provider would have its stream read without TLS, at {found.origin()}",
             where=str(endpoint),
-            hint="let it offer wss; tls.insecure_websocket = true sends login and records in clear",
+            hint="let it offer TLS; tls.insecure_websocket = true sends login and records in clear",
         )
     return found

@@ -22,11 +22,14 @@ class Faults:
         rewind_records: a client that resumes gets so many records again first (at-least-once).
         expire_tokens: every token is taken for too old, so the stream restarts from the oldest
         record. refuse_tokens: a handshake with a token is refused with this HTTP status.
+        refuse_latest: a handshake with start_from=latest is refused with this HTTP status.
         forget_log: the log is lost and rebuilt at the next connection; turns itself off.
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
         duplicate_every: each n-th record is sent twice.
         oversized_every, oversized_bytes: before each n-th record comes a frame of this size.
+        fragment_every, fragment_pause_s: each n-th record is sent in two fragments, with this pause
+        and a Pong between them.
         delay_per_frame_s: a pause before each frame.
         shuffle_partitions: records of different partitions come out of the order of appending.
     Requests:
@@ -47,11 +50,14 @@ class Faults:
     rewind_records: int = 0
     expire_tokens: bool = False
     refuse_tokens: int | None = None
+    refuse_latest: int | None = None
     forget_log: bool = False
     malformed_every: int | None = None
     duplicate_every: int | None = None
     oversized_every: int | None = None
     oversized_bytes: int = 10 * 1024 * 1024
+    fragment_every: int | None = None
+    fragment_pause_s: float = 0.0
     delay_per_frame_s: float = 0.0
     shuffle_partitions: bool = False
     unauthorized_once: bool = False
@@ -70,6 +76,7 @@ class Faults:
             or self.malformed_every
             or self.duplicate_every
             or self.oversized_every
+            or self.fragment_every
             or self.delay_per_frame_s
         )
 

@@ -104,6 +104,8 @@ class DiscoveryStyle:
     `prefixed_members`: every augmented member carries its module (as from YANG), or none (as from
     the OpenAPI files of 2.1.3). `identities` of the stream types are written as in `RecordStyle`.
     `retention`: minutes are decimals where a time scale makes them so.
+    `protocol`: over which the streams are offered: websockets or sse, in any spelling. Both are
+    served.
     `list_reads`: whether the lists of streams can be read without a key; the OpenAPI files have no
     such path.
     """
@@ -126,6 +128,8 @@ class ProviderSettings:
     `root`: where RESTCONF is ("" for plain ``/data``).
     `time_scale`: how many configured seconds of retention pass in a real second.
     `pong_timeout_s`: real seconds without a Pong after which a client is dropped (TR-548 5.8: 30).
+    `comment_every_s`: real seconds between two comments of server-sent events.
+    `retry_s`: how long clients of server-sent events are asked to wait before they connect again.
     `compression`: whether permessage-deflate is accepted.
     `control`: whether the control endpoint ``/_instep/`` is there.
     `seed`: of all that is random, except the identity of a log.
@@ -142,6 +146,8 @@ class ProviderSettings:
     tls: SSLContext | None = None
     time_scale: float = 1.0
     pong_timeout_s: float = 30.0
+    comment_every_s: float = 15.0
+    retry_s: float | None = None
     compression: bool = True
     control: bool = False
     seed: int = 0

@@ -6,31 +6,23 @@ It states an entity as the stream would, and each entity once (A13).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import islice
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
 from yarl import URL
 
 from instep.errors import AuthenticationError, BaselineError, SourceError
-from instep.model.records import Record, RecordType
+from instep.model.records import Record
+from instep_tapi.restconf.baseline_process import stated_pages
+from instep_tapi.restconf.baseline_rows import Unstatable, Wanted
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.restconf.json_bounds import decode_document
-from instep_tapi.wire.containment import (
-    CONTEXT,
-    GLOBAL_CLASSES,
-    LOCAL_CLASSES,
-    carried_classes,
-)
-from instep_tapi.wire.context_tree import Entity, entities
+from instep_tapi.wire.containment import CONTEXT, carried_classes
 from instep_tapi.wire.names import ANY_CLASS, CONDITION_DETECTOR
 
-__all__ = ["page_records", "read_baseline", "readable_classes", "unprovable_classes"]
+__all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
 
-PAGE_RECORDS: Final = 1_000
 _LACKING = {400, 404, 405}
 
 _RESOURCES: Final[dict[str, frozenset[str]]] = {
@@ -132,23 +124,16 @@ async def read_baseline(
     """
     stated = frozenset(classes)
     everything = not stated or ANY_CLASS in stated
-    wanted = carried_classes(stated)
-    cut = wanted.union(followed)
+    carried = carried_classes(stated)
+    wanted = Wanted(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
-    async for answer in _documents(rest, URL(address.context), wanted, everything=everything):
-        document = await _decode(answer)
+    async for answer in _documents(rest, URL(address.context), carried, everything=everything):
         try:
-            found = [
-                entity
-                for entity in entities(document, cut)
-                if entity.entity_class in wanted
-                or (everything and entity.entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES)
-            ]
-        except ValueError as error:
-            raise BaselineError(str(error), where=answer.url) from None
-        records = page_records(found, stream, opened_at_us, seen)
-        while page := list(islice(records, PAGE_RECORDS)):
-            yield page
+            async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:
+                async for page in pages:
+                    yield page
+        except Unstatable as error:
+            raise BaselineError(str(error), where=answer.url, retriable=error.retriable) from None
 
 
 async def _documents(
@@ -183,7 +168,9 @@ async def _get(rest: RestconfClient, url: URL, *, may_lack: bool = False) -> Res
     try:
         answer = await rest.get(url)
     except AuthenticationError as error:
-        raise _unreadable(str(url), "401", retriable_after_success=False) from error
+        raise _unreadable(
+            str(url), "401", retriable_after_success=False, stream_only=False
+        ) from error
     except SourceError as error:
         if error.retriable:
             raise
@@ -214,65 +201,4 @@ def _unreadable(
         retriable=retriable,
         retriable_after_success=retriable_after_success,
         **data,
-    )
-
-
-async def _decode(answer: Response) -> Any:
-    try:
-        return await decode_document(answer.body)
-    except ValueError as error:
-        raise BaselineError(
-            f"the answer is cut short or no JSON: {error}", where=answer.url, retriable=True
-        ) from None
-
-
-def page_records(
-    found: list[Entity], stream: str, opened_at_us: int, seen: set[tuple[str, str]]
-) -> Iterator[Record]:
-    """One record for each class and uuid; where several statements differ, one for each place.
-
-    The key is the uuid. It is the whole address of statements that differ, of which the
-    parent-address of a record shows the one that it is about, and where two classes share a uuid.
-    Statements that are alike are one, and the envelope names the further places.
-    """
-    statements: dict[tuple[str, str], list[Entity]] = {}
-    for entity in found:
-        statements.setdefault((entity.entity_class, entity.identity), []).append(entity)
-    classes = Counter(identity for _, identity in statements.keys() | seen)
-    for named, several in statements.items():
-        if named in seen:
-            continue
-        seen.add(named)
-        # An identifier alone says nothing beside a statement.
-        whole = [entity for entity in several if not entity.is_identifier] or several
-        first = whole[0]
-        if all(entity.content == first.content for entity in whole):
-            further = [entity.parent_address for entity in whole[1:]]
-            alone = classes[first.identity] == 1
-            key = first.identity if alone else "+".join(first.address) or first.identity
-            yield _record(first, key, further, stream, opened_at_us)
-        else:
-            for key, entity in {"+".join(entity.address): entity for entity in whole}.items():
-                yield _record(entity, key, [], stream, opened_at_us)
-
-
-def _record(
-    entity: Entity, key: str, further: list[tuple[str, ...]], stream: str, opened_at_us: int
-) -> Record:
-    envelope: dict[str, Any] = {
-        "parent-address": entity.parent_address,
-        "record-content": entity.entity_class,
-    }
-    if further:
-        envelope["further-parent-addresses"] = further
-    return Record(
-        stream,
-        key,
-        RecordType.CREATE_UPDATE,
-        "",
-        opened_at_us,
-        entity_class=entity.entity_class,
-        body=msgspec.json.encode(entity.content),
-        envelope=msgspec.json.encode(envelope),
-        uuid=entity.identity,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -38,7 +38,8 @@ def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
             connect_timeout_s=options.connect_timeout_s,
             read_timeout_s=options.request_timeout_s,
             max_body_bytes=options.max_body_bytes,
-            max_connections=_MAX_CONNECTIONS,
+            # Each stream of server-sent events keeps one.
+            max_connections=_MAX_CONNECTIONS + options.max_streams,
             cookies=True,
             proxy=options.proxy,
             tls_hint=TLS_HINT,
@@ -64,7 +65,8 @@ class Response(msgspec.Struct, frozen=True):
 class RestconfClient:
     """Sends the GETs of one source.
 
-    `longest_answer_s` bounds a whole answer, however slowly it comes. `clock_offset_us` is the
+    `longest_answer_s` bounds a whole answer, however slowly it comes. `headers` adds headers of our
+    own to those of the login. `clock_offset_us` is the
     provider's clock minus ours by the Date headers, which have whole seconds; a smaller difference
     reads as 0.
     """
@@ -76,9 +78,11 @@ class RestconfClient:
         max_body_bytes: int,
         longest_answer_s: float,
         now: Callable[[], float] = steady_now,
+        headers: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
     ) -> None:
         self._client = client
         self._auth = auth
+        self._headers = headers
         self._max_body_bytes = max_body_bytes
         self._longest_answer_s = longest_answer_s
         self._now = now
@@ -86,24 +90,27 @@ class RestconfClient:
         self.clock_error_us = _DATE_ERROR_US
         """How far `clock_offset_us` may be wrong: by the steps of a Date, and the round trip."""
 
-    async def get(self, url: URL, *, accept: str = _ACCEPT, cut_bytes: int = 0) -> Response:
-        """GET with login; 401 is answered by one renewal of it. An error, or a body that need not
-        be whole, is cut at `cut_bytes`.
+    async def get(
+        self, url: URL, *, accept: str = _ACCEPT, limit_bytes: int = 0, cut_bytes: int = 0
+    ) -> Response:
+        """GET with login; 401 is answered by one renewal of it. A body over `limit_bytes` (0: over
+        that of the client) is an error. One that need not be whole is cut at `cut_bytes`.
 
         Raises `AuthenticationError`, `UnreachableError`, `TlsError`; any other status is an answer.
         """
         headers = await self._auth.headers()
-        answer = await self._send(url, headers, accept, cut_bytes)
+        answer = await self._send(url, headers, accept, limit_bytes, cut_bytes)
         if answer.status == 401:
             headers = await self._auth.renew(headers, str(url))
-            answer = await self._send(url, headers, accept, cut_bytes)
+            answer = await self._send(url, headers, accept, limit_bytes, cut_bytes)
             if answer.status == 401:
                 raise self._auth.refusal(str(url))
         return answer
 
     async def _send(
-        self, url: URL, headers: dict[str, str], accept: str, cut_bytes: int
+        self, url: URL, headers: dict[str, str], accept: str, limit_bytes: int, cut_bytes: int
     ) -> Response:
+        most_bytes = min(limit_bytes or self._max_body_bytes, self._max_body_bytes)
         sent_s = self._now()
 
         def note_clock(found: CIMultiDictProxy[str]) -> None:
@@ -112,8 +119,8 @@ class RestconfClient:
         answer = await self._client.send(
             "GET",
             url,
-            headers={**headers, "Accept": accept},
-            max_body_bytes=cut_bytes or self._max_body_bytes,
+            headers={**self._headers(headers), "Accept": accept},
+            max_body_bytes=cut_bytes or most_bytes,
             cut=bool(cut_bytes),
             total_timeout_s=self._longest_answer_s,
             on_head=note_clock,

@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from yarl import URL
 
 from instep.errors import DiscoveryError
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
-from instep_tapi.restconf.json_bounds import decode_document
-from instep_tapi.wire.stream_context import (
-    StreamContext,
-    parse_context,
-)
+from instep_tapi.restconf.json_bounds import decode_members
+from instep_tapi.wire.stream_context import MEMBERS, StreamContext, parse_context
 
-__all__ = ["ContextAddress", "find_context"]
+__all__ = ["MAX_STREAMS_BYTES", "ContextAddress", "find_context"]
+
+MAX_STREAMS_BYTES: Final = 16 * 1024 * 1024
+"""Largest answer that shows streams, or the state of one: a thousand of them have 2 MB."""
 
 
 FIELD_ROOTS = ("/restconf", "/tapi", "", "/rests")
@@ -53,10 +54,12 @@ async def find_context(
     for root in candidates:
         data = endpoint.with_path(endpoint.path.rstrip("/") + root.rstrip("/") + "/data")
         for context, path in _addresses(data):
-            answer = await rest.get(path)
+            # A context may be large, and be the only place that shows the streams.
+            whole = path == context
+            answer = await rest.get(path, limit_bytes=0 if whole else MAX_STREAMS_BYTES)
             if answer.found:
                 try:
-                    found = parse_context(await decode_document(answer.body))
+                    found = parse_context(await decode_members(answer.body, MEMBERS))
                 except ValueError as error:
                     tried[str(path)] = f"no JSON: {error}"
                     continue

@@ -6,34 +6,41 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["decode_bounded", "decode_document"]
+from instep_tapi.wire.names import strip_module
+
+__all__ = ["decode_bounded", "decode_members"]
 
 _FREE_VALUES: Final = 1_000_000
 _BYTES_PER_VALUE: Final = 16
 """Fewest bytes for each further JSON value. Real contexts have some forty, ``[],[],[]`` three."""
 _SLICE_BYTES: Final = 1 << 20
 """Largest part that is decoded in one piece: meanwhile no other thread runs."""
+_BLANKS: Final = 1 << 10
+"""Most blanks before a value that is looked into member by member."""
+_EVERYTHING: Final[Mapping[str, Any]] = {}
 _anything: Final = msgspec.json.Decoder()
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-async def decode_document(body: bytes) -> Any:
-    """The JSON of an answer. Raises `ValueError` saying what is wrong with it.
+async def decode_members(body: bytes, path: Mapping[str, Any]) -> Any:
+    """Of the JSON of an answer, those members alone that `path` leads to: a name without module
+    prefix and what it leads to, empty for all of the member. Raises `ValueError` saying what is
+    wrong with it.
 
     Decoded in a thread, slice by slice: a context of 100 MB must not keep Pongs waiting.
     """
-    return await asyncio.to_thread(decode_bounded, body)
+    return await asyncio.to_thread(decode_bounded, body, path)
 
 
-def decode_bounded(body: bytes) -> Any:
-    """The same without a thread, for small answers."""
+def decode_bounded(body: bytes, path: Mapping[str, Any] = _EVERYTHING) -> Any:
+    """The same without a thread, for small answers; all of it without `path`."""
     most, values = _FREE_VALUES + len(body) // _BYTES_PER_VALUE, 0
     for at in range(0, len(body), _SLICE_BYTES):
         # Each value but the first follows one of these; texts may hold more of them.
@@ -42,9 +49,17 @@ def decode_bounded(body: bytes) -> Any:
         raise ValueError(f"more than {most:,} JSON values in {len(body):,} bytes")
     try:
         with _without_collections(len(body)):
-            return _decoded(body)
+            return _chosen(body, path)
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
+
+
+def _chosen(part: bytes | msgspec.Raw, path: Mapping[str, Any]) -> Any:
+    view = memoryview(part)
+    if not path or bytes(view[:_BLANKS]).lstrip()[:1] != b"{":
+        return _decoded(part)
+    members = ((strip_module(name), name, value) for name, value in _members.decode(view).items())
+    return {name: _chosen(value, path[plain]) for plain, name, value in members if plain in path}
 
 
 def _decoded(part: bytes | msgspec.Raw) -> Any:

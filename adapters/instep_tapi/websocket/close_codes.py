@@ -12,26 +12,27 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
+from instep.model.streams import Start
 
 __all__ = ["closed_error", "frame_too_big", "handshake_error"]
 
 _ABNORMAL = 1006
-_TOKEN_REFUSED = {400, 410, 416}
+_START_REFUSED = {400, 410, 416, 422}
 _FORBIDDEN = 403
 _GONE = 404
 # Close codes 4000 to 4999 are the application's; many put an HTTP status there.
 _APPLICATION_CODES = 4000
 _LOGIN = re.compile(r"\b(access|auth\w*|bearer|login|session|unauthori[sz]ed)\b", re.IGNORECASE)
-_TOKEN = re.compile(r"\b(token|start[_-]from|offset)\b", re.IGNORECASE)
+_START = re.compile(r"\b(token|start[_-]from|offset)\b", re.IGNORECASE)
 _MAX_REASON = 123  # what a close frame can hold
 
 
-def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError:
-    """The error for an answer other than 101. The login handles 401 itself."""
-    if status in _TOKEN_REFUSED and with_token:
-        return TokenRefusedError(
-            f"the provider refuses to resume from our token: {status}", where=where, status=status
-        )
+def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
+    """The error for an answer other than 101 to an opening at `start`. The login handles 401
+    itself.
+    """
+    if status in _START_REFUSED and start is not Start.OLDEST:
+        return TokenRefusedError(f"{_refusal(start)}: {status}", where=where, status=status)
     if status == _GONE:
         return StreamGoneError("there is no such stream any more: 404", where=where, status=status)
     if status == _FORBIDDEN:
@@ -40,10 +41,11 @@ def handshake_error(status: int, where: str, *, with_token: bool) -> SourceError
             where=where,
             hint="check what this user may do",
             retriable_after_success=True,
+            stream_only=True,
             status=status,
         )
     return UnreachableError(
-        f"the WebSocket handshake is answered with {status}",
+        f"the opening of the stream is answered with {status}",
         where=where,
         retriable=status >= 500 or status in {408, 409, 429},
         retriable_after_success=True,
@@ -61,18 +63,22 @@ def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
     )
 
 
-def closed_error(code: int | None, reason: str, where: str, *, with_token: bool) -> SourceError:
-    """The error for an open connection that the provider closed."""
+def closed_error(code: int | None, reason: str, where: str, start: str | Start) -> SourceError:
+    """The error for a connection, opened at `start`, that the provider closed."""
     reason = reason[:_MAX_REASON]
     close_text = f"{code} ({reason})" if reason else f"{code}"
     status = (code or 0) - _APPLICATION_CODES
-    about_token = _TOKEN.search(reason) and not _LOGIN.search(reason)
-    if with_token and (status in _TOKEN_REFUSED or about_token):
-        return TokenRefusedError(
-            f"the provider refuses to resume from our token: {close_text}", where=where, code=code
-        )
+    about_start = _START.search(reason) and not _LOGIN.search(reason)
+    if start is not Start.OLDEST and (status in _START_REFUSED or about_start):
+        return TokenRefusedError(f"{_refusal(start)}: {close_text}", where=where, code=code)
     if status == _GONE:
         return StreamGoneError(f"the stream is gone: {close_text}", where=where)
     if code in {None, _ABNORMAL}:
         return UnreachableError("the connection is lost", where=where)
     return UnreachableError(f"the provider closes the connection: {close_text}", where=where)
+
+
+def _refusal(start: str | Start) -> str:
+    if start is Start.LATEST:
+        return "the provider refuses to start from the latest record"
+    return "the provider refuses to resume from our token"

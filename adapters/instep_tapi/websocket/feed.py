@@ -17,16 +17,15 @@ from picows.picows import WSCloseHandshake
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
-from instep.model.records import RecordChunk
 from instep.model.streams import Start
-from instep.ports.source import Feed
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.options import Options
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
+from instep_tapi.websocket.buffered_feed import BufferedFeed
 from instep_tapi.websocket.close_codes import closed_error, frame_too_big
-from instep_tapi.websocket.handshake import connect, start_url
+from instep_tapi.websocket.handshake import connect
 from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import Due, KeepAlive, SignsOfLife
+from instep_tapi.websocket.keep_alive import Due, KeepAlive
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["WebSocketFeed", "open_feed"]
@@ -66,11 +65,9 @@ async def open_feed(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError` on entering.
     """
-    with_token = not isinstance(start, Start)
-    url = start_url(address, start)
-    feed = WebSocketFeed(options, address, decoder, clock_offset_us, with_token, held)
+    feed = WebSocketFeed(options, address, decoder, clock_offset_us, start, held)
     login = (endpoint.client, endpoint.tls, endpoint.auth)
-    transport = await connect(feed, *login, options, url, with_token=with_token)
+    transport = await connect(feed, *login, options, address, start)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
     try:
@@ -96,7 +93,7 @@ async def _close(transport: WSTransport) -> None:
         transport.disconnect(graceful=False)
 
 
-class WebSocketFeed(WSListener, Feed):
+class WebSocketFeed(WSListener, BufferedFeed):
     """See `Feed`. Made by `open_feed`, which connects it and runs its task."""
 
     def __init__(
@@ -105,80 +102,26 @@ class WebSocketFeed(WSListener, Feed):
         address: URL,
         decoder: FrameDecoder,
         clock_offset_us: int,
-        with_token: bool,  # noqa: FBT001 - internal
+        start: str | Start,
         held: HeldBytes,
     ) -> None:
-        super().__init__()
-        self.clock_offset_us = clock_offset_us
-        self._options = options
-        self._where = str(address.with_query(None))
-        self._decoder = decoder
-        self._with_token = with_token
-        self._clock = asyncio.get_running_loop().time
+        WSListener.__init__(self)
+        BufferedFeed.__init__(self, options, address, decoder, clock_offset_us, start, held)
         self._transport: WSTransport | None = None
         self._assembler = MessageAssembler(options.max_frame_bytes)
         self._writable = True
         self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
-        self._signs = SignsOfLife(self._clock())
-        self._began_s = self._signs.idle_s
         self._control_frames = 0
         self._unanswered_ping: bytes | None = None
         self._ping_received = asyncio.Event()
         self._fragmented = False
         self._read_messages: list[bytes] = []
         """Messages of the current read of the socket."""
-        self._frames: list[bytes] = []
-        self._held_bytes = 0
-        self._unfinished_bytes = 0
-        self._held = held
-        # Counting the records of a list would cost as much as reading it.
-        self._take_bytes = options.batch_records * _RECORD_BYTES
-        self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._paused = False
         self._patience: asyncio.TimerHandle | None = None
         """Runs out `_PATIENCE_S` after the socket was read far enough ahead."""
         self._late = False
         """Whether `receive` was not called for so long."""
-        self._arrived = asyncio.Event()
-        self._ending: SourceError | None = None
-
-    def __repr__(self) -> str:
-        state = "open" if self._ending is None else "ended"
-        return f"<WebSocketFeed {self._where} [{state}, {self._held_bytes} bytes held]>"
-
-    async def receive(self) -> RecordChunk:
-        """See `Feed.receive`. What arrived before an error is delivered before it is raised."""
-        while not self._frames:
-            if self._ending is not None:
-                raise self._ending
-            self._arrived.clear()
-            await self._arrived.wait()
-        taken, self._frames = self._frames, []
-        if self._held_bytes > self._take_bytes:
-            room = self._take_bytes - len(taken[0])
-            count = 1
-            while count < len(taken) and (room := room - len(taken[count])) >= 0:
-                count += 1
-            taken, self._frames = taken[:count], taken[count:]
-        size_bytes = sum(map(len, taken))
-        self._held_bytes -= size_bytes
-        self._held.messages_bytes -= size_bytes
-        self._began_s = self._signs.idle_s
-        self._signs.note(self._signs.last_s, under_way=self._under_way)
-        self._late = False
-        if self._paused:
-            self._apply_back_pressure()
-        return self._decoder.scan(taken)
-
-    @property
-    def unheard_s(self) -> float:
-        """See `Feed`: a frame of any kind is a sign of life, but not within a message."""
-        return self._clock() - self._signs.idle_s
-
-    @property
-    def under_way_s(self) -> float:
-        """See `Feed`: what was received began to come after that."""
-        return self._clock() - self._began_s
 
     @property
     def _under_way(self) -> bool:
@@ -188,10 +131,6 @@ class WebSocketFeed(WSListener, Feed):
         """See `Feed`. A Pong comes after all that the provider had sent before it."""
         if self._transport is not None and self._writable:
             self._transport.send_ping()
-
-    def abandon(self, why: SourceError) -> None:
-        """Make `receive` raise this error once all that has arrived is taken."""
-        self._end(why)
 
     # -- events of the socket --------------------------------------------------------------------
 
@@ -217,12 +156,8 @@ class WebSocketFeed(WSListener, Feed):
             self._read_messages.append(message)
         if frame.last_in_buffer:
             if self._read_messages:
-                size_bytes = sum(map(len, self._read_messages))
-                self._held_bytes += size_bytes
-                self._held.messages_bytes += size_bytes
-                self._frames += self._read_messages
+                self._put(self._read_messages)
                 self._read_messages.clear()
-                self._arrived.set()
                 self._apply_back_pressure()
             self._signs.note(self._clock(), under_way=self._under_way)
 
@@ -230,10 +165,10 @@ class WebSocketFeed(WSListener, Feed):
         """The connection ended, on either side."""
         handshake = cast("WSCloseHandshake | None", transport.close_handshake)
         if handshake is None:
-            self._end(closed_error(None, "", self._where, with_token=self._with_token))
+            self._end(closed_error(None, "", self._where, self._start))
         elif handshake.recv is not None:
             code, reason = cast("int", handshake.recv.code), handshake.recv.reason or ""
-            self._end(closed_error(code, reason, self._where, with_token=self._with_token))
+            self._end(closed_error(code, reason, self._where, self._start))
         elif handshake.sent is not None and handshake.sent.code == WSCloseCode.MESSAGE_TOO_BIG:
             self._end(frame_too_big(self._options.max_frame_bytes, self._where))
         else:
@@ -273,7 +208,9 @@ class WebSocketFeed(WSListener, Feed):
                     message = self._assembler.add(
                         payload, first=first, last=frame.fin, deflated=frame.rsv1
                     )
-                    self._count_unfinished()
+                    unfinished_bytes = self._assembler.unfinished_bytes
+                    if (error := self._count_unfinished(unfinished_bytes)) is not None:
+                        self._abort(WSCloseCode.POLICY_VIOLATION, error)
                     return message
                 except MessageTooBig:
                     error = frame_too_big(self._options.max_frame_bytes, self._where)
@@ -281,27 +218,6 @@ class WebSocketFeed(WSListener, Feed):
                 except BrokenMessage as broken:
                     self._abort(WSCloseCode.PROTOCOL_ERROR, self._protocol_error(broken))
         return None
-
-    def _count_unfinished(self) -> None:
-        """Count the unfinished message; end the connection if those of all streams are too much."""
-        grown_bytes = self._assembler.unfinished_bytes - self._unfinished_bytes
-        self._unfinished_bytes += grown_bytes
-        self._held.unfinished_bytes += grown_bytes
-        if grown_bytes > 0 and self._held.unfinished_bytes > self._held.limit_bytes:
-            error = UnreachableError(
-                f"unfinished messages of all streams are over {self._held.limit_bytes:,} bytes",
-                where=self._where,
-                hint="raise hold_total_bytes if such messages are meant",
-            )
-            self._abort(WSCloseCode.POLICY_VIOLATION, error)
-
-    def release(self) -> None:
-        """Count nothing of this feed any more: its connection is closed."""
-        if self._patience is not None:
-            self._patience.cancel()
-        held, self._held = self._held, HeldBytes(self._held.limit_bytes)
-        held.messages_bytes -= self._held_bytes
-        held.unfinished_bytes -= self._unfinished_bytes
 
     def _count_control_frame(self) -> None:
         self._control_frames += 1
@@ -313,13 +229,20 @@ class WebSocketFeed(WSListener, Feed):
             )
             self._abort(WSCloseCode.POLICY_VIOLATION, error)
 
+    def release(self) -> None:
+        """See `BufferedFeed.release`."""
+        if self._patience is not None:
+            self._patience.cancel()
+        super().release()
+
+    def _room(self) -> None:
+        self._late = False
+        if self._paused:
+            self._apply_back_pressure()
+
     def _apply_back_pressure(self) -> None:
         """Read the socket only while there is room, and not far ahead of `receive`."""
-        full = (
-            self._held_bytes >= self._hold_bytes
-            or len(self._frames) >= self._options.hold_records
-            or (self._held.messages_bytes >= self._held.limit_bytes and bool(self._frames))
-        )
+        full = self._is_full
         leaves_bodies = self._decoder.leaves_bodies
         ahead_bytes = _AHEAD_OF_HEADERS_BYTES if leaves_bodies else _AHEAD_BYTES
         ahead = not self._late and self._held_bytes >= ahead_bytes
@@ -380,11 +303,6 @@ class WebSocketFeed(WSListener, Feed):
                 await self._ping_received.wait()
         self._ping_received.clear()
 
-    def task_ended(self, task: asyncio.Task[None]) -> None:
-        """End the feed when the task fails by a fault of ours, so that no caller waits for ever."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
-
     def _protocol_error(self, error: object) -> SourceError:
         return UnreachableError(f"the WebSocket is broken: {error}"[:200], where=self._where)
 
@@ -396,7 +314,5 @@ class WebSocketFeed(WSListener, Feed):
             self._transport.disconnect(graceful=False)
 
     def _end(self, ending: SourceError) -> None:
-        if self._ending is None:
-            self._ending = ending
-        self._arrived.set()
+        super()._end(ending)
         self._ping_received.set()

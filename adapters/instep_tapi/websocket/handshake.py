@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import picows
 from aiohappyeyeballs import start_connection
-from multidict import CIMultiDict
 from python_socks import ProxyError
 from yarl import URL
 
@@ -54,15 +53,16 @@ async def connect(
     tls: ssl.SSLContext,
     auth: Authenticator,
     options: Options,
-    url: URL,
-    *,
-    with_token: bool,
+    address: URL,
+    start: str | Start,
 ) -> picows.WSTransport:
-    """Connect with login, once more where it was refused; `listener` gets the frames.
+    """Connect with login, once more where it was refused, to a stream at its `address`; `listener`
+    gets the frames.
 
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
+    url = start_url(address, start)
     where = shown(url)
     headers = await auth.headers()
     redirects, renewed = 0, False
@@ -86,7 +86,7 @@ async def connect(
                 redirects += 1
                 url = SAME_ORIGIN.target(url, status, location)
                 continue
-            raise handshake_error(status, where, with_token=with_token) from error
+            raise handshake_error(status, where, start) from error
         except ProxyError as error:
             refusal = f"the proxy refuses: {error}"[:_MAX_REASON_CHARS]
             raise UnreachableError(refusal, where=where) from error
@@ -102,7 +102,7 @@ async def _upgrade(
     url: URL,
     login: dict[str, str],
 ) -> picows.WSTransport:
-    headers = CIMultiDict(login)
+    headers = options.request_headers(login)
     cookies = client.session().cookie_jar.filter_cookies(url)
     if cookies:
         headers["Cookie"] = "; ".join(f"{one.key}={one.coded_value}" for one in cookies.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["Due", "KeepAlive", "SignsOfLife"]
+__all__ = ["ANSWER_S", "Due", "KeepAlive", "SignsOfLife"]
 
 ANSWER_S = 15.0
 

@@ -13,21 +13,29 @@ are decoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Final
 
 import msgspec
 
-from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader, Unreadable
+from instep.model.columns import CompactedAway
+from instep.model.records import (
+    DecodedRecords,
+    Record,
+    RecordChunk,
+    RecordHeader,
+    RecordType,
+    Unreadable,
+)
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
 from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
 from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
-from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.wire.names import ANY_CLASS, MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
     LogRecordHeader,
@@ -68,6 +76,9 @@ class FrameDecoder:
         with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
         whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
         verifier: Checks each record's authenticity token; only what passes is read.
+        stated: Deviations of what was declared of the stream, told with the first frames.
+        only: The classes that are kept (TR-548 3.12); empty: all. An end that states no class is
+            kept, too: it may be about any entity.
     """
 
     def __init__(
@@ -77,8 +88,12 @@ class FrameDecoder:
         with_uuid: bool = False,
         whole: bool = True,
         verifier: Verifier | None = None,
+        stated: Sequence[str] = (),
+        only: Collection[str] = (),
     ) -> None:
         self._stream = stream
+        self._stated = stated
+        self._only = frozenset(only)
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
@@ -101,16 +116,34 @@ class FrameDecoder:
         return self.scan(frames).decoded()
 
     def scan(self, frames: Sequence[bytes]) -> RecordChunk:
-        """The same, with bodies still to be opened where the frames have the usual spelling."""
+        """The same, with bodies still to be opened where the frames have the usual spelling. Of a
+        record whose class is not kept, the header is left.
+        """
+        chunk = self._scanned(frames)
+        if not self._only:
+            return chunk
+        chunk = chunk.decoded()
+        kept = [one if self._keeps(one) else _header(one) for one in chunk.records]
+        return msgspec.structs.replace(chunk, records=kept)
+
+    def _keeps(self, record: RecordHeader) -> bool:
+        classless = ("", ANY_CLASS)
+        return isinstance(record, Record) and (
+            record.entity_class in self._only
+            or (record.kind is not RecordType.CREATE_UPDATE and record.entity_class in classless)
+        )
+
+    def _scanned(self, frames: Sequence[bytes]) -> RecordChunk:
         size_bytes = sum(map(len, frames))
+        deviations, self._stated = list(self._stated), ()
         if self._columns_backoff.is_due() and self._verifier is None:
             columns = self._decode_columns(frames)
             self._columns_backoff.note_result(succeeded=columns is not None)
             if columns is not None:
-                return RecordChunk(columns, (), {}, size_bytes, self.decode_bodies, self._all_whole)
+                counts, opens = dict(Counter(deviations)), self.decode_bodies
+                return RecordChunk(columns, (), counts, size_bytes, opens, self._all_whole)
         records: list[Record] = []
         unreadable: list[Unreadable] = []
-        deviations: list[str] = []
         for frame in frames:
             # With a verifier record by record: its own bytes are what is signed.
             if self._verifier is None and self._fast_backoff.is_due():
@@ -328,11 +361,24 @@ def _time_us(stamp: str) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def decoder_for(stream: StreamInfo, verifier: Verifier | None = None) -> FrameDecoder:
+def decoder_for(
+    stream: StreamInfo, verifier: Verifier | None = None, stated: Sequence[str] = ()
+) -> FrameDecoder:
     """A reader as this stream needs it, by its mode and whether it states changes alone."""
     by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
-    return FrameDecoder(stream.id, with_uuid=with_uuid, whole=not by_change, verifier=verifier)
+    return FrameDecoder(
+        stream.id,
+        with_uuid=with_uuid,
+        whole=not by_change,
+        verifier=verifier,
+        stated=stated,
+        only=stream.details.get("only", ()),
+    )
+
+
+def _header(record: RecordHeader) -> CompactedAway:
+    return CompactedAway(*(getattr(record, name) for name in RecordHeader.__struct_fields__))
 
 
 def _token_of(raw: bytes) -> str | None:

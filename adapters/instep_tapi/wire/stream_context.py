@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,12 @@ from instep_tapi.wire.names import short_identity, strip_module
 from instep_tapi.wire.record_body import class_named
 from instep_tapi.wire.times import duration_s
 
-__all__ = ["AvailableStream", "StreamContext", "StreamType", "parse_context"]
+__all__ = ["MEMBERS", "AvailableStream", "StreamContext", "StreamType", "parse_context"]
+
+_STREAMS: Final[dict[str, Any]] = {"available-stream": {}, "supported-stream-type": {}}
+_IN_CONTEXT: Final = {"stream-context": _STREAMS, **_STREAMS}
+MEMBERS: Final = {"context": _IN_CONTEXT, **_IN_CONTEXT}
+"""The members that `parse_context` reads: name → what is read in it, empty for all of it."""
 
 
 _WRAPPER_DEPTH = 3
@@ -44,6 +49,16 @@ class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_s: float | None = None
     compaction_delay_s: float | None = None
     protocols: tuple[str, ...] = ()
+    segment_size: str = ""
+    """As stated: a text without a form of its own (3.7.1)."""
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """What the type states against the specification, by kinds of `DEVIATIONS`."""
+        delay_s, retention_s = self.compaction_delay_s, self.tombstone_retention_s
+        if delay_s is None or retention_s is None or retention_s >= delay_s:
+            return ()
+        return ("retention-below-delay",)
 
 
 class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +135,7 @@ def _stream_type(item: dict[str, Any]) -> StreamType:
         tombstone_retention_s=duration_s(compacted.get("tombstone-retention")),
         compaction_delay_s=duration_s(compacted.get("compaction-delay")),
         protocols=_texts(allowed.get("allowed-connection-protocols")),
+        segment_size=_stated(item.get("segment-size")),
     )
 
 
@@ -165,6 +181,12 @@ def _objects(container: dict[str, Any], name: str) -> list[dict[str, Any]]:
 def _text(value: Any) -> str:
     """Empty for what cannot be a name in a store: no text, or one with a NUL in it."""
     return value.strip()[:_MAX_TEXT_CHARS] if isinstance(value, str) and "\0" not in value else ""
+
+
+def _stated(value: Any) -> str:
+    """A text, or a number in the place of one."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return _text(str(value) if number else value)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

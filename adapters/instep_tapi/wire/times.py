@@ -17,7 +17,8 @@ _YANG_TIME = re.compile(
 # What no `datetime` holds, in either format: a leap second, and the end of a day as 24:00:00.
 _LEAP_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:|\d{12})60(?:[.,]\d+)?", re.ASCII)
 _HOUR_24 = re.compile(r"(\d{4}-\d\d-\d\dT|\d{8})24(:00:00|0000)(?![.,]0*[1-9])", re.ASCII)
-_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]*)", re.ASCII)
+# As many decimals as a program may write: a sixth of a minute has seventeen.
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,40})?)\s*([a-z]*)", re.ASCII)
 _MINUTE_S = 60.0
 _DAY_US = 86_400_000_000
 MAX_TIME_CHARS = 64

@@ -50,7 +50,7 @@ import msgspec
 
 from instep.errors import AuditError
 from instep.model.position import Phase, Position
-from instep.model.records import Record
+from instep.model.records import RecordHeader
 from instep.model.streams import Mode, StreamInfo
 
 __all__ = [
@@ -142,7 +142,7 @@ class CatchUpDetector:
         self._position = position
         self._moment_us = self._silent_from_us = moment_us
 
-    def heard(self, records: Sequence[Record], now_us: int) -> None:
+    def heard(self, records: Sequence[RecordHeader], now_us: int) -> None:
         """Note records that the second connection delivered at `now_us`."""
         for record in records:
             partition = record.partition

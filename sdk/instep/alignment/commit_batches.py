@@ -11,7 +11,7 @@ import msgspec
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.model.batches import Batch, SweepStep
-from instep.model.columns import CompactedAway, RecordColumns
+from instep.model.columns import Columns, CompactedAway, RecordColumns
 from instep.model.ordering import latest_records
 from instep.model.position import RECENT_RECORDS, Phase, Position
 from instep.model.records import DecodedRecords, RecordChunk, RecordHeader
@@ -74,17 +74,20 @@ def decode_chunk(
     read, all are decoded.
     """
     found = None
+    present = records if isinstance(records, Columns) else _present(records)
     if latest_only and chunk.whole and not is_incremental(stream):
-        found = chunk.decode(latest_records(records))
+        found = chunk.decode(latest_records(present))
     if found is None or found.unreadable:
-        kept = records
-        if not isinstance(records, RecordColumns):
-            kept = [one for one in records if not isinstance(one, CompactedAway)]
-        found = chunk.decode(kept)
+        opened = isinstance(present, (list, RecordColumns))
+        found = chunk.decode(present if opened else _present(present))
     counts = Counter(deviations)
     counts.update(chunk.deviations)
     counts.update(found.deviations)
     return DecodedRecords(found.records, [*chunk.unreadable, *found.unreadable], dict(counts))
+
+
+def _present(records: Sequence[RecordHeader]) -> list[RecordHeader]:
+    return [one for one in records if not isinstance(one, CompactedAway)]
 
 
 def batch_at(

@@ -230,8 +230,13 @@ class Alignment:
         self._pending_commit = False
 
     def token_refused(self) -> None:
-        """The provider will not resume from our token: the next opening is from the start."""
-        self.realign_reason = "the provider refused our token"
+        """The provider will not open the stream where we asked: the next opening is from the start
+        instead of our token, at the oldest record instead of the newest (TR-548 5.10.1).
+        """
+        if self._resume_point.start is Start.LATEST:
+            self.stream = msgspec.structs.replace(self.stream, latest_refused=True)
+        else:
+            self.realign_reason = "the provider refused our token"
 
     def realign(self, reason: str) -> None:
         """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""

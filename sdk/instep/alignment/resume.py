@@ -80,10 +80,10 @@ def resume_point(
 
 def from_the_start(stream: StreamInfo) -> Start:
     """Where an attempt opens: at the newest record where the baseline shows every class of the
-    stream, else at the oldest.
+    stream and the provider can open it there, else at the oldest.
     """
     readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
-    latest = stream.mode is Mode.BASELINE and readable
+    latest = stream.mode is Mode.BASELINE and readable and not stream.latest_refused
     return Start.LATEST if latest else Start.OLDEST
 
 

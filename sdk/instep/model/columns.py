@@ -172,7 +172,9 @@ class RecordColumns(HeaderColumns[Record]):
 
 
 class CompactedAway(RecordHeader, frozen=True, gc=False):
-    """The header of a record whose body was dropped by compaction: a later record replaces it."""
+    """The header of a record whose body was dropped: a later record replaces it, or the source is
+    not to keep its class. It moves the position, and is not committed.
+    """
 
 
 class CompactedColumns(Columns[RecordHeader]):

@@ -73,6 +73,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """False if each opening is a session of its own, whose tokens mean nothing in another session
     (a subscription, for example). Every opening then begins an attempt with a baseline.
     """
+    latest_refused: bool = False
+    """Whether the provider has refused to open it at `Start.LATEST`: attempts open at the oldest
+    record.
+    """
     readable: frozenset[str] = frozenset()
     """Classes whose current state `Source.baseline` can show (BASELINE only)."""
     unprovable: frozenset[str] = frozenset()

@@ -99,7 +99,8 @@ class Source(ABC):
     async def discover(self) -> Sequence[StreamInfo]:
         """Log in, and return the streams to follow, each id once (TR-548 ST-0.1, ST-0.2).
 
-        Called at the start, and again when a stream cannot be opened. Raises `NoStreamError` where
+        Called at the start, when a stream cannot be opened, and from time to time, since streams
+        may appear. Raises `NoStreamError` where
         nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
         """
 
@@ -118,7 +119,8 @@ class Source(ABC):
 
         The connection is open when the context is entered, and is closed when it is left, in the
         same task. Several may be open at once, of one stream too. Raises on entering:
-        `TokenRefusedError`, `StreamGoneError` (discover again), `UnreachableError`.
+        `TokenRefusedError` (for `Start.LATEST`, too, where the provider does not know it),
+        `StreamGoneError` (discover again), `UnreachableError`.
         """
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from instep.alignment.audit import AuditReport, Finding
-from instep.errors import SweepHeldError
+from instep.errors import AuthenticationError, InstepError, SweepHeldError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.health import ConsumerState, Health
 from instep.runtime.lifecycle import Service, first_error
-from instep.runtime.retry import Environment
+from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
@@ -50,7 +50,8 @@ class Consumer(Service):
 
     The consumer runs in tasks of the caller's loop. Cancelling it at any await loses nothing. Fatal
     errors are raised by `wait` and `aligned`, and shown by `health`. An error never looks like the
-    end of a stream.
+    end of a stream. An error of one stream alone (a 403, say) ends no other: `aligned` raises it,
+    `health` shows it, and the stream is tried again late. Streams that appear later are followed.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Consumer(Service):
     async def aligned(self, timeout_s: float | None = None) -> None:
         """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
 
-        Raises the consumer's fatal error, `SweepHeldError` if a sweep waits for a decision, and
+        Raises the fatal error of the consumer or of one of its streams, `SweepHeldError` if a
+        sweep waits for a decision, and
         `TimeoutError` after `timeout_s` (None: no timeout).
         """
         async with asyncio.timeout(timeout_s):
@@ -148,16 +150,58 @@ class Consumer(Service):
     async def _work(self) -> None:
         """Follow the streams until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
-        self._workers = {
-            stream.id: self._worker(stream) for stream in await self._discovery.first()
-        }
+        streams = await self._discovery.first()
+        self._workers = {}
         self._state = ConsumerState.RUNNING
         try:
             async with asyncio.TaskGroup() as group:
-                for worker in self._workers.values():
-                    group.create_task(worker.run(), name=f"instep {self.name} {worker.stream.id}")
+                self._start(streams, group)
+                await self._discover_further(group)
         except ExceptionGroup as errors:
             raise first_error(errors) from None
+
+    def _start(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
+        workers = {stream.id: self._worker(stream) for stream in streams}
+        self._workers |= workers
+        for id_, worker in workers.items():
+            group.create_task(self._follow(worker), name=f"instep {self.name} {id_}")
+
+    async def _follow(self, worker: StreamWorker) -> None:
+        """Follow one stream. What is fatal for it alone ends it for long, while others go on."""
+        while True:
+            worker.failure = None
+            try:
+                await worker.run()
+            except InstepError as error:
+                others = [one for one in self._workers.values() if one is not worker]
+                if error.retriable or not error.stream_only:
+                    raise
+                if all(one.failure is not None for one in others):
+                    raise
+                worker.failure = error
+                self._emit(worker.stream.id, "stream-failed", str(error))
+            await asyncio.sleep(late_wait_s(self._settings, self._environment))
+
+    async def _discover_further(self, group: asyncio.TaskGroup) -> None:
+        """Follow the streams that appear while the consumer runs (TR-548 3.6.7)."""
+        undiscovered = False
+        while True:
+            await asyncio.sleep(self._settings.discover_every_s)
+            try:
+                found = await self._discovery.further(self._workers)
+            except InstepError as error:
+                # The streams that are followed go on whatever becomes of this.
+                if not undiscovered:
+                    self._emit("", "undiscovered", str(error))
+                undiscovered = True
+                if isinstance(error, AuthenticationError):
+                    # To try a refused login again and again locks the account.
+                    return
+                continue
+            undiscovered = False
+            for stream in found:
+                self._emit(stream.id, "stream-found", "a stream that was not offered before")
+            self._start(found, group)
 
     def _worker(self, stream: StreamInfo) -> StreamWorker:
         return StreamWorker(
@@ -174,6 +218,8 @@ class Consumer(Service):
     def _is_aligned(self) -> bool:
         health = self.health()
         for worker in self._workers.values() if health.streams else ():
+            if worker.failure is not None:
+                raise worker.failure
             if worker.sweep_held:
                 raise SweepHeldError(
                     "a sweep is held: it would remove more than the guard allows",

@@ -62,6 +62,10 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """
     endpoint: str = ""
     """The instance of the provider that the stream is read from."""
+    failed: bool = False
+    """Whether an error that would be fatal for the consumer has ended the stream, while others go
+    on. It is tried again after `ConsumerSettings.reconnect_late_s`.
+    """
     attempts_without_alignment: int = 0
     """Attempts begun since the stream was last aligned (A16)."""
     no_progress: str = ""
@@ -139,8 +143,8 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty for an event of the consumer as a whole."""
     kind: str
-    """connected, disconnected, failed-over, attempt, rewound, caught-up, aligned, unproven, lost,
-    sweep-held, no-progress, deviation, loop-lag, restarted, stopped, failed; of a pair: standby,
-    active, superseded, gave-up; of sequences: asked, realign, loss, fault, sequence-failed,
-    not-sent, handler-failed, blocked, quarantined."""
+    """connected, disconnected, stream-found, stream-failed, undiscovered, failed-over, attempt,
+    rewound, caught-up, aligned, unproven, lost, sweep-held, no-progress, deviation, loop-lag,
+    restarted, stopped, failed; of a pair: standby, active, superseded, gave-up; of sequences:
+    asked, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked, quarantined."""
     text: str

@@ -88,6 +88,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Most bytes of one commit, and of what is read ahead of it."""
     poll_state_s: Seconds = 5.0
     """The interval, in seconds, at which the state of a silent stream is queried."""
+    discover_every_s: Seconds = 60.0
+    """The interval, in seconds, at which streams are looked for that have appeared meanwhile."""
     reconnect_initial_s: Seconds = 0.5
     """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0
@@ -96,7 +98,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_late_s: Seconds = 300.0
     """Longest wait after an error that only the provider or a new configuration can end: a
     redirect, 403, a frame or answer over its limit, a certificate. It ends the consumer where
-    nothing has worked before. Up to half of a wait is left off by chance."""
+    nothing has worked before and no other stream goes on. Up to half of a wait is left off by
+    chance."""
     reconnect_attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0

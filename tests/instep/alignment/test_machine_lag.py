@@ -271,6 +271,30 @@ def test_a14_rows_of_a_baseline_compare_with_no_record_that_comes_later() -> Non
         assert core.position.lineage == 1
 
 
+def test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_oldest() -> None:
+    """Then old records come again, and their times decide against the baseline (A14)."""
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    core = Alignment(stream, Position())
+    assert core.start(T0_US) is Start.LATEST
+    core.token_refused()
+    core.closed()
+    assert core.start(T0_US) is Start.OLDEST
+    core.opened(T0_US)
+    assert core.baseline_page([record(1)]).lineage == 1
+    assert core.position.attempt == 1
+
+
+def test_5_10_1_refused_after_the_opening_costs_a_second_attempt_at_most() -> None:
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    core = Alignment(stream, Position())
+    core.start(T0_US)
+    core.opened(T0_US)
+    core.committed(core.baseline_page([record(1)]), CommitResult())
+    core.token_refused()
+    core.closed()
+    assert core.start(T0_US) is Start.OLDEST
+
+
 def test_a_stream_of_what_no_resource_shows_tells_that_it_is_aligned_with_less() -> None:
     core = aligned_by_baseline({"0": 0}, unprovable=frozenset({"CONDITION_DETECTOR"}))
     core.realign("again")

@@ -9,7 +9,13 @@ from yarl import URL
 
 from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
-from instep_tapi.endpoints.selection import log_mode, may_be_emulated, select, websocket_address
+from instep_tapi.endpoints.selection import (
+    kept_classes,
+    log_mode,
+    may_be_emulated,
+    select,
+    stream_address,
+)
 from instep_tapi.options import StreamOptions
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
@@ -66,10 +72,10 @@ def test_websocket_in_every_spelling(protocol: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"protocol": "sse"}, "its protocol 'sse' is not WebSocket"),
+        ({"protocol": "gnmi"}, "its protocol 'gnmi' is neither WebSocket nor SSE"),
         (
             {"protocol": "", "address": "http://h"},
-            "its protocol 'is not declared' is not WebSocket",
+            "its protocol 'is not declared' is neither WebSocket nor SSE",
         ),
         ({"address": ""}, "it has no connection-address"),
         ({"type": None}, "its supported-stream-type is not stated"),
@@ -190,7 +196,7 @@ def test_a_log_that_forgets_live_entities_cannot_give_state(storage: str, trust:
     ],
 )
 def test_the_address_is_taken_as_it_is(address: str, url: str) -> None:
-    assert str(websocket_address(address, URL("https://h:8443"), hosts={"o"})) == url
+    assert str(stream_address(address, URL("https://h:8443"), hosts={"o"})) == url
 
 
 @pytest.mark.parametrize(
@@ -214,10 +220,10 @@ def test_a_stream_at_another_host_is_refused_unless_allowed_by_name(
 ) -> None:
     endpoint = URL("https://h:8443")
     if not refused:
-        websocket_address(address, endpoint, hosts=hosts)
+        stream_address(address, endpoint, hosts=hosts)
         return
     with pytest.raises(DiscoveryError, match="read at another host") as raised:
-        websocket_address(address, endpoint, hosts=hosts)
+        stream_address(address, endpoint, hosts=hosts)
     assert f'stream_hosts = ["{refused}"]' in raised.value.hint
 
 
@@ -227,14 +233,38 @@ def test_a_stream_in_clear_under_a_secure_endpoint_is_refused_unless_allowed_by_
 ) -> None:
     endpoint = URL("https://h:8443")
     with pytest.raises(TlsError, match=r"without TLS.*ws://o:81") as refused:
-        websocket_address(address, endpoint, hosts={"o"})
+        stream_address(address, endpoint, hosts={"o"})
     assert "tls.insecure_websocket" in str(refused.value.hint)
-    allowed = websocket_address(address, endpoint, hosts={"o"}, insecure=True)
+    allowed = stream_address(address, endpoint, hosts={"o"}, insecure=True)
     assert str(allowed) == "ws://o:81/s"
-    assert str(websocket_address(address, URL("http://o"))) == "ws://o:81/s"
+    assert str(stream_address(address, URL("http://o"))) == "ws://o:81/s"
 
 
 @pytest.mark.parametrize("address", ["mailto:x", "wss://", "kafka://h/topic"])
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"no address|Invalid|host"):
-        websocket_address(address, URL("https://h:8443"))
+        stream_address(address, URL("https://h:8443"))
+
+
+def test_3_12_a_stream_of_nothing_that_is_kept_is_not_followed() -> None:
+    judged = chosen(
+        stream("a", "NODE", "LINK"), stream("b", "LINK"), stream("c"), only_classes=("NODE",)
+    )
+    assert judged == {"a": None, "b": "it carries none of the classes that are kept", "c": None}
+
+
+@pytest.mark.parametrize(
+    ("carried", "only", "kept"),
+    [
+        (("NODE", "LINK"), ("LINK", "PATH"), ("LINK",)),
+        (("NODE", "LINK"), (), ()),
+        ((), ("LINK", "NODE"), ("LINK", "NODE")),
+        (("ANY_CLASS",), ("tapi-streaming:LINK",), ("LINK",)),
+    ],
+)
+def test_3_12_the_classes_that_are_kept(
+    carried: tuple[str, ...], only: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
+    type_ = stream("a", *carried).type
+    assert type_ is not None
+    assert kept_classes(type_, StreamOptions(only_classes=only)) == kept

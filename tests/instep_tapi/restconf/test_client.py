@@ -14,8 +14,16 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from instep.errors import DiscoveryError, NoStreamError, StreamGoneError, TlsError, UnreachableError
+from instep.errors import (
+    DiscoveryError,
+    NoStreamError,
+    SourceError,
+    StreamGoneError,
+    TlsError,
+    UnreachableError,
+)
 from instep.model.streams import StreamInfo, StreamState
+from instep_tapi import source as tapi_source
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
 
@@ -141,3 +149,26 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
         await source.close()
         for writer in served:
             await asyncio.wait_for(writer.wait_closed(), 10)
+
+
+@pytest.mark.asyncio
+async def test_the_state_of_a_stream_has_a_limit_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked for every few seconds: where only the whole context shows it, it is unknown."""
+    monkeypatch.setattr(tapi_source, "MAX_STREAMS_BYTES", 10_000)
+    context = "/restconf/data/tapi-common:context"
+    whole = {"tapi-common:context": {"x": "x" * 20_000, "tapi-streaming:stream-context": STREAMS}}
+    async with server_of({context: whole}) as (url, _), source_of(url) as source:
+        survey = await source.survey()
+        assert [choice.id for choice in survey.choices] == ["u"]
+        details = {
+            "uuid": "u",
+            "address": "ws://h",
+            "endpoint": url,
+            "context": survey.address.context,
+            "streams": survey.address.streams,
+        }
+        info = StreamInfo(id="u", origin="o", kind="tapi", details=details)
+        with pytest.raises(SourceError, match="more than 10000 bytes"):
+            await source.state(info)

@@ -13,7 +13,7 @@ import pytest
 from yarl import URL
 
 from instep.errors import BaselineError, DiscoveryError, SourceError, UnreachableError
-from instep_tapi.endpoints.selection import websocket_address
+from instep_tapi.endpoints.selection import stream_address
 from instep_tapi.restconf.client import restconf_root
 from instep_tapi.wire.stream_context import parse_context
 from tests.instep_tapi.hostile_kit import CONTAINER, DEADLINE_S, Peer, hostile, source_of, streams
@@ -237,8 +237,8 @@ def test_names_that_no_store_can_hold_are_no_names() -> None:
     ],
 )
 def test_an_address_that_is_no_plain_websocket_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="is no address of a WebSocket"):
-        websocket_address(address, URL("https://here"))
+    with pytest.raises(ValueError, match="is no address of a stream over WebSocket"):
+        stream_address(address, URL("https://here"))
 
 
 @pytest.mark.asyncio

@@ -17,6 +17,7 @@ from yarl import URL
 from instep.errors import DiscoveryError, SourceError, UnreachableError
 from instep.model.streams import StreamState
 from instep_http import client_context
+from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import NoAuth, read_options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import RestconfClient, error_text, new_client, restconf_root
@@ -76,6 +77,35 @@ def container(stream: dict[str, Any] = STREAM, type_: dict[str, Any] = TYPE) -> 
 def with_changes(original: dict[str, Any], **changes: Any) -> dict[str, Any]:
     changed = {**original, **changes}
     return {name: value for name, value in changed.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("stated", "size"), [("64 MB", "64 MB"), (1_048_576, "1048576"), (None, ""), (True, "")]
+)
+def test_3_7_1_the_segment_size_is_read_as_stated(stated: object, size: str) -> None:
+    context = parse_context(container(type_={**TYPE, "segment-size": stated}))
+    assert context is not None
+    assert context.types[0].segment_size == size
+
+
+@pytest.mark.parametrize(
+    ("retention", "delay", "deviations"),
+    [
+        ("5", "10", ("retention-below-delay",)),
+        ("10", "10", ()),
+        ("FOREVER", "10", ()),
+        ("5", None, ()),
+        (None, "10", ()),
+    ],
+)
+def test_4_3_4_a_tombstone_retention_below_the_compaction_delay_is_a_deviation(
+    retention: str | None, delay: str | None, deviations: tuple[str, ...]
+) -> None:
+    details = {"tombstone-retention": retention, "compaction-delay": delay}
+    context = parse_context(container(type_={**TYPE, "compacted-log-details": details}))
+    assert context is not None
+    assert context.types[0].deviations == deviations
+    assert set(deviations) <= set(DEVIATIONS)
 
 
 @pytest.mark.parametrize(

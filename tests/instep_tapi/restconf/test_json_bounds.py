@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep_tapi.restconf import json_bounds
-from instep_tapi.restconf.json_bounds import decode_bounded, decode_document
+from instep_tapi.restconf.json_bounds import decode_bounded, decode_members
+from instep_tapi.wire.stream_context import MEMBERS
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -45,7 +46,7 @@ async def test_no_piece_of_a_large_answer_is_long(monkeypatch: pytest.MonkeyPatc
     body = json.dumps(document).encode()
     assert len(body) > 4 << 20
     monkeypatch.setattr(json_bounds, "_anything", Recording())
-    assert await decode_document(body) == document
+    assert await decode_members(body, {}) == document
     assert max(pieces) <= 1 << 20
     assert gc.isenabled()
 
@@ -54,7 +55,7 @@ async def test_no_piece_of_a_large_answer_is_long(monkeypatch: pytest.MonkeyPatc
 async def test_many_small_values_are_refused_before_they_are_decoded() -> None:
     body = b"[" + b"[]," * 1_600_000 + b"[]]"
     with pytest.raises(ValueError, match="more than 1,300,000 JSON values in 4,800,004 bytes"):
-        await decode_document(body)
+        await decode_members(body, {})
 
 
 def test_a_large_answer_that_is_no_json_leaves_the_collector_as_it_was() -> None:
@@ -62,3 +63,37 @@ def test_a_large_answer_that_is_no_json_leaves_the_collector_as_it_was() -> None
         with pytest.raises(ValueError, match=r"."):
             decode_bounded(body)
         assert gc.isenabled()
+
+
+def test_only_the_members_that_are_asked_for_are_decoded() -> None:
+    path: dict[str, Any] = {"context": {"streams": {}}, "streams": {}}
+    streams = {"tapi-streaming:streams": [{"context": 1}]}
+    document = {"tapi-common:context": {"uuid": "c", **streams}, "other": 1}
+    body = b" \n" + json.dumps(document).encode()
+    assert decode_bounded(body, path) == {"tapi-common:context": streams}
+    assert decode_bounded(json.dumps(streams).encode(), path) == streams
+    for other in ([1], 1, "context", None, {"context": [1]}):
+        assert decode_bounded(json.dumps(other).encode(), path) == other
+    with pytest.raises(ValueError, match=r"."):
+        decode_bounded(body[:-1], path)
+
+
+@pytest.mark.asyncio
+async def test_of_a_large_context_only_its_streams_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rest is looked over once, and no object is made of it."""
+    decoded: list[int] = []
+
+    class Recording:
+        def decode(self, view: memoryview) -> Any:
+            decoded.append(view.nbytes)
+            return msgspec.json.decode(view)
+
+    monkeypatch.setattr(json_bounds, "_anything", Recording())
+    streams = {"available-stream": [{"uuid": "u"}]}
+    nodes = [{"uuid": "n" * 36}] * 50_000
+    document = {"context": {"topology-context": nodes, "stream-context": streams}}
+    found = await decode_members(json.dumps(document).encode(), MEMBERS)
+    assert found == {"context": {"stream-context": streams}}
+    assert sum(decoded) < 100

@@ -11,53 +11,64 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
+from instep.model.streams import Start
 from instep_tapi.websocket.close_codes import closed_error, handshake_error
 
 
 @pytest.mark.parametrize(
-    ("status", "with_token", "expected", "retriable"),
+    ("status", "start", "expected", "retriable"),
     [
-        (400, True, TokenRefusedError, True),
-        (410, True, TokenRefusedError, True),
-        (416, True, TokenRefusedError, True),
-        (410, False, UnreachableError, False),
-        (404, True, StreamGoneError, True),
-        (403, True, AuthenticationError, False),
-        (429, False, UnreachableError, True),
-        (503, True, UnreachableError, True),
-        (200, True, UnreachableError, False),
+        (400, "t", TokenRefusedError, True),
+        (410, "t", TokenRefusedError, True),
+        (416, "t", TokenRefusedError, True),
+        (400, Start.LATEST, TokenRefusedError, True),
+        (422, Start.LATEST, TokenRefusedError, True),
+        (410, Start.OLDEST, UnreachableError, False),
+        (404, "t", StreamGoneError, True),
+        (403, "t", AuthenticationError, False),
+        (429, Start.OLDEST, UnreachableError, True),
+        (503, "t", UnreachableError, True),
+        (200, "t", UnreachableError, False),
     ],
 )
 def test_handshakes(
-    status: int, with_token: bool, expected: type[SourceError], retriable: bool
+    status: int, start: str | Start, expected: type[SourceError], retriable: bool
 ) -> None:
-    error = handshake_error(status, "ws://h", with_token=with_token)
+    error = handshake_error(status, "ws://h", start)
     assert type(error) is expected
     assert error.retriable is retriable
     assert str(status) in str(error)
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "with_token", "expected"),
+    ("code", "reason", "start", "expected"),
     [
-        (1008, "token is not valid", True, TokenRefusedError),
-        (1008, "start_from unknown", True, TokenRefusedError),
-        (4410, "", True, TokenRefusedError),
-        (4410, "", False, UnreachableError),
-        (1008, "access token expired", True, UnreachableError),
-        (1008, "token", False, UnreachableError),
-        (4404, "", True, StreamGoneError),
-        (1001, "going away", True, UnreachableError),
-        (1009, "your frame is too big", True, UnreachableError),
-        (1006, "", True, UnreachableError),
-        (None, "", False, UnreachableError),
+        (1008, "token is not valid", "t", TokenRefusedError),
+        (1008, "start_from unknown", "t", TokenRefusedError),
+        (4410, "", "t", TokenRefusedError),
+        (4400, "", Start.LATEST, TokenRefusedError),
+        (1008, "start_from=latest unknown", Start.LATEST, TokenRefusedError),
+        (4410, "", Start.OLDEST, UnreachableError),
+        (1008, "access token expired", "t", UnreachableError),
+        (1008, "token", Start.OLDEST, UnreachableError),
+        (4404, "", "t", StreamGoneError),
+        (1001, "going away", "t", UnreachableError),
+        (1009, "your frame is too big", "t", UnreachableError),
+        (1006, "", "t", UnreachableError),
+        (None, "", Start.OLDEST, UnreachableError),
     ],
 )
 def test_closings(
-    code: int | None, reason: str, with_token: bool, expected: type[SourceError]
+    code: int | None, reason: str, start: str | Start, expected: type[SourceError]
 ) -> None:
-    assert type(closed_error(code, reason, "ws://h", with_token=with_token)) is expected
+    assert type(closed_error(code, reason, "ws://h", start)) is expected
+
+
+@pytest.mark.parametrize(("start", "what"), [("t", "our token"), (Start.LATEST, "latest record")])
+def test_what_is_refused_is_named(start: str | Start, what: str) -> None:
+    assert what in str(handshake_error(400, "ws://h", start))
+    assert what in str(closed_error(4400, "", "ws://h", start))
 
 
 def test_a_long_reason_is_cut() -> None:
-    assert len(str(closed_error(1000, "x" * 10_000, "ws://h", with_token=False))) < 300
+    assert len(str(closed_error(1000, "x" * 10_000, "ws://h", Start.OLDEST))) < 300

@@ -95,6 +95,21 @@ async def test_the_address_is_used_as_given_with_login_and_token() -> None:
 
 
 @pytest.mark.asyncio
+async def test_5_10_3_headers_of_our_own_are_in_the_handshake() -> None:
+    seen: list[tuple[str | None, ...]] = []
+
+    async def serve(request: web.Request, socket: web.WebSocketResponse) -> None:
+        names = ("Origin", "X-Tenant", "Authorization")
+        seen.append(tuple(request.headers.get(name) for name in names))
+        await socket.close()
+
+    headers = {"Origin": "https://client.example", "x-tenant": "east"}
+    async with stream_of(serve, headers=headers) as (source, info):
+        await ending(source, info, Start.OLDEST)
+    assert seen == [("https://client.example", "east", "Bearer t")]
+
+
+@pytest.mark.asyncio
 async def test_a_peer_that_answers_no_ping_is_dead() -> None:
     async def serve(_: web.Request, socket: web.WebSocketResponse) -> None:
         while (await socket.receive()).type in {WSMsgType.PING, WSMsgType.PONG}:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from instep.model.columns import CompactedAway
 from instep.model.records import Record, RecordType
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.instep_tapi.log_record_kit import APPENDED_US, EVENT_TIME, log_record, only, read
@@ -288,3 +289,34 @@ def test_record_types_of_later_versions(
 
 def test_a_change_only_stream_states_parts() -> None:
     assert not only(read(log_record(), whole=False)).whole
+
+
+@pytest.mark.parametrize("frame", [json.dumps(log_record()).encode(), b"{}"])
+def test_a10_what_was_declared_of_the_stream_is_told_once_with_the_first_frames(
+    frame: bytes,
+) -> None:
+    decoder = FrameDecoder("s", stated=("retention-below-delay",))
+    assert decoder.read([frame]).deviations["retention-below-delay"] == 1
+    assert "retention-below-delay" not in decoder.read([frame]).deviations
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_3_12_of_a_class_that_is_not_kept_the_header_is_left(usual: bool) -> None:
+    """So that the position moves past it."""
+    node = {"event-time-stamp": EVENT_TIME, "record-content": "NODE", "node": {"uuid": "n"}}
+    unstated = {"record-type": "RECORD_TYPE_TOMBSTONE", "body": None}
+    frames = [
+        json.dumps(stated if usual else [stated]).encode()
+        for stated in (
+            log_record(token="1"),
+            log_record(token="2", body=node),
+            log_record(token="3", **unstated),
+        )
+    ]
+    dropped, kept, end = FrameDecoder("s", only=["NODE"]).scan(frames).records
+    assert isinstance(dropped, CompactedAway)
+    assert (dropped.token, dropped.partition, dropped.offset) == ("1", "0", 910)
+    assert isinstance(kept, Record)
+    assert (kept.token, kept.entity_class) == ("2", "NODE")
+    assert isinstance(end, Record)
+    assert (end.token, end.ends) == ("3", True)

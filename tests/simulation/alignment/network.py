@@ -73,6 +73,10 @@ class SimSource(Source):
         if resumes and rng.random() < world.faults.refuse_token_p:
             world.trace("token refused")
             raise TokenRefusedError("410")
+        refuse_p = world.faults.refuse_latest_p if start is Start.LATEST else 0.0
+        if refuse_p and rng.random() < refuse_p:
+            world.trace("latest refused")
+            raise TokenRefusedError("400")
         feed = SimFeed(world, instance, start, rng, self._now)
         try:
             yield feed

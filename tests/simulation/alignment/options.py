@@ -65,6 +65,8 @@ class FaultOptions:
     fragment_p: float = 0.0
     """A message comes in fragments, with gaps and Pongs between them."""
     fragment_s: float = 40.0
+    refuse_latest_p: float = 0.0
+    """The provider does not know `start_from=latest` at this connection."""
     closes_after_records: float = 0.0
     """The provider closes each connection after so many records."""
 
@@ -148,6 +150,7 @@ LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "closes": {"closes_after_records": (5, 60)},
     "skew": {"skew": (0, 6)},
     "clock-steps": {"clock_step_every_s": (20, 200)},
+    "refuse-latest": {"refuse_latest_p": (0.2, 1.0)},
 }
 """Further ones. They are drawn by themselves: what a kept seed draws must not change."""
 

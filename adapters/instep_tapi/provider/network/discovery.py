@@ -10,24 +10,22 @@ from instep_tapi.wire.names import STREAMING_MODULE, LogStorageStrategy
 Json = dict[str, Any]
 
 
-def stream_context(site: Site, ws_base: str) -> Json:
-    """The content of ``tapi-streaming:stream-context``. `ws_base`: scheme, host and RESTCONF
-    root.
-    """
+def stream_context(site: Site, base: str) -> Json:
+    """The content of ``tapi-streaming:stream-context``. `base`: scheme, host and RESTCONF root."""
     return {
-        "available-stream": [_available(site, stream, ws_base) for stream in site.streams],
+        "available-stream": [_available(site, stream, base) for stream in site.streams],
         "supported-stream-type": [_supported(site, stream) for stream in site.streams],
     }
 
 
-def _available(site: Site, stream: Stream, ws_base: str) -> Json:
+def _available(site: Site, stream: Stream, base: str) -> Json:
     style = site.settings.discovery
     path = f"/data/context/stream-context/available-stream={stream.uuid}"
     return {
         "uuid": stream.uuid,
         "name": [{"value-name": "stream-name", "value": stream.stream_id}],
         "stream-id": stream.stream_id,
-        "connection-address": ws_base + path,
+        "connection-address": base + path,
         "connection-protocol": style.protocol,
         "stream-state": style.style.identity(stream.state),
         "supported-stream-type": {"supported-stream-type-uuid": stream.type_uuid},

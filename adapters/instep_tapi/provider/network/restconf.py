@@ -63,10 +63,10 @@ def _find(site: Site, request: web.Request, path: list[str]) -> tuple[str, Any] 
     root = site.context.root
     asked = plain[0] if plain else ""
     if asked.startswith("stream-") or (not plain and style.in_context):
-        scheme = "wss" if site.settings.tls else "ws"
-        ws_base = f"{scheme}://{request.host}{site.settings.root}"
+        scheme = "http" if style.protocol.lower().endswith("sse") else "ws"
+        base = f"{scheme}{'s' if site.settings.tls else ''}://{request.host}{site.settings.root}"
         prefix = f"{STREAMING_MODULE}:" if style.prefixed_members else ""
-        root = {**root, f"{prefix}stream-context": stream_context(site, ws_base)}
+        root = {**root, f"{prefix}stream-context": stream_context(site, base)}
         if asked:
             root[f"{prefix}stream-admin-context"] = stream_admin_context(site)
     found = resource(root, path)

@@ -8,6 +8,7 @@ from aiohttp import web
 from instep.errors import ConfigurationError
 from instep_tapi.provider.network import restconf
 from instep_tapi.provider.network.auth import Logins, unauthorized
+from instep_tapi.provider.network.events import EVENT_STREAM, serve_events
 from instep_tapi.provider.network.site import RESTCONF_TYPE, Site
 from instep_tapi.provider.network.websocket import serve_stream
 
@@ -60,6 +61,8 @@ class Server:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await serve_stream(self._site, request)
+        if EVENT_STREAM in request.headers.get("Accept", ""):
+            return await serve_events(self._site, request)
         return restconf.read(self._site, request)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:

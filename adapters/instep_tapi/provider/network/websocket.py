@@ -9,6 +9,7 @@ library's call per frame costs more than the frame.
 import asyncio
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from aiohttp import WSMsgType, web
@@ -22,17 +23,40 @@ from instep_tapi.wire.names import StreamState
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
 _FLUSH_S = 1.0
+_TEXT_TO_GO_ON, _LAST_CONTINUATION = 0x01, 0x80
+_PONG = b"\x8a\x00"
 
 
 async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer a WebSocket handshake on a stream's connection-address, and serve it until it ends."""
+    opened = open_log(site, request, request.query.get("start_from") or None)
+    if isinstance(opened, web.Response):
+        return opened
+    ws = web.WebSocketResponse(
+        autoping=False,
+        compress=site.settings.compression,
+        max_msg_size=_MAX_CLIENT_FRAME_BYTES,
+        timeout=1.0,
+    )
+    try:
+        await ws.prepare(request)
+    except ConnectionResetError:
+        return web.Response()  # the client has gone, and nobody reads it
+    await WebSocketSession(site, *opened, request, ws).run()
+    return ws
+
+
+def open_log(
+    site: Site, request: web.Request, start_from: str | None
+) -> tuple[Stream, LogReader] | web.Response:
+    """The stream of a request and the way of its client through the log, or a refusal."""
     stream = site.stream(request.match_info["uuid"])
     if stream is None or stream.state is StreamState.TERMINATED:
         return restconf_error(404, "invalid-value", "no such stream", request.path)
-    start_from = request.query.get("start_from") or None
     counters, faults = stream.counters, site.faults
     counters.last_start_from = start_from
-    status = faults.handshake_status or (start_from and faults.refuse_tokens)
+    refused = faults.refuse_latest if start_from == "latest" else faults.refuse_tokens
+    status = faults.handshake_status or (start_from and refused)
     if status:
         counters.refused += 1
         return restconf_error(status, "access-denied", "refused", request.path)
@@ -50,38 +74,17 @@ async def serve_stream(site: Site, request: web.Request) -> web.StreamResponse:
             counters.restarts_from_oldest += 1
         case Start.LATEST:
             counters.starts_from_latest += 1
-    ws = web.WebSocketResponse(
-        autoping=False,
-        compress=site.settings.compression,
-        max_msg_size=_MAX_CLIENT_FRAME_BYTES,
-        timeout=1.0,
-    )
-    try:
-        await ws.prepare(request)
-    except ConnectionResetError:
-        return web.Response()  # the client has gone, and nobody reads it
-    await Session(site, stream, reader, request, ws).run()
-    return ws
+    return stream, reader
 
 
-class Session:
-    """The serving of one client: a sender, a watchdog, and the loop that receives the client's
-    frames.
-    """
+class Session(ABC):
+    """The serving of one client: a sender, a watchdog, and the wait for the client's end."""
 
-    def __init__(
-        self,
-        site: Site,
-        stream: Stream,
-        reader: LogReader,
-        request: web.Request,
-        ws: web.WebSocketResponse,
-    ) -> None:
+    def __init__(self, site: Site, stream: Stream, reader: LogReader, request: web.Request) -> None:
         self._site = site
         self._stream = stream
         self._reader = reader
         self._request = request
-        self._ws = ws
         self._last_ping_at = asyncio.get_running_loop().time()
         self._sent_records = 0
         self._listener = Listener(str(uuid.uuid4()), request.remote or "", drop=self.drop)
@@ -92,7 +95,7 @@ class Session:
         self._stream.listeners.add(self._listener)
         tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch())]
         try:
-            await self._receive_frames()
+            await self._until_left()
         finally:
             self._stream.listeners.discard(self._listener)
             for task in tasks:
@@ -114,21 +117,30 @@ class Session:
         else:
             transport.abort()
 
-    async def _receive_frames(self) -> None:
-        """Take the client's frames. An unsolicited Pong keeps the connection (ST-0.4)."""
-        while not self._ws.closed:
-            message = await self._ws.receive()
-            if message.type is WSMsgType.PING:
-                await self._ws.pong(message.data)
-            if message.type in (WSMsgType.PING, WSMsgType.PONG):
-                self._last_ping_at = asyncio.get_running_loop().time()
-            elif message.type in (
-                WSMsgType.CLOSE,
-                WSMsgType.CLOSING,
-                WSMsgType.CLOSED,
-                WSMsgType.ERROR,
-            ):
-                return
+    @property
+    @abstractmethod
+    def _closed(self) -> bool:
+        """Whether the client cannot be sent anything any more."""
+
+    @abstractmethod
+    async def _until_left(self) -> None:
+        """Wait until the client has left."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """End the connection in good order: the stream is terminated."""
+
+    @abstractmethod
+    async def _write(self, records: Sequence[LogRecord]) -> None:
+        """Send these records."""
+
+    @abstractmethod
+    async def _write_frames(self, frames: list[bytes]) -> None:
+        """Send this, whatever it is."""
+
+    @abstractmethod
+    async def _write_in_fragments(self, record: LogRecord) -> None:
+        """Send a record with a pause within it."""
 
     async def _watch(self) -> None:
         """Drop a client that is silent, or blocked on a record past tombstone retention (5.8)."""
@@ -140,7 +152,7 @@ class Session:
                 self.drop(flush=True)
                 return
             if self._stream.state is StreamState.TERMINATED:
-                await self._ws.close(code=1001, message=b"stream terminated")
+                await self._end()
                 return
             if self._stream.state is StreamState.ACTIVE and self._reader.lost():
                 self.drop()
@@ -148,7 +160,7 @@ class Session:
 
     async def _send(self) -> None:
         wake = self._listener.wake
-        while not self._ws.closed:
+        while not self._closed:
             wake.clear()
             records: Sequence[LogRecord] = ()
             if self._stream.state is StreamState.ACTIVE and not self._site.faults.silent:
@@ -173,7 +185,7 @@ class Session:
             for record in records:
                 await self._deliver_with_faults(record)
         else:
-            await self._write([record.data for record in records])
+            await self._write(records)
             self._delivered(records[-1], len(records))
 
     def _delivered(self, last: LogRecord, count: int) -> None:
@@ -193,11 +205,13 @@ class Session:
             await self._write_frames([b'"%b"' % (b"x" * (faults.oversized_bytes - 2))])
         if faults.malformed_every and number % faults.malformed_every == 0:
             await self._write_frames([record.data[: len(record.data) // 2]])
+        elif faults.fragment_every and number % faults.fragment_every == 0:
+            await self._write_in_fragments(record)
         else:
             copies = 1
             if faults.duplicate_every and number % faults.duplicate_every == 0:
                 copies = 2
-            await self._write([record.data] * copies)
+            await self._write([record] * copies)
         self._delivered(record, 1)
         if faults.drop_after_records is not None and (
             self._sent_records >= faults.drop_after_records
@@ -205,30 +219,80 @@ class Session:
             self.drop(flush=True)
             raise ConnectionResetError("dropped, as the fault wants")
 
-    async def _write(self, records: list[bytes]) -> None:
-        await self._write_frames(list(self._stream.encoder.frames(records, self._site.now())))
+
+class WebSocketSession(Session):
+    """Serves a client over WebSocket."""
+
+    def __init__(
+        self,
+        site: Site,
+        stream: Stream,
+        reader: LogReader,
+        request: web.Request,
+        ws: web.WebSocketResponse,
+    ) -> None:
+        super().__init__(site, stream, reader, request)
+        self._ws = ws
+
+    @property
+    def _closed(self) -> bool:
+        return self._ws.closed
+
+    async def _end(self) -> None:
+        await self._ws.close(code=1001, message=b"stream terminated")
+
+    async def _until_left(self) -> None:
+        """Take the client's frames. An unsolicited Pong keeps the connection (ST-0.4)."""
+        while not self._ws.closed:
+            message = await self._ws.receive()
+            if message.type is WSMsgType.PING:
+                await self._ws.pong(message.data)
+            if message.type in (WSMsgType.PING, WSMsgType.PONG):
+                self._last_ping_at = asyncio.get_running_loop().time()
+            elif message.type in (
+                WSMsgType.CLOSE,
+                WSMsgType.CLOSING,
+                WSMsgType.CLOSED,
+                WSMsgType.ERROR,
+            ):
+                return
+
+    async def _write(self, records: Sequence[LogRecord]) -> None:
+        data = [record.data for record in records]
+        await self._write_frames(list(self._stream.encoder.frames(data, self._site.now())))
 
     async def _write_frames(self, frames: list[bytes]) -> None:
         if self._ws.compress:
             for frame in frames:
                 await self._ws.send_frame(frame, WSMsgType.TEXT)
             return
-        transport = self._request.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
         pieces: list[bytes] = []
         for frame in frames:
             pieces += (_frame_head(len(frame)), frame)
-        transport.write(b"".join(pieces))
+        await self._write_bytes(b"".join(pieces))
+
+    async def _write_in_fragments(self, record: LogRecord) -> None:
+        for frame in self._stream.encoder.frames([record.data], self._site.now()):
+            half = len(frame) // 2
+            await self._write_bytes(_frame_head(half, _TEXT_TO_GO_ON) + frame[:half])
+            await asyncio.sleep(self._site.faults.fragment_pause_s)
+            last = _frame_head(len(frame) - half, _LAST_CONTINUATION)
+            await self._write_bytes(_PONG + last + frame[half:])
+
+    async def _write_bytes(self, data: bytes) -> None:
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        transport.write(data)
         await self._request.writer.drain()
         if transport.is_closing():
             raise ConnectionResetError("the client is gone")
 
 
-def _frame_head(size_bytes: int) -> bytes:
-    """The head of an unmasked, final text frame (RFC 6455 5.2)."""
+def _frame_head(size_bytes: int, first: int = 0x81) -> bytes:
+    """The head of an unmasked frame (RFC 6455 5.2), of a final text frame by default."""
     if size_bytes < 126:
-        return struct.pack("!BB", 0x81, size_bytes)
+        return struct.pack("!BB", first, size_bytes)
     if size_bytes < 1 << 16:
-        return struct.pack("!BBH", 0x81, 126, size_bytes)
-    return struct.pack("!BBQ", 0x81, 127, size_bytes)
+        return struct.pack("!BBH", first, 126, size_bytes)
+    return struct.pack("!BBQ", first, 127, size_bytes)

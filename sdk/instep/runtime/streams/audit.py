@@ -15,6 +15,7 @@ from instep.alignment.audit import (
 from instep.alignment.settings import AlignmentSettings
 from instep.errors import AuditError
 from instep.model.position import Position
+from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.audit import AuditMarks
 from instep.ports.sink import Sink
@@ -149,7 +150,7 @@ class _Reading:
         """Mark the records that arrive; if none do, query the state of the stream."""
         try:
             async with asyncio.timeout(self._tick_s):
-                chunk = (await self._feed.receive()).decode()
+                chunk = (await self._feed.receive()).decoded()
         except TimeoutError:
             await self._feed.ping()
             # An announced silence proves nothing about the end of the log.
@@ -159,7 +160,7 @@ class _Reading:
             self._received_s = self._now()
             self.records += len(chunk.records)
             self.unreadable += len(chunk.unreadable)
-            await self._marks.mark(chunk.records)
+            await self._marks.mark([one for one in chunk.records if isinstance(one, Record)])
             self._catch_up.heard(chunk.records, self._us(self._now()))
 
     def _us(self, at_s: float) -> int:

@@ -80,6 +80,17 @@ class StreamDiscovery:
             raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
         return found
 
+    async def further(self, workers: Mapping[str, StreamWorker]) -> list[StreamInfo]:
+        """Discover streams that no worker follows yet. Raises `InstepError`."""
+        async with self._discovering:
+            offered = await self._source.discover()
+            followed = [worker.stream for worker in workers.values()]
+            if all(stream.id in workers for stream in match_streams(followed, offered)):
+                return []
+            known = [*await self._sink.known_streams(), *followed]
+            streams = match_streams(known, offered)
+            return [stream for stream in streams if stream.id not in workers]
+
     async def _anew(
         self, gone: StreamInfo, workers: Mapping[str, StreamWorker]
     ) -> StreamInfo | None:

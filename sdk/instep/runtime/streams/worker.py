@@ -70,6 +70,8 @@ class StreamWorker:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
+        self.failure: Exception | None = None
+        """The error that has ended it, while other streams of the consumer go on."""
         self._clock_offset_us = stream.clock_offset_us
         self._gone = False
         self._connected_before = False
@@ -138,6 +140,7 @@ class StreamWorker:
             tombstone_retention_s=self.stream.tombstone_retention_s,
             unprovable=tuple(sorted(self.stream.unprovable)),
             endpoint=self.stream.endpoint,
+            failed=self.failure is not None,
         )
 
     # -- one connection --------------------------------------------------------------------------

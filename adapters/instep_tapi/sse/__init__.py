@@ -1,0 +1,1 @@
+"""One open stream of server-sent events, from its request to its records."""

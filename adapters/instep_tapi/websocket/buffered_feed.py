@@ -1,0 +1,153 @@
+"""What the feeds of all transports share: the bounded buffer of messages, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+
+from yarl import URL
+
+from instep.errors import SourceError, UnreachableError
+from instep.model.records import RecordChunk
+from instep.model.streams import Start
+from instep.ports.source import Feed
+from instep_tapi.options import Options
+from instep_tapi.websocket.held_bytes import HeldBytes
+from instep_tapi.websocket.keep_alive import SignsOfLife
+from instep_tapi.wire.decoder import FrameDecoder
+
+__all__ = ["BufferedFeed"]
+
+_RECORD_BYTES = 400
+"""Bytes of a small record; a header alone has 300."""
+
+
+class BufferedFeed(Feed):
+    """Buffers messages until `receive()` decodes all that has arrived. A full buffer must stop the
+    reading of the transport: `_room` tells that there is room again.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        address: URL,
+        decoder: FrameDecoder,
+        clock_offset_us: int,
+        start: str | Start,
+        held: HeldBytes,
+    ) -> None:
+        super().__init__()
+        self.clock_offset_us = clock_offset_us
+        self._options = options
+        self._where = str(address.with_query(None))
+        self._decoder = decoder
+        self._start = start
+        self._clock = asyncio.get_running_loop().time
+        self._signs = SignsOfLife(self._clock())
+        self._began_s = self._signs.idle_s
+        self._frames: list[bytes] = []
+        self._held_bytes = 0
+        self._unfinished_bytes = 0
+        self._held = held
+        # Counting the records of a list would cost as much as reading it.
+        self._take_bytes = options.batch_records * _RECORD_BYTES
+        self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
+        self._arrived = asyncio.Event()
+        self._ending: SourceError | None = None
+
+    def __repr__(self) -> str:
+        state = "open" if self._ending is None else "ended"
+        return f"<{type(self).__name__} {self._where} [{state}, {self._held_bytes} bytes held]>"
+
+    async def receive(self) -> RecordChunk:
+        """See `Feed.receive`. What arrived before an error is delivered before it is raised."""
+        while not self._frames:
+            if self._ending is not None:
+                raise self._ending
+            self._arrived.clear()
+            await self._arrived.wait()
+        taken, self._frames = self._frames, []
+        if self._held_bytes > self._take_bytes:
+            room = self._take_bytes - len(taken[0])
+            count = 1
+            while count < len(taken) and (room := room - len(taken[count])) >= 0:
+                count += 1
+            taken, self._frames = taken[:count], taken[count:]
+        size_bytes = sum(map(len, taken))
+        self._held_bytes -= size_bytes
+        self._held.messages_bytes -= size_bytes
+        self._began_s = self._signs.idle_s
+        self._signs.note(self._signs.last_s, under_way=self._under_way)
+        self._room()
+        return self._decoder.scan(taken)
+
+    @property
+    def unheard_s(self) -> float:
+        """See `Feed`: whatever comes is a sign of life, but not within a message."""
+        return self._clock() - self._signs.idle_s
+
+    @property
+    def under_way_s(self) -> float:
+        """See `Feed`: what was received began to come after that."""
+        return self._clock() - self._began_s
+
+    def abandon(self, why: SourceError) -> None:
+        """Make `receive` raise this error once all that has arrived is taken."""
+        self._end(why)
+
+    def release(self) -> None:
+        """Count nothing of this feed any more: its connection is closed."""
+        held, self._held = self._held, HeldBytes(self._held.limit_bytes)
+        held.messages_bytes -= self._held_bytes
+        held.unfinished_bytes -= self._unfinished_bytes
+
+    def task_ended(self, task: asyncio.Task[None]) -> None:
+        """End the feed when the task fails by a fault of ours, so that no caller waits for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(UnreachableError(f"internal fault: {error!r}"[:200], where=self._where))
+
+    # -- for the transports ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _under_way(self) -> bool:
+        """Whether a message is unfinished, or was not taken yet."""
+
+    @abstractmethod
+    def _room(self) -> None:
+        """Messages were taken: there may be room again."""
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the transport must not be read now."""
+        return (
+            self._held_bytes >= self._hold_bytes
+            or len(self._frames) >= self._options.hold_records
+            or (self._held.messages_bytes >= self._held.limit_bytes and bool(self._frames))
+        )
+
+    def _put(self, messages: list[bytes]) -> None:
+        """Buffer whole messages, at least one."""
+        size_bytes = sum(map(len, messages))
+        self._held_bytes += size_bytes
+        self._held.messages_bytes += size_bytes
+        self._frames += messages
+        self._arrived.set()
+
+    def _count_unfinished(self, unfinished_bytes: int) -> SourceError | None:
+        """Count the unfinished message; the error if those of all streams are too much."""
+        grown_bytes = unfinished_bytes - self._unfinished_bytes
+        self._unfinished_bytes += grown_bytes
+        self._held.unfinished_bytes += grown_bytes
+        if grown_bytes > 0 and self._held.unfinished_bytes > self._held.limit_bytes:
+            return UnreachableError(
+                f"unfinished messages of all streams are over {self._held.limit_bytes:,} bytes",
+                where=self._where,
+                hint="raise hold_total_bytes if such messages are meant",
+            )
+        return None
+
+    def _end(self, ending: SourceError) -> None:
+        if self._ending is None:
+            self._ending = ending
+        self._arrived.set()
