@@ -12,6 +12,7 @@ import pytest
 from instep.errors import FrameTooBigError, SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_tapi.source import TapiSource
+from instep_tapi.websocket.feed import _AHEAD_BYTES, WebSocketFeed
 from instep_tapi.websocket.socket_reads import MAX_READ_BYTES
 from tests.instep_tapi.hostile_kit import (
     CONTINUATION,
@@ -242,6 +243,37 @@ async def test_a_reader_that_waits_makes_the_provider_wait(
                 await stuck.wait()
             assert "bytes held" in repr(feed)
     assert sent < 32 * MIB  # what kernel buffers on both sides may hold, and our own limits
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_socket_is_read_not_far_ahead_unless_nothing_is_received_for_long(
+    monkeypatch: pytest.MonkeyPatch, patient: bool
+) -> None:
+    monkeypatch.setattr("instep_tapi.websocket.feed._PATIENCE_S", 1e6 if patient else 0.0)
+    many = frame(record()) * 100
+
+    async def serve(peer: Peer) -> None:
+        await peer.upgrade()
+        while True:
+            await peer.send(many)
+
+    async with hostile_stream(serve) as source:
+        [info] = await source.discover()
+        async with source.feed(info, Start.OLDEST) as feed:
+            assert isinstance(feed, WebSocketFeed)
+            assert feed._transport is not None
+            transport = feed._transport.underlying_transport
+            for _ in range(3):
+                async with asyncio.timeout(DEADLINE_S):
+                    while transport.is_reading() if patient else not feed._is_full:
+                        await asyncio.sleep(0.001)
+                if patient:
+                    assert feed._held_bytes < _AHEAD_BYTES + MIB
+                before = feed._held_bytes
+                chunk = await feed.receive()
+                assert feed._held_bytes < before
+                assert chunk.decoded().records  # bodies are needed: this is no storm
 
 
 @pytest.mark.asyncio
