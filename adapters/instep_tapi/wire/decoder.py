@@ -201,13 +201,14 @@ class FrameDecoder:
         exact = split_exact(frames, with_bodies=not self.leaves_bodies)
         if exact is None or not exact.headers:
             return None
-        self._scanned_records = len(exact.headers)
         try:
             columns = lazy_columns(self._stream, exact, self._times_us)
             if columns is not None and columns.partition not in self._partitions:
                 self._add_partition(columns.partition)
         except _BAD_INPUT:
             return None
+        if columns is not None:
+            self._scanned_records = len(columns)
         return columns
 
     def _times_us(self, stamps: Sequence[str]) -> list[int]:
