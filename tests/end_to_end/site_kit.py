@@ -93,7 +93,12 @@ class Site:
             if held == truth:
                 return
             await asyncio.sleep(0.1)
-        assert held == truth
+        differ = {
+            key: (held.get(key), truth.get(key))
+            for key in held.keys() | truth.keys()
+            if held.get(key) != truth.get(key)
+        }
+        raise AssertionError(f"the store holds and the provider states: {differ}")
 
     def attempt(self, consumer: Consumer) -> int:
         """The number of the alignment attempt of the only stream; 0 before its first."""

@@ -305,7 +305,8 @@ class Alignment:
         """What to commit for a page of current state.
 
         All that the stream brings beats it where the stream was opened at its newest record: no
-        time is compared (A14). Where old records are read again, their times decide.
+        time is compared (A14). Where old records are read again, their times decide until the
+        sweep.
         """
         lineage = _NO_LOG if from_the_start(self.stream) is Start.LATEST else None
         content = RecordChunk(rows).decode

@@ -21,6 +21,9 @@ _WINDOW: Final = text("""
     SELECT max(id) AS upto, count(*) AS size
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
 """)
+_BASELINE_ROWS: Final = (
+    "stream_no = :no AND id > :cursor AND id <= :upto AND token = '' AND lineage > 0"
+)
 _RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 _ESTIMATE: Final = text("""
     SELECT count(*) AS total,
@@ -68,6 +71,11 @@ def sweep(
         # No GET shows the other classes: their unmarked entities are kept, as unproven.
         keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"  # noqa: S608
         connection.execute(text(keep), unmarked.values)
+        # The log is read up to where it stood at the baseline: what it brings from now on is newer,
+        # also where a clock is set back and dates it before the baseline (A14).
+        outdated = f"UPDATE instep_entity SET lineage = 0 WHERE {_BASELINE_ROWS}"  # noqa: S608
+        window_values = {"no": stream.no, "cursor": step.cursor, "upto": upto}
+        connection.execute(text(outdated), window_values)
     if stream.change_only:
         bodies = change_only.sweep(connection, dialect, stream.no, keys, unmarked.values)
         if mode is not Journal.OFF:

@@ -276,6 +276,22 @@ async def test_a14_a_baseline_beats_an_earlier_one_whatever_the_clock_said(stage
         assert await at.bodies() == {"u1": b"2"}
 
 
+async def test_a14_after_the_sweep_all_that_the_stream_brings_beats_the_baseline(
+    stage: Stages,
+) -> None:
+    """Also where the log was read from its oldest record, and the provider's clock is set back."""
+    async with stage(stream=BASELINE) as at:
+        await at.commit(baseline_row("u1", 50), baseline_row("u2", 50), by_uuid=True)
+        await at.commit(create_update("k1", 40, b"{}", uuid="u1"), by_uuid=True)
+        assert set(await at.bodies()) == {"k1", "u2"}
+        assert (await at.bodies())["k1"] == b'{"of":"get"}'
+        step = SweepStep(attempt=1, limit_records=10, readable=frozenset({"NODE"}))
+        assert (await at.commit(sweep=step, by_uuid=True)).sweep_done
+        await at.commit(create_update("k1", 41, b"{}", uuid="u1"), by_uuid=True)
+        await at.commit(end_record("u2", 42), by_uuid=True)
+        assert await at.bodies() == {"k1": b"{}"}
+
+
 ALARMS = stream_info(
     mode=Mode.BASELINE,
     classes=("NODE", "CONDITION_DETECTOR"),
