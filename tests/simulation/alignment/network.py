@@ -130,6 +130,7 @@ class SimFeed(Feed):
         now: Callable[[], float],
     ) -> None:
         self.clock_offset_us = world.clock_offset_us(now())
+        self.clock_error_us = 2_000_000 if world.first_faults.skew >= 0 else 0
         self._world = world
         self._instance = instance
         self._rng = rng
