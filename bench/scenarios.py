@@ -63,7 +63,9 @@ class SequenceScenario(msgspec.Struct, frozen=True):
     load: str = ""
     """In memory: how they arrive (`bench.sequences.in_memory`)."""
     senders: int = 0
-    """Over HTTP: so many connections, a thread each."""
+    """Over HTTP: so many connections, a scope each."""
+    protocol: str = "didcomm"
+    """What they speak (`bench.sequences.protocols`)."""
 
 
 SEQUENCES = (
@@ -73,4 +75,8 @@ SEQUENCES = (
     SequenceScenario("sequence-shuffled", "the same, shuffled within 64 numbers", "shuffled"),
     SequenceScenario("sequence-lost", "the same, 10 % lost and sent again", "lost"),
     SequenceScenario("inbox-100", "100 senders over HTTP, durable", senders=100),
+    SequenceScenario(
+        "wsrm-100", "100 sources of WS-ReliableMessaging", senders=100, protocol="wsrm"
+    ),
+    SequenceScenario("wsr-100", "100 senders of WS-Reliability", senders=100, protocol="wsr"),
 )

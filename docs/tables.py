@@ -31,6 +31,7 @@ from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
 from instep_sql.options import Journal, SqlOptions
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
+from instep_wsr.options import Options as WsrOptions
 from instep_wsrm.options import Options as WsrmOptions
 
 __all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
@@ -45,8 +46,9 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ('`[consumers.source]` with `kind = "didcomm"`', "", DidcommOptions),
     ("`peers` of a `didcomm` source", "", Peer),
     ("`protocols` of a `didcomm` source", "", Protocol),
-    ("`tls` of a `didcomm` or `wsrm` source", "", ListenTls),
+    ("`tls` of a `didcomm`, `wsrm` or `wsr` source", "", ListenTls),
     ('`[consumers.source]` with `kind = "wsrm"`', "", WsrmOptions),
+    ('`[consumers.source]` with `kind = "wsr"`', "", WsrOptions),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
     ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
     ("`spark` of a Delta sink", "", SparkOptions),
@@ -100,9 +102,10 @@ def error_codes() -> str:
 
 
 def deviations() -> str:
-    """Every departure from TR-548, DIDComm and WS-RM that is understood all the same."""
-    known = {**deviations_of("tapi"), **deviations_of("didcomm"), **deviations_of("wsrm")}
-    rows = [(f"`{kind}`", text) for kind, text in known.items()]
+    """Every departure from its specification that is understood all the same."""
+    kinds = ("tapi", "didcomm", "wsrm", "wsr")
+    known = dict.fromkeys(pair for kind in kinds for pair in deviations_of(kind).items())
+    rows = [(f"`{kind}`", text) for kind, text in known]
     return _table(("Kind", "What the other side did, and the clause"), rows)
 
 

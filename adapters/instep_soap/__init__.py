@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from instep_soap.addressing import Addressing, EndpointReference, read_reference, write_reference
+from instep_soap.allowed_endpoints import AllowedEndpoints
 from instep_soap.client import post_envelope
+from instep_soap.datetimes import read_datetime_us, write_datetime
 from instep_soap.durations import read_duration_s, write_duration
 from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
 from instep_soap.envelope import (
@@ -25,6 +27,7 @@ from instep_soap.names import (
     local_name,
     namespace_of,
 )
+from instep_soap.options import SoapOptions, read_soap_options
 from instep_soap.xml import XmlError, XmlLimits, read_qname, read_xml
 
 __all__ = [
@@ -33,12 +36,14 @@ __all__ = [
     "WSA_2004",
     "WSA_2005",
     "Addressing",
+    "AllowedEndpoints",
     "EndpointReference",
     "Envelope",
     "FaultCode",
     "SoapEndpoint",
     "SoapFaultError",
     "SoapHandler",
+    "SoapOptions",
     "SoapRequest",
     "SoapVersion",
     "WsaVersion",
@@ -50,11 +55,14 @@ __all__ = [
     "namespace_of",
     "new_envelope",
     "post_envelope",
+    "read_datetime_us",
     "read_duration_s",
     "read_envelope",
     "read_qname",
     "read_reference",
+    "read_soap_options",
     "read_xml",
+    "write_datetime",
     "write_duration",
     "write_reference",
     "xml_bytes",

@@ -24,7 +24,8 @@ async def post_envelope(
     *,
     limits: XmlLimits | None = None,
 ) -> Envelope | None:
-    """POST an envelope; returns the envelope of the response, or None where there is none.
+    """POST an envelope; returns the envelope of the response, or None where there is none. An empty
+    `action` states no purpose.
 
     Redirects are not followed: a message is sent where it was meant to go, or not at all.
 
@@ -35,7 +36,7 @@ async def post_envelope(
     headers = {"Content-Type": content_type(version)}
     if version is SOAP11:
         headers["SOAPAction"] = f'"{action}"'
-    else:
+    elif action:
         headers["Content-Type"] += f'; action="{action}"'
     answer = await client.send("POST", url, headers=headers, data=envelope, redirects=NO_REDIRECTS)
     found: Envelope | None = None

@@ -50,6 +50,7 @@ class SoapEndpoint:
         limits: The bounds of the server.
         xml_limits: The bounds of an envelope.
         tls: The server's certificate; None for http.
+        addressed: Whether faults have the headers of WS-Addressing.
         allow_origins: See `BoundedServer` …
         allow_hosts: … for both.
     """
@@ -62,11 +63,13 @@ class SoapEndpoint:
         *,
         xml_limits: XmlLimits | None = None,
         tls: ssl.SSLContext | None = None,
+        addressed: bool = True,
         allow_origins: frozenset[str] = frozenset(),
         allow_hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._handler = handler
         self._xml_limits = xml_limits or XmlLimits()
+        self._addressed = addressed
         self.refused: Counter[str] = Counter()
         """Faults sent, by the local name of their code."""
         self._server = BoundedServer(
@@ -117,7 +120,8 @@ class SoapEndpoint:
         # The first of each kind is a warning; a hostile sender must not fill the log.
         level = logging.WARNING if self.refused[code] == 1 else logging.DEBUG
         _log.log(level, "an envelope is refused: %s: %s", code, fault.message)
-        root = fault_envelope(fault, version, addressing.version, relates_to=addressing.message_id)
+        wsa = addressing.version if self._addressed else None
+        root = fault_envelope(fault, version, wsa, relates_to=addressing.message_id)
         sent_as = SOAP12 if fault.fault_code is FaultCode.VERSION_MISMATCH else version
         status = fault.status or (
             400 if sent_as is SOAP12 and fault.fault_code in _SENDERS else 500

@@ -102,8 +102,8 @@ def check_understood(envelope: Envelope, understood: Callable[[str], bool]) -> N
 
 def new_envelope(
     version: SoapVersion,
-    wsa: WsaVersion,
-    action: str,
+    wsa: WsaVersion | None,
+    action: str = "",
     *,
     prefixes: dict[str, str] | None = None,
     relates_to: str = "",
@@ -111,36 +111,39 @@ def new_envelope(
     to: EndpointReference | None = None,
     reply_to: EndpointReference | None = None,
 ) -> tuple[_Element, _Element, _Element]:
-    """An envelope to send, with its addressing; returns it, its Header and its Body.
+    """An envelope to send; returns it, its Header and its Body. Without a `wsa` it has no
+    addressing.
 
     `prefixes`: prefix → namespace, declared on the envelope.
     """
-    declared = {"s": version.namespace, "a": wsa.namespace, **(prefixes or {})}
+    addressing = {} if wsa is None else {"a": wsa.namespace}
+    declared = {"s": version.namespace, **addressing, **(prefixes or {})}
     root = Element(version.name("Envelope"), nsmap=declared)
     header = SubElement(root, version.name("Header"))
-    write_addressing(
-        header,
-        wsa,
-        (version.name("mustUnderstand"), "1"),
-        action=action,
-        relates_to=relates_to,
-        message_id=message_id,
-        to=to,
-        reply_to=reply_to,
-    )
+    if wsa is not None:
+        write_addressing(
+            header,
+            wsa,
+            (version.name("mustUnderstand"), "1"),
+            action=action,
+            relates_to=relates_to,
+            message_id=message_id,
+            to=to,
+            reply_to=reply_to,
+        )
     return root, header, SubElement(root, version.name("Body"))
 
 
 def fault_envelope(
     fault: SoapFaultError,
     version: SoapVersion,
-    wsa: WsaVersion,
+    wsa: WsaVersion | None,
     *,
     relates_to: str = "",
     to: EndpointReference | None = None,
 ) -> _Element:
     """An envelope with a fault, in the shape of its version (SOAP 1.2 Part 1, 5.4; SOAP 1.1
-    4.4).
+    4.4). Without a `wsa` it has no addressing.
     """
     if fault.fault_code is FaultCode.VERSION_MISMATCH:
         version = SOAP12
@@ -148,12 +151,13 @@ def fault_envelope(
     # A block that is moved into the envelope keeps the prefix that its texts use only if the
     # envelope does not declare its namespace under another one.
     declared = {prefix or "f": uri for prefix, uri in _declared(fault.header_11).items()}
-    if space not in ("", wsa.namespace, *declared.values()):
+    addressing = "" if wsa is None else wsa.namespace
+    if space not in ("", addressing, *declared.values()):
         declared["f"] = space
     root, header, body = new_envelope(
         version,
         wsa,
-        fault.action or wsa.fault_action,
+        fault.action or (wsa.fault_action if wsa is not None else ""),
         prefixes=declared,
         relates_to=relates_to,
         to=to,

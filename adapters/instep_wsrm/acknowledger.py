@@ -9,8 +9,8 @@ from typing import Final
 
 from instep.errors import InstepError
 from instep.ports.listener import Intake
+from instep_soap import AllowedEndpoints
 from instep_wsrm.answers import standalone_acknowledgement
-from instep_wsrm.endpoints import AllowedEndpoints
 from instep_wsrm.sequences import SequenceAttributes
 
 __all__ = ["Acknowledger"]

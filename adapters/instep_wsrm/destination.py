@@ -19,6 +19,7 @@ from instep.sequencing.events import Close, Fill, Last, Terminate
 from instep.sequencing.settings import IncompleteBehavior
 from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
 from instep_soap import (
+    AllowedEndpoints,
     EndpointReference,
     FaultCode,
     SoapFaultError,
@@ -34,7 +35,6 @@ from instep_soap import (
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import Exchange, acknowledgements
-from instep_wsrm.endpoints import AllowedEndpoints
 from instep_wsrm.events import identifiers, requests
 from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder

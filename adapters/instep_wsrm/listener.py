@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from yarl import URL
-
 from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
-from instep_soap import SoapEndpoint, XmlLimits, xml_bytes
+from instep_soap import AllowedEndpoints, SoapEndpoint, xml_bytes
 from instep_soap.envelope import fault_envelope
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import nacks_envelope
 from instep_wsrm.destination import Destination
-from instep_wsrm.endpoints import AllowedEndpoints
 from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder
 from instep_wsrm.sequences import KnownSequences, peer_of
@@ -64,9 +61,7 @@ class WsrmListener:
 
     async def serve(self, intake: Intake) -> None:
         options = self._options
-        endpoints = self._endpoints = AllowedEndpoints(
-            options.allow_endpoints, self._client_tls, options.send_timeout_s
-        )
+        endpoints = self._endpoints = options.allowed_endpoints(self._client_tls)
         acknowledger = Acknowledger(intake, endpoints, options.acknowledgement_interval_s)
         sequences = self._sequences = KnownSequences(intake)
         responder = Responder(endpoints)
@@ -80,15 +75,7 @@ class WsrmListener:
             now=self._environment.now,
             address=lambda: self.address,
         )
-        endpoint = self._endpoint = SoapEndpoint(
-            URL(options.listen),
-            destination.answer,
-            options.limits(),
-            xml_limits=XmlLimits(max_elements=options.max_elements),
-            tls=self._server_tls,
-            allow_origins=frozenset(options.allow_origins),
-            allow_hosts=frozenset(options.allow_hosts),
-        )
+        endpoint = self._endpoint = options.endpoint(destination.answer, self._server_tls)
         try:
             await endpoint.start()
             await acknowledger.run()

@@ -8,19 +8,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from instep.config.options import read_table
 from instep.errors import ConfigurationError
-from instep.model.limits import Count
 from instep.sequencing.gaps import GapPolicy, LastResort
-from instep.sequencing.settings import SequencerSettings, TimeoutBehavior
-from instep_http import ListenOptions, check_files, check_url, read_listen_table
+from instep.sequencing.settings import IncompleteBehavior, SequencerSettings, TimeoutBehavior
+from instep_soap import SoapOptions, read_soap_options
 
-__all__ = [
-    "Assurance",
-    "Options",
-    "read_options",
-    "sequence_settings",
-]
+__all__ = ["Assurance", "Options", "read_options", "sequence_settings"]
 
 _DAY_S: Final = 86_400.0
 
@@ -36,18 +29,15 @@ class Assurance(StrEnum):
     """Once. A sequence whose missing number never comes fails."""
 
 
-class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a `wsrm` source listens, what it promises, and where it sends."""
+class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a `wsrm` source listens, what it promises, and where it sends: to an AcksTo, a ReplyTo
+    or the Endpoint of an Offer.
+    """
 
     delivery_assurance: Assurance = Assurance.EXACTLY_ONCE
     """How often a message is delivered …"""
     in_order: bool = True
     """… and whether in the order of its number."""
-    allow_endpoints: tuple[str, ...] = ()
-    """The origins (``https://source.example.org:8443``) that an AcksTo, a ReplyTo or the Endpoint
-    of an Offer may name: nothing is sent to any other. Without one, only the response of a request
-    carries acknowledgements and replies.
-    """
     reply_actions: tuple[str, ...] = ()
     """The Actions of requests whose response waits for what the handler returns; ``*``: all."""
     reply_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 20.0
@@ -65,8 +55,6 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     an hour to send a missing message again; an idle sequence ends after a day, and an ended one is
     remembered for ten minutes.
     """
-    max_elements: Count = 100_000
-    """Most XML elements of an envelope."""
 
 
 _SEQUENCE: Final = SequencerSettings(
@@ -81,13 +69,10 @@ _SEQUENCE: Final = SequencerSettings(
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:
     """Check and read the table of a source, without connecting. Raises `ConfigurationError`."""
-    table = {name: value for name, value in options.items() if name != "kind"}
-    if isinstance(table.get("sequence"), Mapping):
-        given = {**msgspec.to_builtins(_SEQUENCE), **table["sequence"]}
-        table["sequence"] = read_table(SequencerSettings, given, f"{where}.sequence")
-    table = read_listen_table(table, where, example="http://127.0.0.1:9555/rm")
-    read = read_table(Options, table, where)
-    _check(read, where)
+    read = read_soap_options(
+        Options, options, where, sequence=_SEQUENCE, listen_hint="http://127.0.0.1:9555/rm"
+    )
+    _check_sequence(sequence_settings(read), f"{where}.sequence")
     return read
 
 
@@ -99,17 +84,6 @@ def sequence_settings(options: Options) -> SequencerSettings:
     return settings
 
 
-def _check(options: Options, where: str) -> None:
-    options.check_listen(where)
-    for place, origin in enumerate(options.allow_endpoints):
-        at = f"{where}.allow_endpoints[{place}]"
-        endpoint = check_url(origin, ("http", "https"), at)
-        if endpoint.path not in ("", "/") or endpoint.query_string or endpoint.fragment:
-            raise ConfigurationError("an origin has no path", where=at)
-    _check_sequence(sequence_settings(options), f"{where}.sequence")
-    check_files(options.tls, f"{where}.tls")
-
-
 def _check_sequence(settings: SequencerSettings, where: str) -> None:
     if settings.first_number != 1:
         raise ConfigurationError("MessageNumber counts from 1", where=f"{where}.first_number")
@@ -117,6 +91,12 @@ def _check_sequence(settings: SequencerSettings, where: str) -> None:
         raise ConfigurationError(
             "WS-RM acknowledges a message when it is received",
             where=f"{where}.acknowledge_buffered",
+        )
+    if settings.incomplete is IncompleteBehavior.FAULT:
+        raise ConfigurationError(
+            "WS-RM has no fault for a message that was acknowledged",
+            where=f"{where}.incomplete",
+            hint="deliver or discard",
         )
     if settings.gap_policy is GapPolicy.REALIGN or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(

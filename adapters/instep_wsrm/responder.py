@@ -6,9 +6,14 @@ import asyncio
 import logging
 
 from instep.errors import InstepError
-from instep_soap import WSA_2005, EndpointReference, FaultCode, SoapFaultError
+from instep_soap import (
+    WSA_2005,
+    AllowedEndpoints,
+    EndpointReference,
+    FaultCode,
+    SoapFaultError,
+)
 from instep_wsrm.answers import Exchange
-from instep_wsrm.endpoints import AllowedEndpoints
 
 __all__ = ["Responder"]
 

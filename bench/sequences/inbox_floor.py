@@ -1,7 +1,7 @@
 """The floor of the durable inbox: aiohttp, and one SQLite transaction for what has arrived.
 
-No order, no duplicates, no bad input, no limits: the JSON of each message is decoded. Messages that
-arrive while a transaction runs are inserted by the next one, and answered only then.
+No order, no duplicates, no bad input, no limits: the JSON or the envelope of each message is read.
+Messages that arrive while a transaction runs are inserted by the next one, and answered only then.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import asyncio
 import contextlib
 import signal
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 from aiohttp import web
+from lxml import etree
+
+from bench.sequences.protocols import RM, WSR
 
 __all__ = ["TABLE", "main"]
 
@@ -45,10 +49,39 @@ class _Message(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Message)
 
 
+def _didcomm(raw: bytes) -> Row:
+    message = _decoder.decode(raw)
+    return message.thid, message.sender, message.sender_order, message.id, raw
+
+
+def _wsrm(raw: bytes) -> Row | None:
+    header = etree.fromstring(raw)[0]
+    sequence = header.find(f"{{{RM}}}Sequence")
+    if sequence is None:
+        return None
+    identifier, number = (one.text or "" for one in sequence)
+    return identifier, "", int(number), header[1].text or "", raw
+
+
+def _wsr(raw: bytes) -> Row:
+    identified = etree.fromstring(raw)[0].find(f"{{{WSR}}}Request/{{{WSR}}}MessageId")
+    assert identified is not None
+    group, number = identified.get("groupId", ""), int(identified[0].get("number", ""))
+    return group, "", number, f"{group}#{number}", raw
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], Row | None]]] = {
+    "didcomm": _didcomm,
+    "wsrm": _wsrm,
+    "wsr": _wsr,
+}
+
+
 class _Inbox:
     """Takes messages, and writes them in groups."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, decode: Callable[[bytes], Row | None]) -> None:
+        self._decode = decode
         self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self._rows: list[Row] = []
@@ -56,9 +89,10 @@ class _Inbox:
         self._came = asyncio.Event()
 
     async def take(self, request: web.BaseRequest) -> web.StreamResponse:
-        raw = await request.read()
-        message = _decoder.decode(raw)
-        self._rows.append((message.thid, message.sender, message.sender_order, message.id, raw))
+        row = self._decode(await request.read())
+        if row is None:
+            return web.Response(status=202)
+        self._rows.append(row)
         durable = asyncio.get_running_loop().create_future()
         self._waiting.append(durable)
         self._came.set()
@@ -83,8 +117,8 @@ class _Inbox:
         self._db.execute("COMMIT")
 
 
-async def _run(store: str) -> None:
-    inbox = _Inbox(store)
+async def _run(store: str, protocol: str) -> None:
+    inbox = _Inbox(store, _DECODERS[protocol])
     runner = web.ServerRunner(web.Server(inbox.take, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -100,7 +134,9 @@ def main() -> None:
     """Listen on a free port, print it, and receive until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", required=True, metavar="FILE")
-    asyncio.run(_run(parser.parse_args().store))
+    parser.add_argument("--protocol", choices=_DECODERS, default="didcomm")
+    given = parser.parse_args()
+    asyncio.run(_run(given.store, given.protocol))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 accepted.
 
 Requests are built before, connections stay open, and of an answer only the status is read, so that
-it costs the measured process little. Plaintext DIDComm, each sender with a thread of its own.
+it costs the measured process little. Each sender has a scope of its own: a thread, a sequence or a
+group, opened before the clock starts where the protocol opens it.
 """
 
 from __future__ import annotations
@@ -10,90 +11,94 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import re
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from bench.report import Result
+from bench.sequences.protocols import PROTOCOLS, Protocol, request
 
-__all__ = ["PATH", "PROTOCOL", "message"]
+__all__ = ["main"]
 
-PATH: Final = "/didcomm"
-PROTOCOL: Final = "https://example.org/bench/1.0"
-_BODY_BYTES: Final = 500
 _END: Final = b"\r\n\r\n"
-_TAKEN: Final = b"HTTP/1.1 202 "
-
-
-def message(sender: int, number: int) -> bytes:
-    """Return the body of the request for one message."""
-    plaintext = {
-        "id": f"{sender:04d}-{number:07d}",
-        "type": f"{PROTOCOL}/say",
-        "from": f"did:example:{sender:04d}",
-        "thid": f"thread-{sender:04d}",
-        "created_time": 1_700_000_000,
-        "sender_order": number,
-        "body": {"text": "x" * _BODY_BYTES},
-    }
-    return msgspec.json.encode(plaintext)
-
-
-def _request(sender: int, number: int) -> bytes:
-    body = message(sender, number)
-    return (
-        b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        b"Content-Type: application/didcomm-plain+json\r\nContent-Length: %d\r\n\r\n%b"
-    ) % (PATH.encode(), len(body), body)
+_TAKEN: Final = (b"HTTP/1.1 200 ", b"HTTP/1.1 202 ")
+_LENGTH: Final = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)
+_IDENTIFIER: Final = re.compile(rb"Identifier>([^<]+)<")
 
 
 class _Sender(asyncio.Protocol):
     """One connection: a request, its answer, the next request."""
 
-    def __init__(self, requests: list[bytes]) -> None:
-        self._requests = iter(requests)
+    def __init__(self) -> None:
+        self._requests: Iterator[bytes] = iter(())
         self._received = b""
         self._transport: asyncio.WriteTransport | None = None
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done: asyncio.Future[bytes]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
-    def start(self) -> None:
+    def send(self, requests: list[bytes]) -> asyncio.Future[bytes]:
+        """Send one after the other; the result is the last answer."""
+        self._done = asyncio.get_running_loop().create_future()
+        self._requests = iter(requests)
+        self._next(b"")
+        return self._done
+
+    def _next(self, answer: bytes) -> None:
         assert self._transport is not None
-        request = next(self._requests, None)
-        if request is not None:
-            self._transport.write(request)
-        elif not self.done.done():
-            self.done.set_result(None)
+        following = next(self._requests, None)
+        if following is not None:
+            self._transport.write(following)
+        elif not self._done.done():
+            self._done.set_result(answer)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if not self._received.endswith(_END):
+        head, end, body = self._received.partition(_END)
+        if not end:
             return
-        received, self._received = self._received, b""
-        if received.startswith(_TAKEN):
-            self.start()
-        elif not self.done.done():
-            self.done.set_exception(SystemExit(f"not taken: {received[:300]!r}"))
+        stated = _LENGTH.search(head)
+        if len(body) < (int(stated[1]) if stated else 0):
+            return
+        self._received = b""
+        if head.startswith(_TAKEN):
+            self._next(body)
+        elif not self._done.done():
+            self._done.set_exception(SystemExit(f"not taken: {head + body[:300]!r}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(SystemExit(f"the connection ended: {exc}"))
+        if not self._done.done():
+            self._done.set_exception(SystemExit(f"the connection ended: {exc}"))
 
 
-async def _run(port: int, senders: int, requests: list[list[bytes]]) -> Result:
+async def _scope(sender: _Sender, protocol: Protocol, place: int) -> str:
+    """The scope of a sender, opened where the first message does not do that."""
+    if not protocol.opening:
+        return f"{place:04d}"
+    answer = await sender.send([request(protocol, protocol.opening)])
+    found = _IDENTIFIER.search(answer)
+    return found[1].decode() if found else f"urn:bench:{place:04d}"
+
+
+async def _run(port: int, senders: int, messages: int, protocol: Protocol) -> Result:
     loop = asyncio.get_running_loop()
     open_now = [
-        (await loop.create_connection(lambda: _Sender(requests[at]), "127.0.0.1", port))[1]  # noqa: B023
-        for at in range(senders)
+        (await loop.create_connection(_Sender, "127.0.0.1", port))[1] for _ in range(senders)
     ]
+    first = protocol.first_number
+    requests = []
+    for place, sender in enumerate(open_now):
+        scope = await _scope(sender, protocol, place)
+        numbers = range(first, first + messages)
+        requests.append([request(protocol, protocol.message(scope, n)) for n in numbers])
+    gc.freeze()
     start_s = time.perf_counter()
-    for sender in open_now:
-        sender.start()
-    await asyncio.gather(*(sender.done for sender in open_now))
+    await asyncio.gather(*map(_Sender.send, open_now, requests))
     seconds = time.perf_counter() - start_s
     return Result(sum(map(len, requests)), seconds, [])
 
@@ -104,14 +109,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--senders", type=int, required=True)
     parser.add_argument("--messages", type=int, required=True, help="of each sender")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="didcomm")
     given = parser.parse_args()
-    requests = [
-        [_request(sender, number) for number in range(1, given.messages + 1)]
-        for sender in range(given.senders)
-    ]
-    gc.freeze()
-    result = asyncio.run(_run(given.port, given.senders, requests))
-    print(msgspec.json.encode(result).decode())
+    run = _run(given.port, given.senders, given.messages, PROTOCOLS[given.protocol])
+    print(msgspec.json.encode(asyncio.run(run)).decode())
 
 
 if __name__ == "__main__":

@@ -44,13 +44,15 @@ def _over_http(side: str, scenario: SequenceScenario, messages: int) -> Result:
     each = -(-messages // scenario.senders)
     with tempfile.TemporaryDirectory(prefix="instep-bench-") as folder:
         store = Path(folder) / "store.db"
-        command = [sys.executable, "-m", f"bench.sequences.inbox_{side}", "--store", str(store)]
+        protocol = ["--protocol", scenario.protocol]
+        program = ["-m", f"bench.sequences.inbox_{side}", "--store", str(store), *protocol]
+        command = [sys.executable, *program]
         with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 port = int(process.stdout.readline())
                 arguments = ("--port", port, "--senders", scenario.senders, "--messages", each)
-                result = _run_program("inbox_sender", *map(str, arguments))
+                result = _run_program("inbox_sender", *map(str, arguments), *protocol)
                 process.send_signal(signal.SIGTERM)
                 if process.wait(60):
                     raise SystemExit(f"the {side} ended with {process.returncode}")

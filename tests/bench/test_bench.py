@@ -86,7 +86,7 @@ def test_both_put_a_sequence_in_order(load: str) -> None:
     assert floor(groups) == product(groups) == 3_000
 
 
-@pytest.mark.parametrize("scenario", ["sequence-lost", "inbox-100"])
+@pytest.mark.parametrize("scenario", ["sequence-lost", "inbox-100", "wsrm-100", "wsr-100"])
 def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=500", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ async def test_killed_at_any_moment_no_promise_is_broken() -> None:
 
 
 def source(report: Report, **changes: Any) -> Source:
-    made = Source(1, "", None, None, LinkFaults(), 0, report)  # type: ignore[arg-type]
+    made = Source(1, None, LinkFaults(), 0, report)  # type: ignore[arg-type]
     for name, value in changes.items():
         setattr(made, name, value)
     return made

@@ -14,21 +14,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import signal
 import sys
-import tempfile
-import time
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import aiohttp
 from lxml import etree
 
-from tests.crash import messages
-from tests.crash.messages import IN_FLIGHT, WINDOW, LinkFaults, Receiver, effects
+from tests.crash import soap_source_kit
+from tests.crash.messages import WINDOW, LinkFaults
+from tests.crash.soap_source_kit import Link, SoapSource, run_killed
 
-DESTINATION = [sys.executable, "-m", "tests.crash.wsrm_receiver"]
+DESTINATION = [sys.executable, "-m", "tests.crash.soap_receiver", "wsrm"]
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
 WSA = "http://www.w3.org/2005/08/addressing"
 RM = {
@@ -40,45 +37,29 @@ CANCELLED, FILLED = 0.04, 0.04
 
 
 @dataclass
-class Report(messages.Report):
-    """The result of a run. Every list must be empty."""
+class Report(soap_source_kit.Report):
+    """The result of a run."""
 
     cancelled: int = 0
     """Numbers that the destination promised never to accept."""
     accepted_despite_cancel: int = 0
     """Numbers that it had accepted when they were to be cancelled."""
-    broken_promises: list[str] = field(default_factory=list)
-
-    @property
-    def good(self) -> bool:
-        return not self.broken_promises and super().good
 
 
-class Source:
+class Source(SoapSource):
     """One sequence."""
 
+    report: Report
+
     def __init__(
-        self,
-        place: int,
-        url: str,
-        session: aiohttp.ClientSession,
-        slots: asyncio.Semaphore,
-        link_faults: LinkFaults,
-        seed: int,
-        report: Report,
+        self, place: int, link: Link, link_faults: LinkFaults, seed: int, report: Report
     ) -> None:
-        self.place = place
+        super().__init__(place, link, link_faults, seed, report)
         self.version = "1.1" if place % 2 else "1.0"
         self.name = ""
         self.acknowledged: set[int] = set()
         self.cancelled: set[int] = set()
         self.filled: set[int] = set()
-        self._url = url
-        self._session = session
-        self._slots = slots
-        self._faults = link_faults
-        self._report = report
-        self._rng = random.Random(seed * 1_000_003 + place)
 
     async def run(self, last: int) -> None:
         while not self.name:
@@ -87,9 +68,9 @@ class Source:
             if root is not None:
                 self.name = root.findtext(f".//{{{RM[self.version]}}}Identifier") or ""
         numbers = range(1, last + 1)
-        to_cancel = {n for n in numbers if self._rng.random() < CANCELLED}
-        self.filled = {n for n in numbers if n not in to_cancel and self._rng.random() < FILLED}
-        order = sorted(numbers, key=lambda number: number + self._rng.uniform(0, WINDOW))
+        to_cancel = {n for n in numbers if self.rng.random() < CANCELLED}
+        self.filled = {n for n in numbers if n not in to_cancel and self.rng.random() < FILLED}
+        order = sorted(numbers, key=lambda number: number + self.rng.uniform(0, WINDOW))
         for start in range(0, last, WINDOW):
             part = order[start : start + WINDOW]
             await asyncio.gather(*(self._settle(n, cancel=n in to_cancel) for n in part))
@@ -101,16 +82,16 @@ class Source:
         while number not in self.acknowledged and number not in self.cancelled:
             if number in self.filled:
                 await self._ask("SequenceFill", number)
-            elif doubt and self._rng.random() < 0.5:
+            elif doubt and self.rng.random() < 0.5:
                 await self._ask("SequenceCancel", number)
-            elif not doubt or self._rng.random() < 0.3:
+            elif not doubt or self.rng.random() < 0.3:
                 await self._send(number)
         if number in self.cancelled:
-            self._report.cancelled += 1
-            if self._rng.random() < 0.5:
+            self.report.cancelled += 1
+            if self.rng.random() < 0.5:
                 await self._send(number)
         elif doubt:
-            self._report.accepted_despite_cancel += 1
+            self.report.accepted_despite_cancel += 1
 
     async def _end(self, last: int) -> None:
         wanted = set(range(1, last + 1))
@@ -126,14 +107,13 @@ class Source:
                 root = await self._transmit("", self._about("CloseSequence", stated))
                 final = None if root is None else root.find(f".//{{{RM['1.1']}}}Final")
         if self.acknowledged | self.cancelled != wanted:
-            self._report.broken_promises.append(f"source {self.place}: other numbers at the end")
+            self.report.broken_promises.append(f"source {self.place}: other numbers at the end")
 
     async def _send(self, number: int) -> None:
         stated = f"<w:MessageNumber>{number}</w:MessageNumber>"
         body = f'<m xmlns="urn:crash" sender="{self.place}" number="{number}"/>'
-        copies = 2 if self._rng.random() < self._faults.duplication else 1
         await asyncio.gather(
-            *(self._transmit(self._about("Sequence", stated), body) for _ in range(copies))
+            *(self._transmit(self._about("Sequence", stated), body) for _ in range(self.copies))
         )
 
     async def _ask(self, local: str, number: int = 0) -> None:
@@ -144,31 +124,15 @@ class Source:
         return f"<w:{local}><w:Identifier>{self.name}</w:Identifier>{more}</w:{local}>"
 
     async def _transmit(self, headers: str, body: str) -> etree._Element | None:
-        """Send an envelope over the faulty link; None: no answer came."""
-        rng, faults = self._rng, self._faults
-        if rng.random() < faults.loss:
-            return None
+        """Send an envelope; None: no answer came."""
         raw = (
             f'<s:Envelope xmlns:s="{SOAP}" xmlns:a="{WSA}" xmlns:w="{RM[self.version]}"><s:Header>'
             f"<a:Action>urn:crash</a:Action>{headers}</s:Header><s:Body>{body}</s:Body>"
             "</s:Envelope>"
         ).encode()
-        media = {"Content-Type": "application/soap+xml"}
-        async with self._slots:
-            self._report.transmissions += 1
-            try:
-                async with self._session.post(self._url, data=raw, headers=media) as response:
-                    status, answer = response.status, await response.read()
-            except (aiohttp.ClientError, OSError):
-                status, answer = 0, b""
-        self._report.answers[status] += 1
-        if status != 200:
-            await asyncio.sleep(rng.uniform(0.05, 0.3))
-            return None
-        if rng.random() < faults.loss:
-            return None
-        root = etree.fromstring(answer)
-        self._read(root)
+        root = await self.transmit(raw)
+        if root is not None:
+            self._read(root)
         return root
 
     def _read(self, root: etree._Element) -> None:
@@ -182,7 +146,7 @@ class Source:
             found.append(f"acknowledged after the promise: {sorted(received & self.cancelled)}")
         if cancelled & self.acknowledged:
             found.append(f"cancelled after it was acknowledged: {cancelled & self.acknowledged}")
-        self._report.broken_promises += [f"source {self.place}: {one}" for one in found]
+        self.report.broken_promises += [f"source {self.place}: {one}" for one in found]
         self.acknowledged |= received
         self.cancelled |= cancelled
 
@@ -196,7 +160,7 @@ def numbers_of(block: etree._Element | None) -> set[int]:
     return found
 
 
-def compare(found: list[tuple[int, int]], sources: list[Source], report: Report) -> None:
+def compare(found: list[tuple[int, int]], sources: Sequence[Source], report: Report) -> None:
     """Hold the user's table against what the sources were told."""
     counts = Counter(found)
     report.doubled += [f"{one}: {count}" for one, count in counts.items() if count > 1]
@@ -220,36 +184,18 @@ async def run(
     link_faults: LinkFaults | None = None,
 ) -> Report:
     """Send everything over the faulty link to a destination that is killed again and again."""
-    report, started_s = Report(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="instep-crash-") as name:
-        receiver = Receiver(Path(name), DESTINATION, "rm")
-        receiver.start()
-        try:
-            await receiver.answers()
-            connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-            timeout = aiohttp.ClientTimeout(total=30)
-            faults, slots = link_faults or LinkFaults(), asyncio.Semaphore(IN_FLIGHT)
-
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                receiver.killed_every(kill_every_s, report),
-                asyncio.TaskGroup() as group,
-            ):
-                sources = [
-                    Source(place, receiver.url, session, slots, faults, seed, report)
-                    for place in range(count)
-                ]
-                for source in sources:
-                    group.create_task(source.run(last))
-            await receiver.answers()
-            expected = sum(len(source.acknowledged - source.filled) for source in sources)
-            deadline_s = time.monotonic() + 120
-            while len(effects(receiver.store)) < expected and time.monotonic() < deadline_s:
-                await asyncio.sleep(0.1)
-        finally:
-            report.exit_code = receiver.stop(signal.SIGTERM)
-        compare(effects(receiver.store), sources, report)
-    report.seconds = time.monotonic() - started_s
+    report = Report()
+    await run_killed(
+        DESTINATION,
+        lambda place, link, faults: Source(place, link, faults, seed, report),
+        lambda found, sources: compare(found, sources, report),
+        report,
+        count=count,
+        last=last,
+        kill_every_s=kill_every_s,
+        expected=lambda source: len(source.acknowledged - source.filled),
+        link_faults=link_faults,
+    )
     return report
 
 

@@ -28,6 +28,7 @@ HERE = {"listen": "127.0.0.1:0/rm"}
         ({**HERE, "sequence": {"first_number": 0}}, "first_number"),
         ({**HERE, "sequence": {"acknowledge_buffered": False}}, "acknowledge_buffered"),
         ({**HERE, "sequence": {"gap_policy": "realign"}}, "sequence"),
+        ({**HERE, "sequence": {"incomplete": "fault"}}, "sequence.incomplete"),
         ({**HERE, "sequence": {"gap": 1}}, "gap"),
         ({**HERE, "reply": []}, "reply"),
     ],

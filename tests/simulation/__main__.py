@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
-from tests.simulation.seeds import run_all, run_numbered, run_seed, run_sequences
+from tests.simulation.seeds import run_all, run_numbered, run_seed, run_sequences, run_soap
 from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 
 _REPORT_EVERY_S = 10.0
@@ -42,6 +42,9 @@ def main() -> int:
         default=0,
         help="seeds of the numbered entities, beside these",
     )
+    parser.add_argument(
+        "--soap", type=int, default=100, help="seeds of the SOAP protocols, beside these"
+    )
     parser.add_argument("--sequenced-feed-seed", type=int, help="this one alone, with its trace")
     given = parser.parse_args()
     if given.sequenced_feed_seed is not None:
@@ -74,6 +77,7 @@ def main() -> int:
     print(report(done, failures, time.perf_counter() - began_s))
     for run, name, count in (
         (run_sequences, "sequences", given.sequences),
+        (run_soap, "SOAP protocols", given.soap),
         (run_numbered, "numbered entities", given.sequenced_feeds),
     ):
         seeds = range(given.first, given.first + count)

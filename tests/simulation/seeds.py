@@ -10,8 +10,9 @@ from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, s
 from tests.simulation.database_files import database_folder, use_folder
 from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
+from tests.simulation.soap.simulation import SoapFailedError, simulate_soap
 
-__all__ = ["run_all", "run_numbered", "run_seed", "run_sequences"]
+__all__ = ["run_all", "run_numbered", "run_seed", "run_sequences", "run_soap"]
 
 T = TypeVar("T")
 
@@ -51,5 +52,14 @@ def run_numbered(seed: int) -> str:
     try:
         simulate_numbered(seed)
     except NumberedFailedError as error:
+        return str(error)
+    return ""
+
+
+def run_soap(seed: int) -> str:
+    """The text of a failure; empty where there is none."""
+    try:
+        simulate_soap(seed)
+    except SoapFailedError as error:
         return str(error)
     return ""

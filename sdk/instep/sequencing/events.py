@@ -115,7 +115,7 @@ class Last(msgspec.Struct, frozen=True):
 
 class Close(msgspec.Struct, frozen=True):
     """Accept nothing new: the acknowledgement is final once this is committed. Messages buffered
-    behind gaps are delivered or discarded, as `SequencerSettings.incomplete` sets.
+    behind gaps are delivered, discarded or faulted, as `SequencerSettings.incomplete` sets.
     """
 
     last_number: int | None = None

@@ -485,13 +485,16 @@ class Sequencer:
         outcome.effects.append(SequenceEnded(event))
 
     def _finish(self, phase: SequencePhase, outcome: Decision, reason: str) -> None:
-        """Accept nothing more; deliver or discard the buffered (IncompleteSequenceBehavior)."""
+        """Accept nothing more; deliver, discard or fault the buffered."""
         if self.phase not in REFUSALS:
             discarded = []
-            if self.settings.incomplete is IncompleteBehavior.DISCARD:
+            if self.settings.incomplete is IncompleteBehavior.FAULT:
+                self._fault_buffered(Refusal.CLOSED, outcome)
+            elif self.settings.incomplete is IncompleteBehavior.DISCARD:
                 discarded = self._window.discard_buffered()
                 fresh = self._drop(discarded, Refusal.CLOSED, outcome)
-                self._window.forget_received(fresh)
+                claimed = self.settings.acknowledge_buffered
+                self._window.forget_received(fresh if claimed else discarded)
             lost = self._window.skip(self._highest(), outcome.deliver)
             if lost or discarded:
                 all_lost = Ranges.of(*lost) | Ranges.of_numbers(discarded)
@@ -745,12 +748,15 @@ class Sequencer:
     def _fail(self, reason: str, outcome: Decision) -> None:
         """Fail the sequence: deliver nothing more, fault what is buffered, acknowledged or not."""
         self.phase = phase_after(self.phase, SequenceEvent.FAIL)
-        faulted = self._window.fault_buffered(Refusal.FAILED)
+        self._fault_buffered(Refusal.FAILED, outcome)
+        outcome.effects.append(SequenceFailed(reason))
+
+    def _fault_buffered(self, reason: Refusal, outcome: Decision) -> None:
+        faulted = self._window.fault_buffered(reason)
         if faulted:
             pairs = list(Ranges.of_numbers(faulted).pairs())
-            outcome.effects.append(ReportFault(pairs, Refusal.FAILED))
-            self._drop(faulted, Refusal.FAILED, outcome)
-        outcome.effects.append(SequenceFailed(reason))
+            outcome.effects.append(ReportFault(pairs, reason))
+            self._drop(faulted, reason, outcome)
 
     def _drop(self, numbers: list[int], reason: Refusal | None, outcome: Decision) -> list[int]:
         """Drop buffered messages. Those kept by earlier decisions go to `dropped`. Those that

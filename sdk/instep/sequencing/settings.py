@@ -48,6 +48,9 @@ class IncompleteBehavior(StrEnum):
     """They are delivered, and the gap is reported as lost (NoDiscard)."""
     DISCARD = "discard"
     """They are discarded and reported (DiscardFollowingFirstGap)."""
+    FAULT = "fault"
+    """They are discarded and reported to the sender as faults, acknowledged or not: the end is
+    their deadline (S6; WS-Reliability)."""
 
 
 class ChangedContentPolicy(StrEnum):

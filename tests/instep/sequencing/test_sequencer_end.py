@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from instep.model.state_machine import IllegalTransition
-from instep.sequencing.effects import ReportLoss
+from instep.sequencing.effects import ReportFault, ReportLoss
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
 from instep.sequencing.transitions import (
@@ -176,6 +176,31 @@ def test_closing_may_discard_what_follows_the_first_gap() -> None:
     assert (outcome.deliver, outcome.dropped) == ([], [3, 6])
     assert outcome.effects == [ReportLoss([(2, 6)], "the sequence was terminated")]
     assert str(committed(sequencer).acknowledged()) == "1,3,6"
+
+
+def test_what_the_close_discards_is_not_acknowledged_where_delivery_is() -> None:
+    """WS-Reliability 1.1: an acknowledgement says that the message was delivered."""
+    settings = SequencerSettings(incomplete=IncompleteBehavior.DISCARD, acknowledge_buffered=False)
+    sequencer = Sequencer(settings)
+    received(sequencer, 1, 3)
+    assert sequencer.close(T0_US).dropped == [3]
+    assert str(committed(sequencer).acknowledged()) == "1"
+
+
+@pytest.mark.parametrize("acknowledge_buffered", [True, False])
+def test_s6_the_close_faults_what_it_leaves_undelivered_though_acknowledged(
+    acknowledge_buffered: bool,
+) -> None:
+    settings = SequencerSettings(
+        incomplete=IncompleteBehavior.FAULT, acknowledge_buffered=acknowledge_buffered
+    )
+    sequencer = Sequencer(settings)
+    received(sequencer, 1, 3, 4)
+    outcome = sequencer.close(T0_US)
+    assert (outcome.deliver, outcome.dropped) == ([], [3, 4])
+    assert outcome.effects == [ReportFault([(3, 4)], Refusal.CLOSED)]
+    committed(sequencer)
+    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1", "3-4 (closed)")
 
 
 def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:

@@ -25,10 +25,10 @@ from tests.simulation.database_files import new_database
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.sequencing.process import Process
 
-__all__ = ["SequencesFailedError", "simulate_sequences"]
+__all__ = ["WATCHED", "Faults", "SequencesFailedError", "World", "owed", "simulate_sequences"]
 
 _HEAL_WITHIN_S = 1_000.0
-_WATCHED = """
+WATCHED = """
     CREATE TABLE effects (scope TEXT, number INTEGER, body TEXT);
     CREATE TABLE decided (number INTEGER, scope TEXT, effect TEXT);
     CREATE TRIGGER deciding AFTER INSERT ON instep_obligation
@@ -211,7 +211,7 @@ class Sender:
 async def _story(world: World) -> None:
     rng = world.rng
     with closing(sqlite3.connect(world.path)) as connection:
-        connection.executescript(_WATCHED)
+        connection.executescript(WATCHED)
     world.process = Process(world)
     sending = asyncio.gather(*[sender.run() for sender in world.senders])
     for _ in range(rng.randint(0, 6)):
@@ -251,10 +251,10 @@ def _all_there(world: World) -> bool:
             continue
         missing = sender.numbers - Ranges.of_numbers(numbers)
         there = there and not (missing - state.cancelled) - sender.filled
-    return there and not _owed(world)
+    return there and not owed(world)
 
 
-def _owed(world: World) -> bool:
+def owed(world: World) -> bool:
     """Whether something is owed yet. Raises for what is settled and was never sent (S12)."""
     with closing(sqlite3.connect(world.path)) as connection:
         owed = {row[0] for row in connection.execute("SELECT number FROM instep_obligation")}

@@ -10,7 +10,9 @@ from yarl import URL
 
 from instep.errors import SourceError
 from instep_http import ClientSettings, GuardedClient
-from instep_soap import EndpointReference, SoapVersion, post_envelope
+from instep_soap.addressing import EndpointReference
+from instep_soap.client import post_envelope
+from instep_soap.names import SoapVersion
 
 __all__ = ["AllowedEndpoints"]
 

@@ -1,0 +1,291 @@
+"""The Receiving RMP: answers each envelope once what it changed is durable (S3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from instep.errors import InstepError
+from instep.model.messages import Message
+from instep.ports.listener import Intake, IntakeEvent, Receipt, ReceiptOutcome
+from instep.sequencing.claims import Claims
+from instep.sequencing.events import Last
+from instep.sequencing.transitions import REFUSALS, Refusal, SequenceRefusedError
+from instep_soap import (
+    Envelope,
+    FaultCode,
+    SoapFaultError,
+    SoapRequest,
+    check_understood,
+    fault_of,
+    local_name,
+    namespace_of,
+)
+from instep_wsr.callbacks import Callbacks
+from instep_wsr.groups import (
+    GroupAttributes,
+    attributes_of,
+    check_combination,
+    check_same_group,
+    deadline_us,
+    reply_to_message,
+    reply_to_poll,
+)
+from instep_wsr.known_groups import KnownGroups
+from instep_wsr.options import Options
+from instep_wsr.wire import encoder
+from instep_wsr.wire.decoder import read_headers
+from instep_wsr.wire.faults import RmFaultError, code_of_refusal, not_available, soap_fault
+from instep_wsr.wire.messages import GroupReply, PollRequest, Request
+from instep_wsr.wire.names import HEADERS, WSR, ReplyPattern, RmFaultCode
+
+__all__ = ["ReceivingRmp"]
+
+_DIGEST_BYTES: Final = 16
+_US: Final = 1_000_000
+
+_log = logging.getLogger("instep.wsr")
+
+
+class ReceivingRmp:
+    """Answers the envelopes of senders.
+
+    Promised: a message is acknowledged only once it is durable (S3), and, with
+    `Acknowledge.DELIVERY`, released to the application. It is delivered once, in an ordered group
+    in the order of its number, and never after its ExpiryTime. One that was kept and will not be
+    delivered is reported by a fault, acknowledged or not (S6). Nothing is sent to an address that
+    no operator allows.
+
+    Args:
+        intake: Decides, and makes durable.
+        groups: Knows what the first messages of groups stated.
+        options: What the receiver promises.
+        callbacks: Sends to addresses that senders state.
+        now: The time in seconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        groups: KnownGroups,
+        options: Options,
+        callbacks: Callbacks,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._intake = intake
+        self._groups = groups
+        self._options = options
+        self._callbacks = callbacks
+        self._now = now
+
+    async def answer(self, request: SoapRequest) -> bytes | None:
+        """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
+        envelope = request.envelope
+        check_understood(envelope, _understood)
+        if (fault := fault_of(envelope)) is not None:
+            _log.info("a sender reports %s: %s", fault.subcode or fault.fault_code, fault.message)
+            return None
+        try:
+            replies = await self._replies(envelope)
+        except RmFaultError as error:
+            reply = error.reply()
+            if reply is None:
+                raise soap_fault(error) from None
+            _log.debug("a message is refused: %s: %s", error.fault, error.message)
+            replies = [reply]
+        except SoapFaultError:
+            raise
+        except InstepError as error:
+            _log.debug("an envelope cannot be taken now: %s", error)
+            raise not_available("it cannot be kept now") from error
+        if not any(replies):
+            return None
+        return encoder.envelope(envelope.version, [encoder.response(filter(None, replies))])
+
+    async def _replies(self, envelope: Envelope) -> list[GroupReply]:
+        """Handle an envelope; returns the replies that go into its response."""
+        headers = read_headers(envelope)
+        if headers.request is None and envelope.body:
+            raise RmFaultError(RmFaultCode.INVALID_REQUEST, "a Request header is needed")
+        if headers.replies:
+            self._intake.report_deviation("reply-to-nothing")
+        replies: list[GroupReply] = []
+        if headers.request is not None:
+            replies += await self._message(envelope, headers.request)
+        if headers.poll is not None:
+            replies += await self._poll(envelope, headers.poll)
+        return replies
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def _message(self, envelope: Envelope, request: Request) -> list[GroupReply]:
+        """Take a message; returns the replies for the response. Raises `RmFaultError`."""
+        if len(envelope.body) > 1:
+            raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
+        if request.reply_to and not self._callbacks.allows(request.reply_to):
+            raise _fault(
+                request,
+                RmFaultCode.FEATURE_NOT_SUPPORTED,
+                "ReplyTo: nothing is sent to this address",
+            )
+        try:
+            check_combination(request)
+            reply = await self._take(envelope, request)
+        except RmFaultError as error:
+            refused = error.reply()
+            if request.pattern is not ReplyPattern.CALLBACK or refused is None:
+                raise
+            reply = refused
+        match request.pattern:
+            case ReplyPattern.RESPONSE:
+                return [reply]
+            case ReplyPattern.CALLBACK:
+                if reply:
+                    self._callbacks.begin(request.reply_to, envelope.version, [reply])
+                return []
+            case ReplyPattern.POLL:
+                return []
+
+    async def _take(self, envelope: Envelope, request: Request) -> GroupReply:
+        """Make a message durable (Rel16 steps 2 to 6); returns the reply to it. Raises
+        `RmFaultError`.
+        """
+        for _ in range(2):
+            attributes = await self._group(envelope, request)
+            taken = await self._apply(envelope, request)
+            if taken is not None:
+                break
+            # It was forgotten just now: with this message it begins again.
+            self._groups.forget(request.group_id)
+        else:
+            raise _refused(request, Refusal.FULL)
+        receipt, claims = taken
+        reply = reply_to_message(
+            request.group_id,
+            attributes,
+            claims,
+            request.number or 0,
+            ack_requested=request.ack_requested,
+        )
+        if receipt.outcome is ReceiptOutcome.REFUSED:
+            refusal = receipt.refusal or Refusal.UNPROCESSABLE
+            raise _refused(request, refusal, also=reply.faults)
+        return reply
+
+    async def _group(self, envelope: Envelope, request: Request) -> GroupAttributes:
+        """The group of a message, which the first one opens. Raises `RmFaultError`."""
+        now_us = self._now_us()
+        known = await self._groups.attributes(request.group_id)
+        if known is None:
+            self._check_expiry(request, now_us)
+            try:
+                known = await self._groups.open(
+                    request.group_id, attributes_of(request, envelope.version)
+                )
+            except SequenceRefusedError as error:
+                if error.refusal is Refusal.EXPIRED:
+                    raise _fault(
+                        request,
+                        RmFaultCode.INVALID_MESSAGE_PARAMETERS,
+                        "groupExpiryTime has passed",
+                    ) from None
+                raise _refused(request, error.refusal) from None
+        check_same_group(request, known)
+        return known
+
+    async def _apply(self, envelope: Envelope, request: Request) -> tuple[Receipt, Claims] | None:
+        """Apply a message to its group; returns its receipt, and the claims of the commit. None:
+        the group is not known any more. Raises `RmFaultError`.
+        """
+        claims = await self._intake.claims(request.group_id)
+        if claims is None:
+            return None
+        now_us, number, state = self._now_us(), request.number or 0, claims.state
+        accepts = state.phase not in REFUSALS
+        if accepts and number not in state.received:
+            # An expired one changes nothing: it does not end its group.
+            self._check_expiry(request, now_us)
+        events: list[IntakeEvent] = [self._as_message(envelope, request, now_us)]
+        if request.last or request.number is None:
+            if state.last_number not in (None, number):
+                raise _fault(
+                    request, RmFaultCode.INVALID_MESSAGE_PARAMETERS, "another message was the last"
+                )
+            if state.last_number is None and accepts:
+                events.append(Last(number))
+        try:
+            taken = await self._intake.apply(request.group_id, events)
+        except SequenceRefusedError as error:
+            if error.refusal is Refusal.UNKNOWN:
+                return None
+            raise _refused(request, error.refusal) from None
+        return taken.receipts[0], taken.claims
+
+    def _check_expiry(self, request: Request, now_us: int) -> None:
+        """Check the ExpiryTime of a message that is new. Raises `RmFaultError`."""
+        if request.expires_at_us <= now_us:
+            reason = "ExpiryTime has passed"
+        elif request.expires_at_us > now_us + int(self._options.max_expiry_s * _US):
+            reason = f"ExpiryTime is more than {self._options.max_expiry_s:,.0f} s ahead"
+        else:
+            return
+        raise _fault(request, RmFaultCode.INVALID_EXPIRY_TIME, reason)
+
+    def _as_message(self, envelope: Envelope, request: Request, now_us: int) -> Message:
+        body, number = envelope.content(), request.number
+        return Message(
+            scope=request.group_id,
+            number=number or 0,
+            id=request.group_id if number is None else f"{request.group_id}#{number}",
+            body=body,
+            received_at_us=now_us,
+            expires_at_us=deadline_us(request, self._options, now_us),
+            digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            attributes=msgspec.json.encode({"expires_at_us": request.expires_at_us}),
+        )
+
+    # -- polls -----------------------------------------------------------------------------------
+
+    async def _poll(self, envelope: Envelope, poll: PollRequest) -> list[GroupReply]:
+        """Look up what became of messages; returns the replies for the response. Raises
+        `RmFaultError`.
+        """
+        if poll.reply_to and not self._callbacks.allows(poll.reply_to):
+            raise RmFaultError(
+                RmFaultCode.FEATURE_NOT_SUPPORTED, "ReplyTo: nothing is sent to this address"
+            )
+        replies = []
+        for group in poll.groups:
+            attributes = await self._groups.attributes(group.group_id)
+            claims = await self._intake.claims(group.group_id)
+            if attributes is not None and claims is not None:
+                replies.append(reply_to_poll(group.group_id, attributes, claims, group.ranges))
+        if not poll.reply_to:
+            return replies
+        if any(replies):
+            self._callbacks.begin(poll.reply_to, envelope.version, list(filter(None, replies)))
+        return []
+
+    def _now_us(self) -> int:
+        return int(self._now() * _US)
+
+
+def _fault(request: Request, code: RmFaultCode, reason: str) -> RmFaultError:
+    return RmFaultError(code, reason, request.group_id, request.number)
+
+
+def _refused(
+    request: Request, refusal: Refusal, also: Sequence[tuple[int, int, RmFaultCode]] = ()
+) -> RmFaultError:
+    code, reason = code_of_refusal(refusal), f"the group refuses it: {refusal!s}"
+    return RmFaultError(code, reason, request.group_id, request.number, also)
+
+
+def _understood(name: str) -> bool:
+    """Whether a header block is understood here."""
+    return namespace_of(name) == WSR and local_name(name) in HEADERS

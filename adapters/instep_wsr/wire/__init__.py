@@ -1,0 +1,1 @@
+"""The headers of WS-Reliability as data: read, written, and nothing decided."""
