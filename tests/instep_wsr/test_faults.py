@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 
 import pytest
 
@@ -106,6 +107,7 @@ async def test_what_is_missing_is_an_invalid_request(local: str) -> None:
         (poll().replace("</w:PollRequest>", "<w:ReplyTo/></w:PollRequest>"), "InvalidPollRequest"),
         (poll(reply_to="http://127.0.0.1:9/"), "FeatureNotSupported"),
     ],
+    ids=count(),  # not by the headers: they state the time
 )
 async def test_what_no_response_can_name_is_a_soap_fault(
     soap: str, headers: str, fault: str

@@ -269,6 +269,9 @@ class Alignment:
                 records, found = self._continuity.sift(chunk.records, self.position)
             if found is not None and not self._on_continuity(*found):
                 return None
+            if len(records) < len(chunk.records):
+                # What is delivered again breaks a silence as well: the stream replays up to here.
+                self._progress.silence_from(now_us)
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
         if self._continuity.has_gap(records, self.position, offsets):

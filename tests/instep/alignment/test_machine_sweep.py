@@ -80,6 +80,21 @@ def test_a5_a_partition_that_still_replays_holds_the_sweep_back() -> None:
     assert driver.swept == []
 
 
+def test_a5_what_is_delivered_again_after_a_reconnection_breaks_the_silence() -> None:
+    driver = aligned()
+    driver.attempt()
+    driver.deliver(8)
+    driver.close()
+    driver.open(rewind=5)
+    for _ in range(3):  # Each comes after a long time, but nothing says that it was a silence.
+        driver.log.now_us += int(SETTINGS.unreached_quiet_s * US)
+        driver.deliver(1)
+        driver.tick()
+        assert driver.decided(Phase.ALIGNING)
+    assert driver.converges()
+    assert driver.swept == []
+
+
 def test_a5_records_go_on_being_applied_while_the_sweep_runs() -> None:
     driver = aligned()
     for key in KEYS[:3]:
