@@ -130,6 +130,14 @@ def _proven(has_older_entity: bool | None) -> Continuity:  # noqa: FBT001 - inte
     return Continuity.RESTARTED if has_older_entity else Continuity.RESTARTED_AT_OLDEST
 
 
+def _is_last(record: RecordHeader, position: Position) -> bool:
+    """Whether this is the record that was committed last in its partition."""
+    committed = position.offsets.get(record.partition)
+    if committed is None or record.offset < 0:
+        return record.token == position.token
+    return record.offset == committed
+
+
 class ContinuityCheck:
     """Classifies the first record of each partition after an opening, and drops redelivered
     records.
@@ -144,14 +152,23 @@ class ContinuityCheck:
         self._provable = False
         """Whether this connection has delivered nothing yet, and its log can prove where it begins.
         """
+        self._snapshot = False
 
     def opened(
-        self, position: Position, *, resumed: bool, gapless: bool, provable: bool = False
+        self,
+        position: Position,
+        *,
+        resumed: bool,
+        gapless: bool,
+        provable: bool = False,
+        snapshot: bool = False,
     ) -> None:
         """The stream is open: after our token (`resumed`), or from its start, where only a new log
         is looked for. `gapless`: the log is never compacted between its ends. `provable`: it states
-        whole entities, and keeps the last record of each.
+        whole entities, and keeps the last record of each. `snapshot`: it may begin with a snapshot
+        of current state, which shows no end.
         """
+        self._snapshot = snapshot
         self._gapless = gapless and resumed
         self._provable = provable and resumed and len(_known_partitions(position)) == 1
         self._probe_answers.clear()
@@ -217,6 +234,10 @@ class ContinuityCheck:
                 if self._committed(record, position):
                     continue
                 self._redelivering.discard(partition)
+                if self._snapshot and not _is_last(record, position):
+                    # Our last record did not come again: this was the beginning of a snapshot,
+                    # which leaves out what has ended while we were away.
+                    return [], (Continuity.RESTARTED, record)
             kept.append(record)
         self._provable = False
         return kept, found

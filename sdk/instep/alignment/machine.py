@@ -169,7 +169,11 @@ class Alignment:
         if resumed:
             self._follow_from(now_us)
             self._continuity.opened(
-                self.position, resumed=True, gapless=self._gapless, provable=self._provable
+                self.position,
+                resumed=True,
+                gapless=self._gapless,
+                provable=self._provable,
+                snapshot=self.stream.may_start_with_snapshot,
             )
             if self.realign_reason:
                 self._effects.append(Reopen(self.realign_reason))

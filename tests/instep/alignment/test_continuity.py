@@ -107,6 +107,23 @@ def test_what_is_delivered_again_is_dropped_up_to_the_last_committed() -> None:
     assert sift(arrivals, 11) == [11]
 
 
+def test_3_19_2_a_snapshot_that_begins_with_a_known_record_is_no_redelivery() -> None:
+    """It leaves out what has ended, and with it the record that was committed last."""
+    for snapshot in (False, True):
+        arrivals = ContinuityCheck()
+        arrivals.opened(after(), resumed=True, gapless=False, snapshot=snapshot)
+        arrivals.probe_answered("0", has_older_entity=True)
+        assert sift(arrivals, 5) == []
+        kept, found = arrivals.sift([record(6), record(9)], after())
+        if snapshot:
+            assert (kept, found) == ([], (Continuity.RESTARTED, record(9)))
+        else:
+            assert (kept, found) == ([record(9)], None)
+    arrivals.opened(after(), resumed=True, gapless=False, snapshot=True)
+    arrivals.probe_answered("0", has_older_entity=True)
+    assert sift(arrivals, 5, 8, 9) == [8, 9]
+
+
 def test_evidence_is_of_one_connection() -> None:
     arrivals = ContinuityCheck()
     arrivals.opened(after(), resumed=True, gapless=False)
