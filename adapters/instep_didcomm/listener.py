@@ -80,6 +80,7 @@ class DidcommListener:
             frozenset((self.did, *keys.dids)) - {""},
             self._environment.now,
             prove_sender=bool(keys.dids) if proven is None else proven,
+            max_age_s=options.max_age_s,
         )
         packing = options.packing or (Packing.AUTHCRYPT if keys.dids else Packing.PLAIN)
         self._packer = EnvelopePacker(keys, documents, packing)

@@ -70,6 +70,11 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_unauthenticated: bool = False
     """Whether `listen` may be beyond loopback although no `from` needs to be proven: anybody who
     reaches it can then write in anybody's name."""
+    max_age_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
+    """Refuse an unsequenced message whose `created_time` is longer ago, or missing. Its copies are
+    known by its id, and the ids of the last million are remembered: without this bound, or an
+    `expires_time` of its sender, an older one can be replayed. None: of any age.
+    """
     packing: Packing | None = None
     """The packing of our messages; None: authcrypt with secret keys, plain without."""
     sequence: SequencerSettings = SequencerSettings(idle_timeout_s=_IDLE_S)

@@ -57,8 +57,10 @@ class MessageDecoder:
 
     Args:
         ours: Our DIDs; empty if we have none.
-        prove_sender: Whether a message whose sender is not proven is refused.
         now: The clock, in seconds since 1970 UTC.
+        prove_sender: Whether a message whose sender is not proven is refused.
+        max_age_s: The oldest unsequenced message that is accepted, by its `created_time`; None:
+            any.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class MessageDecoder:
         now: Callable[[], float],
         *,
         prove_sender: bool,
+        max_age_s: float | None = None,
     ) -> None:
         self._unpacker = unpacker
         self._protocols = protocols
         self._ours = ours
         self._now = now
         self._prove_sender = prove_sender
+        self._max_age_s = max_age_s
 
     async def decode(self, raw: bytes, content_type: str = "") -> Incoming:
         """Decode one transmission. Raises `MessageRefusedError` with the reason."""
@@ -130,6 +134,8 @@ class MessageDecoder:
             # expired.
             if 0 < expires_at_us <= now_us:
                 raise MessageRefusedError(Reason.EXPIRED, "expires_time has passed")
+            if self._max_age_s is not None:
+                _check_age(headers.created_time_s, self._now(), self._max_age_s)
             scope, number = message_scope(headers.sender), UNSEQUENCED
         attributes = Attributes(
             type=headers.type,
@@ -150,4 +156,15 @@ class MessageDecoder:
             digest=digest_of(unpacked.message),
             sender=headers.sender,
             attributes=msgspec.json.encode(attributes),
+        )
+
+
+def _check_age(created_time_s: int, now_s: float, max_age_s: float) -> None:
+    if not created_time_s:
+        raise MessageRefusedError(
+            Reason.EXPIRED, "no created_time: this receiver refuses messages of unknown age"
+        )
+    if now_s - created_time_s > max_age_s:
+        raise MessageRefusedError(
+            Reason.EXPIRED, f"created_time is more than {max_age_s:g} s ago: send it anew"
         )

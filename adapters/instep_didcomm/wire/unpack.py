@@ -28,6 +28,10 @@ _MAX_LAYERS: Final = 3
 _MAX_RECIPIENTS: Final = 100
 
 
+_UNDECRYPTED: Final = "it cannot be decrypted"
+"""The same for all reasons: what fails first, and the library's words for it, help who guesses."""
+
+
 class Crypto(AskarCryptoService):  # type: ignore[misc]
     """The library's cryptography, extended to keys of any curve that Askar supports."""
 
@@ -110,10 +114,10 @@ class EnvelopeUnpacker:
             raise
         except PackagingServiceError as error:
             reason = Reason.NO_KEY if "recipient key" in str(error) else Reason.TAMPERED
-            raise MessageRefusedError(reason, f"cannot be decrypted: {error}") from None
+            raise MessageRefusedError(reason, _UNDECRYPTED) from None
         except CryptoServiceError as error:
             reason = Reason.UNSUPPORTED if "nsupported" in str(error) else Reason.TAMPERED
-            raise MessageRefusedError(reason, f"cannot be decrypted: {error}") from None
+            raise MessageRefusedError(reason, _UNDECRYPTED) from None
         except Exception as error:  # noqa: BLE001 - the library raises anything for a hostile JWE
             raise MessageRefusedError(
                 Reason.UNREADABLE, f"the JWE cannot be read ({type(error).__name__})"

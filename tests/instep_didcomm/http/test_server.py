@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -76,6 +77,22 @@ async def test_what_is_wrong_is_answered_with_the_reason() -> None:
             assert headers["Content-Type"].startswith("application/problem+json")
             assert problem["detail"]
         assert intake.delivered == []
+
+
+@pytest.mark.asyncio
+async def test_a_message_too_old_to_be_known_again_is_refused() -> None:
+    """An unsequenced one is known by its id alone, and ids are not remembered for ever."""
+    now_s = int(time.time())
+    async with serving(max_age_s=60) as (listener, intake):
+        url = listener.address
+        for created, status in ((now_s - 1, 202), (now_s - 3_600, 410), (None, 410)):
+            message = plain(None, id=f"at-{created}", created_time=created, type="https://x/1.0/y")
+            answered, problem, _ = await post(url, json.dumps(message).encode())
+            assert answered == status, problem
+        # A sequence remembers its numbers.
+        old = plain(created_time=now_s - 3_600)
+        assert (await post(url, json.dumps(old).encode()))[0] == 202
+        assert len(intake.delivered) == 2
 
 
 @pytest.mark.asyncio
