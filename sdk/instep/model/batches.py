@@ -29,8 +29,8 @@ class SweepStep(msgspec.Struct, frozen=True):
     limit_records: int = 2_000
     readable: frozenset[str] | None = None
     """Classes a baseline can prove absent; entities of other classes are kept and marked unproven.
-    None: all. With classes, what a baseline has stated is compared with no record from this step on:
-    whatever the stream brings then beats it (A14).
+    None: all. With classes, what a baseline has stated is compared with no record from this step
+    on: whatever the stream brings then beats it (A14).
     """
 
 

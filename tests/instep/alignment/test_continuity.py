@@ -119,6 +119,7 @@ def test_3_19_2_a_snapshot_that_begins_with_a_known_record_is_no_redelivery() ->
             assert (kept, found) == ([], (Continuity.RESTARTED, record(9)))
         else:
             assert (kept, found) == ([record(9)], None)
+    arrivals = ContinuityCheck()
     arrivals.opened(after(), resumed=True, gapless=False, snapshot=True)
     arrivals.probe_answered("0", has_older_entity=True)
     assert sift(arrivals, 5, 8, 9) == [8, 9]
