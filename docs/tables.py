@@ -20,10 +20,13 @@ from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
 from instep.config.plugins import deviations_of
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
+from instep.runtime.streams.sequenced_feed import SequencedFeedSettings
 from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
-from instep_http import ListenTls
+from instep_http import ListenTls, TlsOptions
+from instep_sdpi.options import Options as SdpiOptions
+from instep_sdpi.options import Subscription as SdpiSubscription
 from instep_spark.lake.tables import schema as lake
 from instep_spark.landing_schema import TABLES
 from instep_spark.options import DeltaOptions
@@ -49,6 +52,10 @@ _PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("`tls` of a `didcomm`, `wsrm` or `wsr` source", "", ListenTls),
     ('`[consumers.source]` with `kind = "wsrm"`', "", WsrmOptions),
     ('`[consumers.source]` with `kind = "wsr"`', "", WsrOptions),
+    ('`[consumers.source]` with `kind = "sdpi"`', "", SdpiOptions),
+    ("`subscriptions` of an `sdpi` source", "", SdpiSubscription),
+    ("`feed` of an `sdpi` source", "", SequencedFeedSettings),
+    ("`tls` of an `sdpi` source", "", TlsOptions),
     ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
     ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
     ("`spark` of a Delta sink", "", SparkOptions),
@@ -103,7 +110,7 @@ def error_codes() -> str:
 
 def deviations() -> str:
     """Every departure from its specification that is understood all the same."""
-    kinds = ("tapi", "didcomm", "wsrm", "wsr")
+    kinds = ("tapi", "didcomm", "wsrm", "wsr", "sdpi")
     known = dict.fromkeys(pair for kind in kinds for pair in deviations_of(kind).items())
     rows = [(f"`{kind}`", text) for kind, text in known]
     return _table(("Kind", "What the other side did, and the clause"), rows)

@@ -161,7 +161,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = 0) -> Resp
 
 
 class BoundedServer:
-    """Serves one path.
+    """Serves one path, or all paths below it.
 
     The server itself responds with 404 to another path, 405 to another method, 400 to a body that
     cannot be decoded, 403 to the request of a web page (see `OriginRules`), 408 to a slow body, 413
@@ -173,6 +173,8 @@ class BoundedServer:
         handler: Responds to a request with its whole body.
         limits: The bounds of the server.
         tls: The server's certificate; None for http.
+        below: Whether the paths below that of `listen` are served too; the handler sees which one
+            in `Request.path`, and answers 404 itself.
         methods: The methods that are allowed.
         websocket: Reads WebSockets at the same path; None: WebSockets are refused.
         refuse: Makes the server's refusals from status, code and detail.
@@ -188,6 +190,7 @@ class BoundedServer:
         limits: ServerLimits | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        below: bool = False,
         methods: frozenset[str] = frozenset({"POST"}),
         websocket: WebSocketHandler | None = None,
         refuse: Callable[[int, str, str], Response] = problem,
@@ -207,6 +210,7 @@ class BoundedServer:
         self._listen = listen
         self._handler = handler
         self._tls = tls
+        self._below = f"{listen.path.rstrip('/')}/" if below else None
         self._methods = methods
         self._websocket = websocket
         self._refuse = refuse
@@ -371,7 +375,7 @@ class BoundedServer:
         detail = self.origins.refusal(request.headers)
         if detail:
             return self._refusal(403, "origin", detail, close=True)
-        if request.path != self._listen.path:
+        if not self._serves(request.path):
             return self._refusal(404, "not-found", "nothing is served at this path")
         if (
             self._websocket is not None
@@ -400,6 +404,11 @@ class BoundedServer:
             self.accepted(connection)
         return _response(answer, close=self._stopping)
 
+    def _serves(self, path: str) -> bool:
+        return path == self._listen.path or (
+            self._below is not None and path.startswith(self._below)
+        )
+
     async def _body(self, request: web.BaseRequest) -> bytes | web.Response:
         """The whole body, or its refusal, which closes the connection: the rest of the body is not
         read.
@@ -416,7 +425,7 @@ class BoundedServer:
                     body = await _read_body(request, limit_bytes)
         except TimeoutError:
             return self._refusal(408, "too-slow", "the body did not come in time", close=True)
-        except (web.HTTPException, web.RequestPayloadError, ValueError):
+        except (web.HTTPException, web.RequestPayloadError, ValueError, ConnectionError):
             return self._refusal(400, "unreadable", "the body cannot be decoded", close=True)
         if body is None:
             return self._refusal(413, "too-big", f"more than {limit_bytes:,} bytes", close=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from yarl import URL
 
 from instep.errors import SourceError
@@ -13,6 +16,9 @@ from instep_soap.names import SOAP11, SoapVersion
 from instep_soap.xml import XmlLimits
 
 __all__ = ["post_envelope"]
+
+_LONG_BYTES: Final = 256 * 1024
+"""From this length on a response is parsed in a thread: it would hold up the loop."""
 
 
 async def post_envelope(
@@ -42,7 +48,7 @@ async def post_envelope(
     found: Envelope | None = None
     if answer.body.strip():
         try:
-            found = read_envelope(answer.body, limits)
+            found = await _read(answer.body, limits)
         except SoapFaultError as error:
             if 200 <= answer.status < 300:
                 raise SourceError(
@@ -58,3 +64,9 @@ async def post_envelope(
             status=answer.status,
         )
     return found
+
+
+async def _read(raw: bytes, limits: XmlLimits | None) -> Envelope:
+    if len(raw) < _LONG_BYTES:
+        return read_envelope(raw, limits)
+    return await asyncio.to_thread(read_envelope, raw, limits)

@@ -33,6 +33,8 @@ class SoapRequest(msgspec.Struct, frozen=True):
     addressing: Addressing
     peer: str
     """The IP address of the sender, which may be a proxy."""
+    path: str
+    """The path that it was sent to."""
 
 
 SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
@@ -42,7 +44,8 @@ any other exception becomes a fault of the receiver.
 
 
 class SoapEndpoint:
-    """Serves one address. Every refusal of an envelope is a fault in the sender's own version.
+    """Serves one address, or all paths below it. Every refusal of an envelope is a fault in the
+    sender's own version.
 
     Args:
         listen: http or https, host, port (0: a free one) and path.
@@ -51,11 +54,12 @@ class SoapEndpoint:
         xml_limits: The bounds of an envelope.
         tls: The server's certificate; None for http.
         addressed: Whether faults have the headers of WS-Addressing.
+        below: See `BoundedServer`: whether the paths below that of `listen` are served too.
         allow_origins: See `BoundedServer` …
         allow_hosts: … for both.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each decision of an adapter
         self,
         listen: URL,
         handler: SoapHandler,
@@ -64,6 +68,7 @@ class SoapEndpoint:
         xml_limits: XmlLimits | None = None,
         tls: ssl.SSLContext | None = None,
         addressed: bool = True,
+        below: bool = False,
         allow_origins: frozenset[str] = frozenset(),
         allow_hosts: frozenset[str] = frozenset(),
     ) -> None:
@@ -77,6 +82,7 @@ class SoapEndpoint:
             self._answer,
             limits,
             tls=tls,
+            below=below,
             allow_origins=allow_origins,
             allow_hosts=allow_hosts,
         )
@@ -100,7 +106,8 @@ class SoapEndpoint:
             envelope = read_envelope(request.body, self._xml_limits)
             version = envelope.version
             addressing = read_addressing(envelope.headers)
-            answer = await self._handler(SoapRequest(envelope, addressing, request.peer))
+            received = SoapRequest(envelope, addressing, request.peer, request.path)
+            answer = await self._handler(received)
         except SoapFaultError as fault:
             return self._fault(fault, version, addressing)
         except Exception:  # noqa: BLE001 - the peer gets a fault

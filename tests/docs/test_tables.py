@@ -19,6 +19,9 @@ from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
 from instep_http import ListenTls
+from instep_sdpi.deviations import DEVIATIONS as SDPI_DEVIATIONS
+from instep_sdpi.options import Options as SdpiOptions
+from instep_sdpi.options import Subscription as SdpiSubscription
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions
@@ -43,6 +46,8 @@ STRUCTS: list[type[msgspec.Struct]] = [
     ListenTls,
     WsrmOptions,
     WsrOptions,
+    SdpiOptions,
+    SdpiSubscription,
     SqlOptions,
     DeltaOptions,
     SparkOptions,
@@ -87,7 +92,8 @@ def test_every_error_is_listed_with_its_code() -> None:
 
 def test_every_deviation_is_listed() -> None:
     markdown = tables.deviations()
-    for known in (DEVIATIONS, DIDCOMM_DEVIATIONS, WSRM_DEVIATIONS, WSR_DEVIATIONS):
+    every = (DEVIATIONS, DIDCOMM_DEVIATIONS, WSRM_DEVIATIONS, WSR_DEVIATIONS, SDPI_DEVIATIONS)
+    for known in every:
         assert all(f"| `{kind}` | {text} |" in markdown for kind, text in known.items())
     assert "| `offset-backwards` | " in markdown
 

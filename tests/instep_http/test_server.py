@@ -64,6 +64,21 @@ async def test_other_paths_and_methods_are_refused_with_the_reason() -> None:
 
 
 @pytest.mark.asyncio
+async def test_paths_below_are_served_where_that_is_wanted() -> None:
+    async def tell(asked: Request) -> Response:
+        return Response(200, asked.path.encode())
+
+    async with serving(tell, below=True) as server, connected(server) as (reader, writer):
+        for path in ("/in", "/in/a", "/in/a/b"):
+            writer.write(request(path=path))
+            status, _, body = await answer(reader)
+            assert (status, body) == (200, path.encode())
+        for path in ("/", "/inside", "/other/in/a"):
+            writer.write(request(path=path))
+            assert (await answer(reader))[0] == 404
+
+
+@pytest.mark.asyncio
 async def test_refusals_are_made_as_the_adapter_wants() -> None:
     def fault(status: int, code: str, detail: str) -> Response:
         return Response(status, f"<{code}>{detail}".encode(), {"Content-Type": "text/xml"})
@@ -123,6 +138,24 @@ async def test_a_body_that_hides_its_length_is_bounded() -> None:
         small = gzip.compress(b"small")
         found = await post(server.address, small, **{"Content-Encoding": "gzip"})
         assert found == (200, b"small")
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_is_cut_off_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as server:
+        for _ in range(3):
+            async with connected(server) as (_, writer):
+                writer.write(request(b"x" * 100)[:-50])
+                await writer.drain()
+                while not server.connections:
+                    await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while server.connections:
+                await asyncio.sleep(0.01)
+        assert server.refused == {"unreadable": 3}
+    assert [one.name for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.asyncio

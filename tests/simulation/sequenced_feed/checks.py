@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 __all__ = ["NumberedChecks", "Stored", "UnkeptPromiseError"]
 
 _ENTITIES: Final = "SELECT key, attempt, body FROM instep_entity"
-_ATTEMPT: Final = "SELECT position FROM instep_stream"
+_POSITION: Final = "SELECT position FROM instep_stream"
 
 State = tuple[int, int]
 """Incarnation and version of the provider: they order its states."""
@@ -38,9 +38,13 @@ class Stored(NamedTuple):
 
 
 class NumberedChecks:
-    """Looks at the store through a connection of its own, from outside."""
+    """Looks at the store through a connection of its own, from outside.
 
-    def __init__(self, path: Path) -> None:
+    `confirms_early`: what is confirmed while the store says that it is not aligned need only be
+    durable when it says that it is.
+    """
+
+    def __init__(self, path: Path, *, confirms_early: bool = False) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._stated: set[tuple[str, State, str]] = set()
         self._ends: dict[str, list[State]] = {}
@@ -50,6 +54,11 @@ class NumberedChecks:
         self.rows: dict[str, Stored] = {}
         self.attempt = 0
         """How many baselines were begun, as stored."""
+        self._aligned = False
+        """Whether the store says that it is aligned."""
+        self._confirms_early = confirms_early
+        self._owed: list[tuple[str, State, str | None]] = []
+        """What was confirmed and is not durable yet."""
         self.commits = 0
         self.confirmed = 0
 
@@ -70,9 +79,11 @@ class NumberedChecks:
             rows[key] = Stored((body["incarnation"], body["version"]), body["value"], attempt)
         return rows
 
-    def _stored_attempt(self) -> int:
-        row = self._database.execute(_ATTEMPT).fetchone()
-        return json.loads(row[0])["attempt"] if row else 0
+    def _read_position(self) -> None:
+        row = self._database.execute(_POSITION).fetchone()
+        if row is not None:
+            position = json.loads(row[0])
+            self.attempt, self._aligned = position["attempt"], position["phase"] == "aligned"
 
     def after_transaction(self, *, failed: bool) -> None:
         """Compare the store with what it was before."""
@@ -93,11 +104,22 @@ class NumberedChecks:
             self._require(end is not None, f"{key} is gone from the store and has not ended")
             assert end is not None
             self._reached[key] = end
-        self.rows, self.attempt = after, self._stored_attempt()
+        self.rows = after
+        self._read_position()
+        if self._aligned:
+            for one in self._owed:
+                self._require_durable(*one)
+            self._owed.clear()
 
     def after_confirmation(self, key: str, state: State, value: str | None) -> None:
         """The consumer has confirmed a message: what it states is durable, or something newer."""
         self.confirmed += 1
+        if self._confirms_early and not self._aligned:
+            self._owed.append((key, state, value))
+        else:
+            self._require_durable(key, state, value)
+
+    def _require_durable(self, key: str, state: State, value: str | None) -> None:
         row = self.rows.get(key)
         ended = value is None or self._end_since(key, state) is not None
         if row is None:

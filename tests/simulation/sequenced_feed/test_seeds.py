@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
 from instep.ports import Receipt
 from instep.runtime.streams.sequenced_feed import NumberedRecords, SequencedFeed
@@ -77,14 +77,27 @@ def test_a_message_that_is_confirmed_before_the_baseline_is_found(
     assert _found()
 
 
+def test_a_confirmation_ahead_of_a_store_that_calls_itself_aligned_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committed = SequencedFeed._baseline_committed
+
+    def goes_on_confirming(self: SequencedFeed, phase: Phase) -> None:
+        committed(self, phase)
+        self._baselining = self.settings.confirm_while_baselining
+
+    monkeypatch.setattr(SequencedFeed, "_baseline_committed", goes_on_confirming)
+    assert "was confirmed" in _found()
+
+
 def test_a_needless_realignment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     accept = SequencedFeed.accept
 
     async def realigns_at_a_copy(self: SequencedFeed, message: NumberedRecords) -> Receipt:
         if message.number in self._pending:
-            self._realign("a copy came")
+            self.realign("a copy came")
         return await accept(self, message)
 
     monkeypatch.setattr(SequencedFeed, "accept", realigns_at_a_copy)
     # Rare: most copies come while another reason holds.
-    assert "with a reason" in _found(first=100)
+    assert "with a reason" in _found(first=140)

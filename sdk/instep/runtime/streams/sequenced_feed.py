@@ -12,6 +12,11 @@ the baseline of the session is durable. Then `receive` returns them to the runti
 that the baseline already contains. The runtime calls `committed` when they are durable, and only
 then a message gets its receipt (S3).
 
+A peer that waits for each receipt before it sends on could never close a gap if messages behind the
+gap had to wait. With `SequencedFeedSettings.apply_ahead` they are applied at once, and a message
+that closes the gap leaves out the entities that were stated ahead of it: of each entity the message
+with the highest number counts, in whatever order they came.
+
 Four events end a session: a number is still missing after the reorder window (the first number of a
 session is fixed, so a late join is such a case), numbers go back, the last number comes again with
 other content, or the connection is lost. None is reported as a loss, because the baseline of the
@@ -23,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -61,6 +66,10 @@ class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Longest wait for a missing number before the stream is realigned, in seconds of monotonic
     time; 0: no wait, for protocols with one message under way at a time.
     """
+    apply_ahead: bool = False
+    """Whether a message behind a gap is applied at once, for a peer that sends its next message
+    only when this one is confirmed. A message must then state whole entities.
+    """
     limit_messages: Count = 10_000
     """Most messages that are received and not durable; further ones are refused. At most half of
     them may be buffered behind a gap, so that there is room for the missing ones.
@@ -70,6 +79,13 @@ class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     answer_within_s: Seconds = 10.0
     """A message that is not durable after this time is refused as full. The peer may send it again,
     and then gets its receipt. Set less for a peer with a shorter timeout.
+    """
+    confirm_while_baselining: bool = False
+    """Whether messages are confirmed though they are only in memory while the store itself says
+    that a baseline is being read (`Phase.BASELINING` is committed): for a provider that answers no
+    request for its state while it waits for a confirmation. The baseline has what they state, or
+    they are applied over it before the store says again that it is aligned; so does the baseline
+    of the next session if the process is killed.
     """
     chunk_records: Count = 5_000
     """Records after which no further message joins a chunk."""
@@ -95,12 +111,18 @@ class _Pending:
     its receipt.
     """
 
-    __slots__ = ("given", "message", "records", "waiting")
+    __slots__ = ("ahead", "early", "given", "message", "offset", "records", "waiting")
 
     def __init__(self, message: NumberedRecords) -> None:
         self.message = message
         self.records = message.records
-        """Emptied if the baseline contains them."""
+        """Without those that the baseline contains, or a message that was applied ahead."""
+        self.offset = message.number
+        """Its place in the order in which messages are passed to the runtime."""
+        self.ahead = False
+        """Whether it is applied though a number before it is missing."""
+        self.early = False
+        """Whether it was confirmed while the baseline was read."""
         self.given = False
         """Whether it was passed to the runtime."""
         self.waiting: list[tuple[asyncio.Future[Receipt], ReceiptOutcome]] = []
@@ -171,9 +193,14 @@ class SequencedFeed(Feed):
         """Messages that are in order and not yet passed to the runtime."""
         self._uncommitted: deque[_Pending] = deque()
         """Messages that were passed to the runtime and are not known to be durable."""
+        self._given_messages = 0
+        self._ahead: dict[str, int] = {}
+        """The number of the message that has stated an entity ahead of a missing one, by key."""
         self._given_us = 0
         """The append time of the last record passed to the runtime."""
-        self._committed_number = self.settings.first_number - 1
+        self._committed_offset = self.settings.first_number - 1
+        self._baselining = False
+        """Whether the store says that the baseline is being read."""
         self._baseline_durable = False
         self._baseline_version: int | None = None
         self._realign_reason = ""
@@ -207,10 +234,11 @@ class SequencedFeed(Feed):
     async def accept(self, message: NumberedRecords) -> Receipt:
         """Receive a message; returns when its receipt is known.
 
-        ACCEPTED: it is durable, by itself or in the baseline. DUPLICATE: so is the message that it
-        repeats (S1). Both are a confirmation (HTTP 2xx). REFUSED is a fault: with `Refusal.FULL`
-        the message may come again, and other content may come under its number (S7); so it may
-        with `OUT_OF_RANGE`; with `CLOSED` the session is over, its state comes with the next.
+        ACCEPTED: it is durable, by itself or in the baseline, or with `confirm_while_baselining`
+        the store says that it is behind. DUPLICATE: so is the message that it repeats (S1). Both
+        are a confirmation (HTTP 2xx). REFUSED is a fault: with `Refusal.FULL` the message may come
+        again, and other content may come under its number (S7); so it may with `OUT_OF_RANGE`; with
+        `CLOSED` the session is over, its state comes with the next.
 
         Cancelling loses nothing: the message stays accepted, and a copy gets the receipt. Raises
         `ValueError` if the records do not carry the session and the number.
@@ -240,11 +268,18 @@ class SequencedFeed(Feed):
         elif decision.refused:
             receipt = Receipt(ReceiptOutcome.REFUSED, refusal=decision.refused[0][1])
         elif self._is_repeat(message, changed=bool(decision.deviations)):
-            if number in self._pending:
-                waiting = self._pending[number].receipt(ReceiptOutcome.DUPLICATE)
             receipt = Receipt(ReceiptOutcome.DUPLICATE)
-        self._ready.extend([self._pending[released] for released in decision.deliver])
+            if number in self._pending and not self._pending[number].early:
+                waiting = self._pending[number].receipt(ReceiptOutcome.DUPLICATE)
+        released = [self._pending.get(in_order) for in_order in decision.deliver]
+        ready = [one for one in released if one is not None and not one.ahead]
+        if self.settings.apply_ahead and decision.accepted and number not in decision.deliver:
+            self._pending[number].ahead = True
+            ready.append(self._pending[number])
+        self._ready.extend(ready)
         self._act_on(decision.effects)
+        if self._baselining:
+            self._confirm_early(ready)
         self._wake.set()
         return receipt if waiting is None else await self._in_time(number, waiting)
 
@@ -259,6 +294,15 @@ class SequencedFeed(Feed):
         if not self._baseline_durable:
             known = self._baseline_version
             self._baseline_version = version if known is None else min(known, version)
+
+    def realign(self, reason: str, *, deviation: str = "") -> None:
+        """End the session because the adapter has detected that the stream must be realigned; see
+        `RecordChunk.realign`. `deviation` is counted if it is not empty.
+        """
+        if deviation:
+            self._deviations[deviation] = self._deviations.get(deviation, 0) + 1
+        self._realign_reason = self._realign_reason or reason
+        self._wake.set()
 
     def fail(self, error: SourceError) -> None:
         """End the session because the connection is lost or the peer has ended it: `receive` raises
@@ -305,12 +349,11 @@ class SequencedFeed(Feed):
 
     def committed(self, position: Position) -> None:
         """See `Feed.committed`: answers the messages that are durable now."""
-        if not self._baseline_durable and position.phase is not Phase.BASELINING:
-            self._baseline_durable = True
-            self._wake.set()
-        number = position.offsets.get(self.session)
-        if number is not None and number > self._committed_number:
-            self._committed_number = number
+        if not self._baseline_durable:
+            self._baseline_committed(position.phase)
+        offset = position.offsets.get(self.session)
+        if offset is not None and offset > self._committed_offset:
+            self._committed_offset = offset
             self._confirm()
 
     # -- within ----------------------------------------------------------------------------------
@@ -318,6 +361,16 @@ class SequencedFeed(Feed):
     @property
     def _over(self) -> bool:
         return self._closed or self._error is not None or bool(self._realign_reason)
+
+    def _baseline_committed(self, phase: Phase) -> None:
+        """A page of the baseline is durable, or with another phase the whole of it."""
+        if phase is not Phase.BASELINING:
+            self._baselining = False
+            self._baseline_durable = True
+            self._wake.set()
+        elif self.settings.confirm_while_baselining:
+            self._baselining = True
+            self._confirm_early(self._ready)
 
     async def _in_time(self, number: int, waiting: asyncio.Future[Receipt]) -> Receipt:
         try:
@@ -330,6 +383,13 @@ class SequencedFeed(Feed):
                 self._late.setdefault(number, [self._pending[number].message.digest])
             return _FULL
 
+    def _confirm_early(self, ready: Iterable[_Pending]) -> None:
+        """Confirm messages that the next chunk has, see `confirm_while_baselining`."""
+        if not self._over:
+            for pending in ready:
+                pending.early = True
+                pending.answer()
+
     def _now_us(self) -> int:
         return int(asyncio.get_running_loop().time() * _US)
 
@@ -339,11 +399,15 @@ class SequencedFeed(Feed):
         """
         last = self._sequencer.next_number - 1
         if message.number < last:
-            self._deviates("number-backwards", f"the numbers went back, {last} to {message.number}")
+            self.realign(
+                f"the numbers went back, {last} to {message.number}", deviation="number-backwards"
+            )
         elif message.number in self._late:
             return self._is_late_repeat(message)
         elif changed:
-            self._deviates("content-changed", f"message {message.number} has other content now")
+            self.realign(
+                f"message {message.number} has other content now", deviation="content-changed"
+            )
         else:
             return True
         return False
@@ -358,28 +422,20 @@ class SequencedFeed(Feed):
         pending = self._pending.get(number)
         if pending is None or pending.given or len(known) == _MOST_CONTENTS:
             # Each content was valid, but only one is applied: the next baseline has the last state.
-            self._realign(f"message {number} has other content after our fault")
+            self.realign(f"message {number} has other content after our fault")
             return False
         self._pending_bytes += message.size_bytes - pending.message.size_bytes
         pending.message, pending.records = message, message.records
         known.append(message.digest)
         return True
 
-    def _deviates(self, kind: str, reason: str) -> None:
-        self._deviations[kind] = self._deviations.get(kind, 0) + 1
-        self._realign(reason)
-
     def _act_on(self, effects: Sequence[object]) -> None:
         for effect in effects:
             if isinstance(effect, RealignSequence):
                 first = Ranges.of(*effect.missing[:1])
-                self._realign(f"messages {first} of the session did not come")
+                self.realign(f"messages {first} of the session did not come")
             elif isinstance(effect, SequenceFailed):
-                self._realign(effect.reason)
-
-    def _realign(self, reason: str) -> None:
-        self._realign_reason = self._realign_reason or reason
-        self._wake.set()
+                self.realign(effect.reason)
 
     def _chunk(self) -> RecordChunk | None:
         """The messages in order as a chunk, with the request for a realignment after the last of
@@ -389,12 +445,14 @@ class SequencedFeed(Feed):
         unreadable: list[Unreadable] = []
         size_bytes = 0
         covered = self._baseline_version
-        while self._ready and len(records) < self.settings.chunk_records:
+        # What was confirmed early is one chunk: no sweep ends before all of it is durable.
+        while self._ready and (self._ready[0].early or len(records) < self.settings.chunk_records):
             pending = self._ready.popleft()
             pending.given = True
             message = pending.message
             if covered is not None and message.version is not None and message.version <= covered:
                 pending.records = ()
+            self._order(pending)
             records += self._in_order_of_time(pending.records)
             unreadable += message.unreadable
             size_bytes += message.size_bytes
@@ -406,6 +464,24 @@ class SequencedFeed(Feed):
         self._realign_reported = self._realign_reported or bool(realign)
         deviations = self._deviations if realign else {}
         return RecordChunk(records, unreadable, deviations, size_bytes, realign=realign)
+
+    def _order(self, pending: _Pending) -> None:
+        """Give a message its place, and leave out what was stated ahead of it. Without a gap the
+        place is the number.
+        """
+        number, records = pending.message.number, pending.records
+        pending.offset = self.settings.first_number + self._given_messages
+        self._given_messages += 1
+        if self._ahead:
+            records = [record for record in records if self._ahead.get(record.key, 0) < number]
+            if not self._ready and max(self._ahead.values()) < self._sequencer.next_number:
+                self._ahead.clear()
+        if pending.ahead:
+            self._ahead.update((record.key, number) for record in records)
+        if pending.offset != number:
+            at = pending.offset
+            records = [msgspec.structs.replace(record, offset=at) for record in records]
+        pending.records = records
 
     def _in_order_of_time(self, records: Sequence[Record]) -> Sequence[Record]:
         """A message that arrived late has a later time; the messages after it are raised to that
@@ -425,10 +501,10 @@ class SequencedFeed(Feed):
         """
         uncommitted = self._uncommitted
         while uncommitted:
-            message = uncommitted[0].message
-            if uncommitted[0].records and message.number > self._committed_number:
+            pending = uncommitted[0]
+            if pending.records and pending.offset > self._committed_offset:
                 return
-            pending = uncommitted.popleft()
-            del self._pending[message.number]
-            self._pending_bytes -= message.size_bytes
+            uncommitted.popleft()
+            del self._pending[pending.message.number]
+            self._pending_bytes -= pending.message.size_bytes
             pending.answer()

@@ -405,6 +405,8 @@ class NumberedSource(Source):
     async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         assert stream.id == STREAM
         assert opened_at_us
+        if self.settings is not None and self.settings.confirm_while_baselining:
+            yield []
         try:
             content = await self.provider.snapshot()
         except ConnectionError as error:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.asyncio
 
 QUICK = SequencedFeedSettings(reorder_window_s=0.02)
 PATIENT = SequencedFeedSettings(reorder_window_s=60)
+AHEAD = SequencedFeedSettings(reorder_window_s=60, apply_ahead=True)
 
 
 def state(version: int, key: str = "a", value: str = "x") -> Content:
@@ -90,6 +91,18 @@ async def patient() -> AsyncIterator[Driver]:
     yield driver
     driver.feed.close()
     await asyncio.gather(*driver.tasks)
+
+
+@pytest_asyncio.fixture
+async def ahead() -> AsyncIterator[Driver]:
+    driver = Driver(AHEAD)
+    yield driver
+    driver.feed.close()
+    await asyncio.gather(*driver.tasks)
+
+
+def tokens(chunk: RecordChunk) -> list[str]:
+    return [f"{record.token} {record.key}" for record in chunk.records]
 
 
 def offsets(chunk: RecordChunk) -> list[int]:
@@ -184,6 +197,119 @@ async def test_what_was_in_order_goes_before_the_realignment(quick: Driver) -> N
     quick.commit(1)
     assert (await one).outcome is ReceiptOutcome.ACCEPTED
     assert await quick.silent()
+
+
+async def test_a_peer_that_waits_for_each_receipt_can_close_a_gap(ahead: Driver) -> None:
+    ahead.baseline()
+    await ahead.give(1)
+    assert tokens(await ahead.receive()) == ["s/1 a"]
+    ahead.commit(1)
+    later = await ahead.give(3)
+    assert tokens(await ahead.receive()) == ["s/3 a"]
+    assert not later.done()
+    ahead.commit(2)
+    assert (await later).outcome is ReceiptOutcome.ACCEPTED
+    both = Content(1, 2, (Statement("a", "old", 2), Statement("b", "new", 2)))
+    missing = await ahead.give(2, both)
+    following = await ahead.give(4)
+    chunk = await ahead.receive()
+    assert tokens(chunk) == ["s/2 b", "s/4 a"]
+    assert offsets(chunk) == [3, 4]
+    ahead.commit(3)
+    assert (await missing).outcome is ReceiptOutcome.ACCEPTED
+    assert not following.done()
+    ahead.commit(4)
+    assert (await following).outcome is ReceiptOutcome.ACCEPTED
+
+
+async def test_of_each_entity_the_highest_number_counts_in_any_order(ahead: Driver) -> None:
+    ahead.baseline()
+    for number, key in ((4, "a"), (3, "b"), (5, "b"), (1, "a"), (2, "b"), (6, "a")):
+        await ahead.give(number, state(number, key))
+    assert tokens(await ahead.receive()) == ["s/4 a", "s/3 b", "s/5 b", "s/6 a"]
+
+
+async def test_a_copy_of_what_was_applied_ahead_is_a_copy(ahead: Driver) -> None:
+    ahead.baseline()
+    await ahead.give(2)
+    await ahead.receive()
+    assert not (copy := await ahead.give(2)).done()
+    ahead.commit(1)
+    assert (await copy).outcome is ReceiptOutcome.DUPLICATE
+    again = await ahead.give(2)
+    assert (await again).outcome is ReceiptOutcome.DUPLICATE
+    assert await ahead.silent()
+
+
+async def test_a_gap_that_stays_open_realigns_though_all_behind_it_is_applied() -> None:
+    driver = Driver(SequencedFeedSettings(reorder_window_s=0.02, apply_ahead=True))
+    driver.baseline()
+    await driver.give(2)
+    assert tokens(await driver.receive()) == ["s/2 a"]
+    assert "messages 1" in (await driver.receive()).realign
+    driver.feed.close()
+    await asyncio.gather(*driver.tasks)
+
+
+@pytest_asyncio.fixture
+async def early() -> AsyncIterator[Driver]:
+    driver = Driver(
+        SequencedFeedSettings(
+            reorder_window_s=60, chunk_records=1, answer_within_s=60, confirm_while_baselining=True
+        )
+    )
+    yield driver
+    driver.feed.close()
+    await asyncio.gather(*driver.tasks)
+
+
+async def test_a_provider_that_shows_no_state_before_its_answer_gets_it(early: Driver) -> None:
+    first = await early.give(1)
+    assert not first.done()
+    early.feed.committed(Position(phase=Phase.BASELINING))
+    assert (await first).outcome is ReceiptOutcome.ACCEPTED
+    assert (await (await early.give(1))).outcome is ReceiptOutcome.DUPLICATE
+    assert (await (await early.give(2))).outcome is ReceiptOutcome.ACCEPTED
+    early.feed.baseline_version(0)
+    early.feed.committed(Position(phase=Phase.ALIGNING))
+    later = await early.give(3)
+    assert offsets(await early.receive()) == [1, 2]
+    assert offsets(await early.receive()) == [3]
+    early.commit(2)
+    await asyncio.sleep(0)
+    assert not later.done()
+    early.commit(3)
+    assert (await later).outcome is ReceiptOutcome.ACCEPTED
+
+
+async def test_what_is_behind_a_gap_is_not_confirmed_before_the_gap_is_closed(
+    early: Driver,
+) -> None:
+    early.feed.committed(Position(phase=Phase.BASELINING))
+    behind = await early.give(2)
+    assert not behind.done()
+    missing = await early.give(1)
+    outcomes = {(await missing).outcome, (await behind).outcome}
+    assert outcomes == {ReceiptOutcome.ACCEPTED}
+
+
+async def test_nothing_is_confirmed_early_of_a_session_that_is_over(early: Driver) -> None:
+    waiting = await early.give(1)
+    early.feed.realign("it has begun anew")
+    early.feed.committed(Position(phase=Phase.BASELINING))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+
+async def test_an_adapter_asks_for_a_realignment(patient: Driver) -> None:
+    patient.baseline()
+    await patient.give(1)
+    patient.feed.realign("it has begun anew", deviation="begun-anew")
+    chunk = await patient.receive()
+    assert (offsets(chunk), chunk.realign) == ([1], "it has begun anew")
+    assert chunk.deviations == {"begun-anew": 1}
+    refused = await (await patient.give(2))
+    assert refused.refusal is Refusal.CLOSED
 
 
 async def test_a_repeat_of_the_last_message_is_answered_and_not_applied(patient: Driver) -> None:

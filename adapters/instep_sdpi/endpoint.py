@@ -1,0 +1,73 @@
+"""Where a provider sends its reports: one server, with a path for each subscription."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from yarl import URL
+
+from instep_http import ServerLimits, read_listen
+from instep_sdpi.options import Options
+from instep_sdpi.session import ReportSession
+from instep_soap import FaultCode, SoapEndpoint, SoapFaultError, SoapRequest, XmlLimits
+
+__all__ = ["NotificationEndpoint"]
+
+_STOP_S: Final = 2.0
+
+
+class NotificationEndpoint:
+    """Listens while a subscription needs it. The path of a subscription is a secret of both sides:
+    whoever knows it can report. TLS with certificates of both keeps others out.
+    """
+
+    def __init__(self, options: Options, tls: ssl.SSLContext | None, where: str) -> None:
+        self._listen = read_listen(options.listen, f"{where}.listen")
+        self._notify_to = options.notify_to
+        self._sessions: dict[str, ReportSession] = {}
+        self._starting = asyncio.Lock()
+        self._started = False
+        self._endpoint = SoapEndpoint(
+            self._listen,
+            self._receive,
+            ServerLimits(max_body_bytes=options.max_report_bytes, stop_timeout_s=_STOP_S),
+            xml_limits=XmlLimits(max_elements=options.max_report_elements),
+            tls=tls,
+            below=True,
+            allow_hosts=frozenset(filter(None, [URL(options.notify_to).host])),
+        )
+
+    @property
+    def address(self) -> str:
+        """The URL that it listens on, with the real port; empty while it does not listen."""
+        return self._endpoint.address
+
+    async def register(self, session: ReportSession) -> str:
+        """Let a session receive reports; returns the address that it is sent to.
+
+        Raises `SourceError` if nothing can be received.
+        """
+        async with self._starting:
+            if not self._started:
+                await self._endpoint.start()
+                self._started = True
+        name = session.feed.session
+        self._sessions[name] = session
+        return str(URL(self._notify_to or self._endpoint.address) / name)
+
+    def unregister(self, session: ReportSession) -> None:
+        """Let a session receive nothing any more."""
+        self._sessions.pop(session.feed.session, None)
+
+    async def stop(self) -> None:
+        """Stop listening; a second call does nothing."""
+        self._started = False
+        await self._endpoint.stop()
+
+    async def _receive(self, request: SoapRequest) -> None:
+        session = self._sessions.get(request.path.rpartition("/")[2])
+        if session is None:
+            raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
+        await session.receive(request)

@@ -1,0 +1,164 @@
+"""The requests to a provider, and what it answers."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import uuid4
+
+from yarl import URL
+
+from instep.errors import DiscoveryError, SourceError, UnreachableError
+from instep_http import ClientSettings, GuardedClient, parse_url, shown
+from instep_sdpi.options import Options
+from instep_sdpi.wire import requests
+from instep_sdpi.wire.eventing import Granted, read_granted, read_subscribed
+from instep_sdpi.wire.mdib import Mdib, read_context_states, read_mdib
+from instep_sdpi.wire.metadata import Device, read_metadata
+from instep_soap import (
+    WSA_2005,
+    EndpointReference,
+    Envelope,
+    SoapFaultError,
+    XmlError,
+    XmlLimits,
+    post_envelope,
+)
+
+__all__ = ["Provider"]
+
+T = TypeVar("T")
+
+
+class Provider:
+    """One device. Each method sends one request, and raises a `SourceError` where the response is
+    none, a fault, or not what was asked for.
+    """
+
+    def __init__(self, options: Options, tls: ssl.SSLContext) -> None:
+        self._url = URL(options.provider)
+        self._hosts = {self._url.host, *options.allow_hosts}
+        self._limits = XmlLimits(max_elements=options.max_mdib_elements)
+        self._client = GuardedClient(
+            ClientSettings(
+                total_timeout_s=options.request_timeout_s,
+                max_body_bytes=options.max_mdib_bytes,
+                tls_hint="tls.ca is who signed the certificate of the provider",
+                body_hint="raise max_mdib_bytes",
+            ),
+            tls,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Provider {shown(self._url)}>"
+
+    def allows(self, address: str) -> bool:
+        """Whether requests may go to this address."""
+        try:
+            self._check_host(address)
+        except SourceError:
+            return False
+        return True
+
+    async def metadata(self) -> Device:
+        """The device and the services that it hosts."""
+        to = EndpointReference(WSA_2005, str(self._url))
+        try:
+            return await self._ask(to, requests.get_metadata(to, _message_id()), read_metadata)
+        except UnreachableError:
+            raise
+        except SourceError as error:
+            raise DiscoveryError(
+                f"no metadata of a device: {error.message}",
+                where=error.where,
+                hint="provider is the address of a BICEPS device (an XAddr)",
+                retriable=error.retriable,
+            ) from error
+
+    async def mdib(self, to: EndpointReference) -> Mdib:
+        """The whole MDIB."""
+        return await self._ask(to, requests.get_mdib(to, _message_id()), read_mdib)
+
+    async def context_states(self, to: EndpointReference) -> Mdib:
+        """All context states."""
+        request = requests.get_context_states(to, _message_id())
+        return await self._ask(to, request, read_context_states)
+
+    async def subscribe(
+        self, to: EndpointReference, notify_to: str, actions: list[str], expires_s: float
+    ) -> Granted:
+        """Subscribe to reports with these actions; they and the end come to `notify_to`."""
+        us = EndpointReference(WSA_2005, notify_to)
+        request = requests.subscribe(
+            to,
+            _message_id(),
+            notify_to=us,
+            end_to=us,
+            actions=actions,
+            expires_s=expires_s,
+        )
+        granted = await self._ask(to, request, lambda one: read_subscribed(one, time.time()))
+        self._check_host(granted.manager.address)
+        return granted
+
+    async def renew(self, manager: EndpointReference, expires_s: float) -> float:
+        """Seconds that the subscription lasts from now on."""
+        request = requests.renew(manager, _message_id(), expires_s)
+        return await self._ask(
+            manager, request, lambda one: read_granted(one, "RenewResponse", time.time())
+        )
+
+    async def status(self, manager: EndpointReference) -> float:
+        """Seconds that the subscription lasts still."""
+        request = requests.get_status(manager, _message_id())
+        return await self._ask(
+            manager, request, lambda one: read_granted(one, "GetStatusResponse", time.time())
+        )
+
+    async def unsubscribe(self, manager: EndpointReference) -> None:
+        """End the subscription."""
+        await self._ask(manager, requests.unsubscribe(manager, _message_id()), lambda _: None)
+
+    async def close(self) -> None:
+        """Close the connections; the provider can be asked again afterwards."""
+        await self._client.close()
+
+    async def _ask(
+        self, to: EndpointReference, request: requests.Request, read: Callable[[Envelope], T]
+    ) -> T:
+        url = self._check_host(to.address)
+        action, envelope = request
+        try:
+            answer = await post_envelope(
+                self._client, url, envelope, requests.SOAP_REQUESTS, action, limits=self._limits
+            )
+            if answer is None:
+                answer = Envelope(requests.SOAP_REQUESTS, [], [])
+            return read(answer)
+        except SoapFaultError as fault:
+            name = action.rpartition("/")[2]
+            raise SourceError(
+                f"the provider refuses {name}: {fault.message or fault.fault_code}",
+                where=shown(url),
+                retriable=True,
+                fault=fault.subcode or str(fault.fault_code),
+            ) from None
+        except XmlError as error:
+            raise SourceError(error.message, where=shown(url), retriable=True) from None
+
+    def _check_host(self, address: str) -> URL:
+        """Where a request may go: to the host of the provider, or to one that is allowed."""
+        url = parse_url(address)
+        if url.host not in self._hosts:
+            raise SourceError(
+                f"the provider names an address at another host, {shown(url)}",
+                where=shown(self._url),
+                hint=f'allow_hosts = ["{url.host}"], if it belongs to the provider',
+            )
+        return url
+
+
+def _message_id() -> str:
+    return f"urn:uuid:{uuid4()}"

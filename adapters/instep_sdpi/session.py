@@ -1,0 +1,340 @@
+"""One subscription: what its reports, their numbers and their versions mean for the stream.
+
+`instep.runtime.streams.sequenced_feed` decides about the numbers, and answers when a report is
+durable. This module reads the reports for it, and decides by what BICEPS has besides numbers: the
+version of the MDIB, and the sequence in which versions count. A provider that does not number its
+reports gets numbers in the order of their arrival, which one connection with one report under way
+keeps (SDPi R1014).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from instep.errors import BaselineError, UnreachableError
+from instep.model.records import Record, RecordType, Unreadable
+from instep.ports.listener import ReceiptOutcome
+from instep.runtime.clock import steady_now
+from instep.runtime.streams.sequenced_feed import (
+    NumberedRecords,
+    SequencedFeed,
+    SequencedFeedSettings,
+)
+from instep.sequencing.transitions import Refusal
+from instep_sdpi.conformance import SequenceConformance
+from instep_sdpi.containment import Containment
+from instep_sdpi.wire.entities import Entity, MdibVersion, UnreadableEntity
+from instep_sdpi.wire.eventing import read_end
+from instep_sdpi.wire.mdib import Mdib
+from instep_sdpi.wire.names import MdibPart
+from instep_sdpi.wire.report_sequence import NumberError, read_message_number
+from instep_sdpi.wire.reports import Report, read_report
+from instep_soap import FaultCode, SoapFaultError, SoapRequest, XmlError
+
+__all__ = ["ReportSession"]
+
+_REMEMBERED_IDS: Final = 64
+"""Message ids by which a repeat is recognised where reports have no numbers."""
+_MAX_DESCRIPTORS: Final = 1_000_000
+_COUNTED_PARTS: Final = frozenset(MdibPart) - {MdibPart.WAVEFORM}
+"""Whoever gets reports on all of these (and on waveforms, where there are any) gets every version
+of the MDIB.
+"""
+
+
+class _Received(msgspec.Struct, frozen=True):
+    """An envelope, as far as it could be read."""
+
+    stated: int | None
+    """Its number; None where it states none."""
+    no_number: str
+    """Why its number cannot be read; empty otherwise."""
+    report: Report | None
+    no_report: str
+    """Why it is no report."""
+    raw: bytes
+    """The content of its body."""
+    digest: bytes
+    message_id: str
+
+
+def _read(request: SoapRequest) -> _Received:
+    envelope = request.envelope
+    stated, no_number = None, ""
+    try:
+        stated = read_message_number(envelope.headers)
+    except NumberError as error:
+        no_number = str(error)
+    try:
+        report, no_report = read_report(envelope), "no report of BICEPS"
+    except XmlError as error:
+        report, no_report = None, error.message
+    raw = envelope.content()
+    digest = blake2b(raw, digest_size=16).digest() if report is None else report.digest()
+    message_id = request.addressing.message_id
+    return _Received(stated, no_number, report, no_report, raw, digest, message_id)
+
+
+class ReportSession:
+    """Reads the reports of one subscription into its feed. Used from one event loop.
+
+    Args:
+        stream: The id of the stream.
+        covers: The parts of the MDIB that the subscription's reports keep up to date. Nothing else
+            is given, so that nothing is stored that would become stale.
+        settings: Of the feed.
+        conformance: It is told of each report and each answer.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        covers: frozenset[MdibPart],
+        settings: SequencedFeedSettings,
+        conformance: SequenceConformance | None = None,
+        clock: Callable[[], float] = steady_now,
+    ) -> None:
+        self.stream = stream
+        self.feed = SequencedFeed(uuid4().hex, settings, clock=clock)
+        self._covers = covers
+        self._conformance = conformance or SequenceConformance()
+        self._containment = Containment()
+        self._numbered: bool | None = None
+        """Whether reports are numbered; None before the first one."""
+        self._highest = 0
+        """The highest number that has arrived …"""
+        self._reported: MdibVersion | None = None
+        """… and the version of its report."""
+        self._baseline: MdibVersion | None = None
+        self._has_waveforms = False
+        self._ended_early = -1
+        """The last version whose report ended descriptors while the baseline was not known."""
+        self._ids: OrderedDict[str, int] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<ReportSession {self.stream} {self.feed!r}>"
+
+    async def receive(self, request: SoapRequest) -> None:
+        """Handle an envelope that came to the address of the subscription. When this returns, it
+        may be confirmed: what it states is durable.
+
+        Raises `SoapFaultError`: it is not confirmed.
+        """
+        end = read_end(request.envelope)
+        if end is not None:
+            self.feed.fail(UnreachableError(f"the provider has ended the subscription ({end})"))
+            return
+        received = _read(request)
+        session, stated = self.feed.session, received.stated
+        self._conformance.received(
+            session, stated, received.digest, received.raw, self.feed.stamp_us()
+        )
+        try:
+            await self._confirmed(self._message_of(received))
+        except SoapFaultError:
+            self._conformance.answered(session, stated, confirmed=False)
+            raise
+        self._conformance.answered(session, stated, confirmed=True)
+
+    def baseline(self, mdib: Mdib) -> Iterator[Record]:
+        """The rows of a baseline that this subscription covers; `baseline_read` follows.
+
+        Raises `BaselineError`: an entity cannot be read.
+        """
+        at_us = self.feed.opened_at_us
+        for entity in mdib.entities():
+            if isinstance(entity, UnreadableEntity):
+                raise BaselineError(f"the MDIB has an entity that cannot be read: {entity.reason}")
+            self._containment.stated(entity)
+            if entity.part is MdibPart.WAVEFORM:
+                self._has_waveforms = True
+            if entity.part in self._covers:
+                yield self._record(entity, mdib.version, "", at_us)
+
+    def baseline_read(self, version: MdibVersion) -> None:
+        """The baseline was read whole; it is of this version."""
+        reported = self._reported
+        if reported is not None and reported.counted_in != version.counted_in:
+            self._begun_anew(reported, version)
+            return
+        self._baseline = version
+        if self._ended_early > version.version:
+            self.feed.realign("descriptors ended while the MDIB was read")
+        self.feed.baseline_version(version.version)
+
+    # -- numbers and versions --------------------------------------------------------------------
+
+    def _message_of(self, received: _Received) -> NumberedRecords:
+        """The message for the feed. Raises `SoapFaultError`: there is none."""
+        if received.no_number:
+            self.feed.realign(received.no_number, deviation="number-unreadable")
+            raise SoapFaultError(FaultCode.SENDER, received.no_number)
+        number, size_bytes = self._number(received), len(received.raw)
+        if received.report is not None:
+            self._check_version(number, received.report)
+            message = self._message(number, received.report, size_bytes)
+        else:
+            token = self._token(number)
+            bad = Unreadable(self.stream, received.raw, received.no_report, token)
+            message = NumberedRecords(number=number, size_bytes=size_bytes, unreadable=[bad])
+        if self._numbered:
+            message.digest = received.digest
+        self._highest = max(self._highest, number)
+        return message
+
+    def _number(self, received: _Received) -> int:
+        """The number of a report: as stated, else as it arrives."""
+        stated, message_id = received.stated, received.message_id
+        numbered = stated is not None
+        if self._numbered not in (None, numbered):
+            reason = (
+                "a report with a number came after one without"
+                if numbered
+                else ("a report without a number came after one with")
+            )
+            self.feed.realign(reason, deviation="number-missing")
+            raise SoapFaultError(FaultCode.SENDER, reason)
+        self._numbered = numbered
+        if stated is not None:
+            return stated
+        known = self._ids.get(message_id)
+        if known is not None:
+            return known
+        if message_id:
+            self._ids[message_id] = self._highest + 1
+            if len(self._ids) > _REMEMBERED_IDS:
+                self._ids.popitem(last=False)
+        return self._highest + 1
+
+    def _check_version(self, number: int, report: Report) -> None:
+        """Realign where the version of the MDIB shows that something is missing, or is another
+        MDIB.
+        """
+        version, last = report.version, self._reported
+        known = last or self._baseline
+        if known is not None and known.counted_in != version.counted_in:
+            self._begun_anew(known, version)
+            raise SoapFaultError(FaultCode.RECEIVER, "the MDIB has begun anew")
+        if number <= self._highest:
+            return
+        if last is not None and version.version < last.version:
+            reason = f"MdibVersion went back from {last.version} to {version.version}"
+            self.feed.realign(reason, deviation="version-backwards")
+            raise SoapFaultError(FaultCode.RECEIVER, reason)
+        if not self._numbered:
+            self._check_gap(version.version)
+        self._reported = version
+
+    def _check_gap(self, version: int) -> None:
+        """Without numbers, only whoever subscribes to all that changes the MDIB can see a gap."""
+        if self._baseline is None:
+            return
+        last = max(self._baseline.version, self._reported.version if self._reported else 0)
+        waveforms = {MdibPart.WAVEFORM} if self._has_waveforms else set()
+        if version > last + 1 and _COUNTED_PARTS | waveforms <= self._covers:
+            self.feed.realign(f"no report of MdibVersion {last + 1}: {version} came next")
+
+    def _begun_anew(self, before: MdibVersion, now: MdibVersion) -> None:
+        self.feed.realign(
+            f"the MDIB has begun anew: SequenceId {now.sequence_id}, InstanceId {now.instance_id} "
+            f"after {before.sequence_id}, {before.instance_id}"
+        )
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def _message(self, number: int, report: Report, size_bytes: int) -> NumberedRecords:
+        at_us, token = self.feed.stamp_us(), self._token(number)
+        if report.ends_some:
+            self._check_ends(number, report.version.version)
+        records: list[Record] = []
+        for entity in report.entities:
+            if entity.ends:
+                within = self._containment.within(entity.descriptor)
+                records += [self._end(key, token, at_us, number) for key in within]
+                continue
+            self._containment.stated(entity)
+            if entity.part in self._covers:
+                records.append(self._record(entity, report.version, token, at_us, number))
+        if len(self._containment) > _MAX_DESCRIPTORS:
+            self.feed.realign(f"more than {_MAX_DESCRIPTORS:,} descriptors came and went")
+        return NumberedRecords(
+            number=number,
+            size_bytes=size_bytes,
+            version=report.version.version,
+            records=records,
+            unreadable=[
+                Unreadable(self.stream, one.raw, one.reason, token) for one in report.unreadable
+            ],
+        )
+
+    def _check_ends(self, number: int, version: int) -> None:
+        """Realign where it is not known yet what a descriptor that ends contains."""
+        if self._baseline is None:
+            self._ended_early = max(self._ended_early, version)
+        elif number > self._highest + 1:
+            # A report that is still to come may create what ends here.
+            self.feed.realign("descriptors ended behind a gap")
+
+    def _record(
+        self, entity: Entity, version: MdibVersion, token: str, at_us: int, number: int = -1
+    ) -> Record:
+        envelope: dict[str, str | int] = {
+            "mdib-version": version.version,
+            "sequence-id": version.sequence_id,
+        }
+        parent = entity.parent
+        if entity.part is MdibPart.DESCRIPTION:
+            parent = parent or self._containment.parent_of(entity.descriptor)
+        if parent:
+            envelope["parent"] = parent
+        if entity.source_mds:
+            envelope["source-mds"] = entity.source_mds
+        return Record(
+            stream=self.stream,
+            key=entity.key,
+            kind=RecordType.CREATE_UPDATE,
+            token=token,
+            appended_at_us=at_us,
+            partition=self.feed.session if token else "",
+            offset=number,
+            entity_class=entity.entity_class,
+            body=entity.body,
+            envelope=msgspec.json.encode(envelope),
+            uuid=entity.key,
+        )
+
+    def _end(self, key: str, token: str, at_us: int, number: int) -> Record:
+        return Record(
+            stream=self.stream,
+            key=key,
+            kind=RecordType.DELETE,
+            token=token,
+            appended_at_us=at_us,
+            partition=self.feed.session,
+            offset=number,
+            ends=True,
+            uuid=key,
+        )
+
+    def _token(self, number: int) -> str:
+        return f"{self.feed.session}/{number}"
+
+    async def _confirmed(self, message: NumberedRecords) -> None:
+        receipt = await self.feed.accept(message)
+        if receipt.outcome is not ReceiptOutcome.REFUSED:
+            return
+        if receipt.refusal is Refusal.FULL:
+            raise SoapFaultError(
+                FaultCode.RECEIVER,
+                "the report is not durable yet: send it again",
+                status=503,
+                retry_after_s=1,
+            )
+        raise SoapFaultError(FaultCode.RECEIVER, "the subscription is over")

@@ -1,0 +1,1 @@
+"""BICEPS messages as bytes and as data; no I/O."""

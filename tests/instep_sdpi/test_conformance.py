@@ -1,0 +1,152 @@
+"""The verdict on a provider: held, broken with its two messages, or not seen."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep_sdpi.conformance import Finding, SequenceConformance, Verdict
+
+HELD, BROKEN, NOT_SEEN = Verdict.HELD, Verdict.BROKEN, Verdict.NOT_SEEN
+
+
+class Wire:
+    """Reports and answers of one provider."""
+
+    def __init__(self) -> None:
+        self.rules = SequenceConformance()
+
+    def report(
+        self,
+        number: int | None,
+        content: str = "",
+        *,
+        confirmed: bool | None = True,
+        session: str = "s",
+    ) -> None:
+        """A report comes. `confirmed`: the answer; None: it gets none."""
+        content = content or f"content {number}"
+        self.rules.received(session, number, content.encode(), content.encode(), 0)
+        if confirmed is not None:
+            self.rules.answered(session, number, confirmed=confirmed)
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        return {one.requirement: one for one in self.rules.findings()}
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(self.findings[f"R080{n}"].verdict for n in range(3))
+
+
+def test_nothing_is_proven_by_nothing() -> None:
+    assert Wire().verdicts == (NOT_SEEN, NOT_SEEN, NOT_SEEN)
+
+
+def test_r0800_the_first_number_of_each_session_is_1() -> None:
+    wire = Wire()
+    wire.report(1, session="a")
+    wire.report(1, session="b")
+    assert wire.verdicts == (HELD, NOT_SEEN, NOT_SEEN)
+    assert wire.findings["R0800"].held == 2
+    wire.report(4, session="c")
+    found = wire.findings["R0800"]
+    assert (found.verdict, found.held, found.broken) == (BROKEN, 2, 1)
+    assert [one.number for one in found.evidence] == [4]
+
+
+def test_r0801_it_grows_by_exactly_1() -> None:
+    wire = Wire()
+    for number in (1, 2, 3):
+        wire.report(number)
+    assert wire.verdicts == (HELD, HELD, NOT_SEEN)
+    wire.report(5)
+    found = wire.findings["R0801"]
+    assert (found.verdict, found.reason) == (BROKEN, "number 5 came after number 3")
+    assert [one.raw for one in found.evidence] == [b"content 3", b"content 5"]
+
+
+def test_r0801_it_does_not_grow_on_a_fault() -> None:
+    wire = Wire()
+    wire.report(1, confirmed=False)
+    wire.report(2)
+    found = wire.findings["R0801"]
+    assert found.verdict is BROKEN
+    assert "answered with a fault" in found.reason
+
+
+def test_r0801_a_fault_and_then_a_confirmation_let_it_grow() -> None:
+    wire = Wire()
+    wire.report(1, confirmed=False)
+    wire.report(1)
+    wire.report(2)
+    assert wire.verdicts == (HELD, HELD, HELD)
+
+
+def test_r0801_a_number_that_goes_back_breaks_it() -> None:
+    wire = Wire()
+    for number in (1, 2, 3, 1):
+        wire.report(number)
+    assert wire.findings["R0801"].reason == "number 1 came after number 3"
+
+
+def test_r0801_a_report_without_a_number_breaks_it() -> None:
+    wire = Wire()
+    wire.report(1)
+    wire.report(None, "x")
+    assert wire.findings["R0801"].verdict is BROKEN
+
+
+def test_r0802_a_repeat_is_functionally_identical() -> None:
+    wire = Wire()
+    wire.report(1)
+    wire.report(1)
+    assert wire.verdicts == (HELD, NOT_SEEN, HELD)
+    wire.report(1, "other")
+    found = wire.findings["R0802"]
+    assert (found.verdict, found.held, found.broken) == (BROKEN, 1, 1)
+    assert [one.raw for one in found.evidence] == [b"content 1", b"other"]
+
+
+def test_r0802_after_a_fault_the_content_may_change() -> None:
+    wire = Wire()
+    wire.report(1, confirmed=False)
+    wire.report(1, "other")
+    assert wire.findings["R0802"].verdict is NOT_SEEN
+    wire.report(1, "other")
+    assert wire.findings["R0802"].verdict is HELD
+
+
+def test_r0802_a_missing_answer_is_no_fault() -> None:
+    wire = Wire()
+    wire.report(1, confirmed=None)
+    wire.report(1, "other")
+    assert wire.findings["R0802"].verdict is BROKEN
+
+
+def test_an_ended_session_says_nothing_about_the_next_of_its_name() -> None:
+    wire = Wire()
+    wire.report(1)
+    wire.rules.ended("s")
+    wire.report(1)
+    assert wire.verdicts == (HELD, NOT_SEEN, NOT_SEEN)
+
+
+def test_the_evidence_is_bounded() -> None:
+    wire = Wire()
+    wire.report(2, "x" * 1_000_000)
+    assert len(wire.findings["R0800"].evidence[0].raw) == 64 * 1024
+
+
+@given(st.lists(st.sampled_from(["confirm", "fault", "lose"]), min_size=1, max_size=30))
+def test_a_provider_as_it_is_specified_breaks_nothing(answers: list[str]) -> None:
+    wire = Wire()
+    number, content = 1, 0
+    for answer in answers:
+        confirmed = {"confirm": True, "fault": False, "lose": None}[answer]
+        wire.report(number, f"content {content}", confirmed=confirmed)
+        if answer == "confirm":
+            number, content = number + 1, content + 1
+        elif answer == "fault":
+            content += 1
+    assert BROKEN not in wire.verdicts
