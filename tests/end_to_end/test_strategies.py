@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from instep import Phase
+from instep import Consumer, Phase
 from instep.errors import BaselineError, NoStreamError
+from instep_sql import SqlStore
+from instep_tapi.plugin import source
 from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
-from tests.end_to_end.site_kit import provider, site, until
+from tests.end_to_end.site_kit import QUICK, provider, site, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -149,3 +151,26 @@ async def test_a_malformed_record_goes_to_quarantine_and_the_stream_goes_on(
         here.provider.update("n2", {"operational-state": "DISABLED"})
         await here.equal()
         assert consumer.health().streams[0].connected
+
+
+async def test_l5_a_full_quarantine_is_told_spaced_and_gone_on_from(tmp_path: Path) -> None:
+    """Nothing is lost and nothing is skipped: the stream waits for an operator."""
+    served = provider()
+    served.set_faults(malformed_every=1)
+    async with site(served, tmp_path) as here:
+        built = source.build({"endpoints": [served.url]}, "test")
+        store = SqlStore(here.url, quarantine_max_records=5)
+        async with Consumer("test", built, store, QUICK) as consumer:
+            await until(lambda: bool(no_progress(consumer)), "the alarm")
+            [stream] = consumer.health().streams
+            assert "the quarantine of the stream is full" in stream.last_error
+            assert here.provider.counters("all").connections <= 5
+            served.set_faults(malformed_every=None)
+            await consumer.aligned(60)
+            await here.equal()
+            assert not no_progress(consumer)
+
+
+def no_progress(consumer: Consumer) -> str:
+    streams = consumer.health().streams
+    return streams[0].no_progress if streams else ""
