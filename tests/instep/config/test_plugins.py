@@ -3,6 +3,7 @@ do.
 """
 
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,11 @@ def test_an_unknown_kind_is_refused_with_what_is_installed() -> None:
         plugins.source_plugin("tappi", "f: source.kind")
     assert caught.value.message == "there is no source of kind 'tappi'"
     assert caught.value.where == "f: source.kind"
-    assert caught.value.hint == "sources installed: didcomm, gone, odd, tapi, wsr, wsrm"
+    assert caught.value.hint == "sources installed: didcomm, gone, odd, sdpi, tapi, wsr, wsrm"
 
 
-def test_a_kind_of_an_extra_is_refused_with_its_name() -> None:
+def test_a_kind_of_an_extra_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())  # noqa: ARG005
     with pytest.raises(ConfigurationError) as caught:
         plugins.source_plugin("sdpi")
     assert 'pip install "instep[soap]"' in caught.value.hint

@@ -12,7 +12,7 @@ from pathlib import Path
 from instep import ConsumerSettings, Phase
 from instep.model import StreamState
 from instep.model.state_machine import IllegalTransition
-from tests.simulation.alignment.options import SKEWS_S, FaultOptions
+from tests.simulation.alignment.options import PROVIDER_STEPS_S, SKEWS_S, FaultOptions
 from tests.simulation.alignment.process import Process
 from tests.simulation.alignment.provider import STREAM, Instance
 from tests.simulation.alignment.world import World
@@ -69,6 +69,7 @@ class Chaos:
             (faults.cancel_every_s, self._cancel),
             (faults.realign_every_s, self._realign),
             (faults.clock_step_every_s, self._set_clock),
+            (faults.provider_step_every_s, self._set_provider_clock),
         ]
         for every_s, event in events:
             if every_s:
@@ -270,6 +271,9 @@ class Chaos:
 
     async def _set_clock(self) -> None:
         self._world.skew_s += self._rng.choice(SKEWS_S)
+
+    async def _set_provider_clock(self) -> None:
+        self._world.provider_step_s += self._rng.choice(PROVIDER_STEPS_S)
 
     async def _realign(self) -> None:
         self.realign()

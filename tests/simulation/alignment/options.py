@@ -75,6 +75,8 @@ class FaultOptions:
     """Which of `SKEWS_S` the consumer's clock is wrong by; a Date shows it to a second."""
     clock_step_every_s: float = 0.0
     """Somebody sets the consumer's clock, by one of `SKEWS_S`."""
+    provider_step_every_s: float = 0.0
+    """Somebody sets the provider's clock, by one of `PROVIDER_STEPS_S`."""
 
     # The provider
     restart_every_s: float = 0.0
@@ -151,10 +153,13 @@ LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "skew": {"skew": (0, 6)},
     "clock-steps": {"clock_step_every_s": (20, 200)},
     "refuse-latest": {"refuse_latest_p": (0.2, 1.0)},
+    "provider-clock-steps": {"provider_step_every_s": (30, 200)},
 }
 """Further ones. They are drawn by themselves: what a kept seed draws must not change."""
 
 SKEWS_S: Final = (0.5, -0.5, 5.0, -5.0, 3600.0, -3600.0)
+PROVIDER_STEPS_S: Final = (0.5, -0.5, 5.0, -5.0)
+"""A provider that sets its clock by more than its retentions loses its own log by it."""
 
 _SELDOM: Final = {"drop", "malformed"}
 """After these, equality is promised only once the operator has realigned."""

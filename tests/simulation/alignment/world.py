@@ -53,6 +53,8 @@ class World:
         self.skew_s = self.rng.choice((0.0, 0.0, -7200.0, 31.5))
         if faults.skew >= 0:
             self.skew_s = SKEWS_S[min(int(faults.skew), len(SKEWS_S) - 1)]
+        self.provider_step_s = 0.0
+        """How far the provider's clock was set since the beginning."""
         self.reachable = True
         self.store_down = False
         self.store_slow_until_s = 0.0
@@ -69,10 +71,10 @@ class World:
 
     def now(self) -> float:
         """The provider's clock, in seconds since 1970."""
-        return T0_S + self.loop.time()
+        return T0_S + self.loop.time() + self.provider_step_s
 
     def consumer_now(self) -> float:
-        return self.now() + self.skew_s
+        return T0_S + self.loop.time() + self.skew_s
 
     def clock_offset_us(self, ours_s: float) -> int:
         """The provider's clock minus ours, as a source finds it."""
