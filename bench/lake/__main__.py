@@ -30,6 +30,7 @@ from instep.errors import ConfigurationError
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.tables.schema import ENTITIES
 from instep_spark.landing_schema import CHANGES, arrow_schema
+from instep_spark.place import LakePlace
 from instep_spark.session import SparkOptions, open_session
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def chain(spark: SparkSession, folder: Path, count: int, rounds: int) -> list[Ch
     for number in range(rounds):
         lake = folder / f"{count}-{number}"
         floor = _floor_table(spark, lake / "floor", "plain")
-        pipeline = Pipeline(lake.as_uri(), tables=[])
+        pipeline = Pipeline(LakePlace(lake.as_uri()), tables=[])
         pipeline.open(spark)
         for load, first in (("new", 1), ("update", count + 1)):
             for part in rows(first, count, 1, 1_790_000_000_000_000 + first):

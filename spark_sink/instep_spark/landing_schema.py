@@ -111,7 +111,12 @@ CHANGES: Final = (
         nullable=True,
     ),
     Column("attempt", pa.int64(), "alignment attempt that stated the row"),
-    Column("lineage", pa.int64(), "count of the logs read: append times compare within one only"),
+    Column(
+        "lineage",
+        pa.int64(),
+        "count of the logs read: append times compare within one only; 0 for rows of a baseline "
+        "that any record of the stream beats",
+    ),
     Column("whole", pa.bool_(), "false for a CHANGE_ONLY statement, a change to what is stored"),
     Column("ends", pa.bool_(), "the statement ends its entity: DELETE, TOMBSTONE or a CLEAR alarm"),
     Column("uuid", pa.string(), "the entity's own uuid, where rows must meet a baseline; or empty"),

@@ -11,6 +11,7 @@ import msgspec
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
+from instep_spark.place import LakePlace
 from instep_spark.session import SparkOptions
 
 __all__ = ["SCHEMES", "DeltaOptions"]
@@ -38,7 +39,11 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Which Spark, for the `spark` writer and for `instep lake`."""
     database: str = ""
     """`spark` writer: the database of the session's catalogue that names the tables
-    (`catalog.schema`); empty: they are known by their URL alone."""
+    (`catalog.schema`); empty: they are known by their URL alone. `instep lake` makes its tables
+    there, too."""
+    managed: bool = False
+    """The catalogue chooses where the files of a new table of `database` are. Else they are under
+    `url`, where any engine finds them."""
     shared: bool = False
     """Several consumers land in these tables. Else they belong to the consumer that made them."""
     commit_interval_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None
@@ -56,6 +61,10 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20
     """Their bytes as received, likewise."""
+    quarantine_total_records: _Positive = 50_000
+    """Records of all streams of a consumer in quarantine, likewise …"""
+    quarantine_total_bytes: _Positive = 1 << 30
+    """… and their bytes."""
 
     def __repr__(self) -> str:
         return f"DeltaOptions({self.url!r}, writer={self.writer!r})"
@@ -70,6 +79,11 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def location(self, table: str) -> str:
         """The URL of one table of the lake."""
         return f"{self.url.rstrip('/')}/{table}"
+
+    @property
+    def place(self) -> LakePlace:
+        """Where the tables are, and what SQL calls them."""
+        return LakePlace(self.url, self.database, self.managed)
 
     def redact(self, text: str) -> str:
         """A message without any value of the storage's or Spark's configuration."""
@@ -110,6 +124,21 @@ def _check(options: DeltaOptions, where: str) -> None:
             where=where,
             hint='add writer = "spark", or leave database out',
             key="database",
+        )
+    if options.managed and not options.database:
+        raise ConfigurationError(
+            "only tables of a database are managed",
+            where=where,
+            hint="name the database, or leave managed out",
+            key="managed",
+        )
+    if options.database and not options.managed and re.search(r"['\\$]", options.url):
+        raise ConfigurationError(
+            "the URL of tables with a name has a character that SQL may read otherwise",
+            where=where,
+            hint="leave out quotes, backslashes and dollars, or let the catalogue choose: "
+            "managed = true",
+            key="url",
         )
     if options.spark.master and options.spark.remote:
         raise ConfigurationError(

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 __all__ = [
     "SparkOptions",
     "forget_dead_session",
+    "is_connect",
     "is_gone",
     "is_running",
     "java_version",
     "open_session",
+    "own_session",
 ]
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -165,13 +167,22 @@ def _is_local(options: SparkOptions) -> bool:
 
 
 def _check_delta(session: SparkSession) -> None:
-    if _EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+    if _EXTENSION in (session.conf.get("spark.sql.extensions", "") or ""):
+        return
+    from pyspark.errors import ParseException, PySparkException  # noqa: PLC0415 — half a second
+
+    # Platforms have it built in, and name no extension. Only Delta's parser knows this statement.
+    try:
+        session.sql("VACUUM delta.`/instep/is/delta/there` DRY RUN")
+    except ParseException:
         raise ConfigurationError(
             "the Spark session has no Delta",
             where="spark",
             hint=f'start it with spark.sql.extensions = "{_EXTENSION}", '
             f'spark.sql.catalog.spark_catalog = "{_CATALOG}", and the jar; or {_WAYS_OUT}',
-        )
+        ) from None
+    except PySparkException:
+        pass  # there is no such table
 
 
 def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:
@@ -210,6 +221,28 @@ def java_version() -> int | None:
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     return int(match[1]) if match else None
+
+
+def own_session(session: SparkSession) -> SparkSession:
+    """A session of its own on the same Spark, with the settings of `session`: what is set in it,
+    and its temporary views, are not seen in the other. Over Spark Connect, `session` itself.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
+
+    if is_connect(session):
+        return session  # a client opens sessions by a URL, which it does not keep
+    own = session.newSession()
+    known = own.conf.getAll
+    for key, value in session.conf.getAll.items():
+        if known.get(key) != value:
+            with suppress(PySparkException):  # what no session may change is the same in all
+                own.conf.set(key, value)
+    return own
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def is_running() -> bool:

@@ -2,8 +2,10 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException, ParseException
 
 from instep.errors import ConfigurationError
 from instep_spark import jar, session
@@ -115,13 +117,29 @@ def test_a_jar_that_is_not_there_is_named_with_the_ways_out(
         open_session(SparkOptions(master="local", remote="sc://x"))
 
 
-def test_a_session_without_delta_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("error", "has_delta"),
+    [
+        (ParseException("[PARSE_SYNTAX_ERROR] Syntax error at or near 'VACUUM'"), False),
+        # A platform has it built in, and names no extension.
+        (AnalysisException("[DELTA_MISSING_DELTA_TABLE] is not a Delta table"), True),
+    ],
+)
+def test_a_session_without_delta_is_refused(error: Exception, has_delta: bool) -> None:
     class Bare:
+        @staticmethod
+        def sql(_statement: str) -> None:
+            raise error
+
         class conf:  # noqa: N801 — Spark's own word
             @staticmethod
             def get(key: str, default: str) -> str:
                 assert key == "spark.sql.extensions"
                 return default
 
-    with pytest.raises(ConfigurationError, match="the Spark session has no Delta"):
-        open_session(session=Bare())  # type: ignore[arg-type]
+    bare: Any = Bare()
+    if has_delta:
+        assert open_session(session=bare) is bare
+    else:
+        with pytest.raises(ConfigurationError, match="the Spark session has no Delta"):
+            open_session(session=bare)

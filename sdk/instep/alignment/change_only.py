@@ -13,7 +13,7 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,13 @@ __all__ = [
     "names_of",
     "stated_uuid",
 ]
+
+
+_objects: Final = msgspec.json.Decoder(
+    dict[str, Any],
+    # A float has 17 digits, and nothing beyond 1e308.
+    float_hook=lambda number: msgspec.Raw(number.encode()),
+)
 
 
 class UnresolvedError(Exception):
@@ -184,9 +191,11 @@ def _in_log_order(parts: Iterable[EntityPart]) -> dict[str, EntityPart]:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a statement. Raises `UnresolvedError` for anything else."""
+    """The JSON object of a statement, with fractions and exponents as the provider wrote them: a
+    merge adds none and loses no digit. Raises `UnresolvedError` for anything else.
+    """
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
+        return _objects.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UnresolvedError(f"the change is no JSON object: {error}") from None
 

@@ -22,6 +22,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
+from instep_spark.place import LakePlace
 from instep_spark.session import open_session
 
 __all__ = ["lake"]
@@ -33,6 +34,7 @@ class Verb(StrEnum):
     RUN = "run"
     OPTIMIZE = "optimize"
     VACUUM = "vacuum"
+    REBUILD = "rebuild"
     HISTORY = "history"
     VERIFY = "verify"
     AUDIT = "audit"
@@ -48,7 +50,9 @@ def lake(
     ] = False,
     tables: Annotated[
         str,
-        typer.Option("--tables", metavar="A,B", help="run: the tables beside `entities`."),
+        typer.Option(
+            "--tables", metavar="A,B", help="run: the tables beside `entities`. rebuild: these."
+        ),
     ] = ",".join(FOLLOWERS),
     retain_hours: Annotated[
         float, typer.Option("--retain-hours", min=0, help="vacuum: for readers of older versions.")
@@ -67,7 +71,8 @@ def lake(
     """Bring Delta tables of state, history and alarms up to what has landed, and look after them.
 
     run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
-    version needs. history: the last commits. verify: recompute `entities` from `changes` and
+    version needs. rebuild: make tables again from `changes`, beside the old ones, and replace
+    these. history: the last commits. verify: recompute `entities` from `changes` and
     compare. audit: compare `entities` with another reading of the same logs. messages: copy what a
     SQL store has delivered. Verify and audit end with 1 where something is wrong.
     """
@@ -87,6 +92,8 @@ def lake(
             made = Lake(
                 options.url,
                 spark,
+                database=options.database,
+                managed=options.managed,
                 tables=names,
                 settings=settings,
                 report=report,
@@ -99,12 +106,12 @@ def lake(
 def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
     """The lakes of a configuration, each once."""
     path = config or default_path()
-    seen: set[str] = set()
+    seen: set[LakePlace] = set()
     for consumer in load(path).consumers:
         alignment = consumer.settings.alignment
         for options in _deltas(consumer):
-            if options.url not in seen:
-                seen.add(options.url)
+            if options.place not in seen:
+                seen.add(options.place)
                 yield (
                     options,
                     LakeSettings(
@@ -187,6 +194,9 @@ def _do(
             _print(rows, output)
         case Verb.VACUUM:
             _print([{"table": name} for name in made.vacuum(retain_hours)], output)
+        case Verb.REBUILD:
+            rows = [{"table": name, "rows": count} for name, count in made.rebuild().items()]
+            _print(rows, output)
         case Verb.HISTORY:
             _print(made.history(limit), output)
         case Verb.VERIFY:

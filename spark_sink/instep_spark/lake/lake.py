@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.sql.literals import ordinals
-from instep_spark.lake.tables.base import table_exists, table_identifier
+from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.verify import Comparison, audit, verify
-from instep_spark.session import is_gone
+from instep_spark.landing_schema import TABLES
+from instep_spark.place import LakePlace
+from instep_spark.session import is_connect, is_gone, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +37,7 @@ __all__ = ["Lake"]
 _BATCH_RECORDS: Final = 500_000
 _BATCH_BYTES: Final = "512m"
 _INTERVAL_S: Final = 2.0
+_SETTLE_S: Final = 3600.0
 _MESSAGE_CHARS: Final = 400
 _CHECKPOINT: Final = "_checkpoints/pipeline"
 
@@ -45,17 +50,23 @@ class Lake:
         url: str,
         spark: SparkSession,
         *,
+        database: str = "",
+        managed: bool = False,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
         report: Callable[[PipelineStep], None] | None = None,
     ) -> None:
-        """`url`: as in the sink's options; `tables`: those to follow `entities`; `report` is called
-        for each table that a micro-batch has moved.
+        """`url`, `database`, `managed`: as in the sink's options; `tables`: those to follow
+        `entities`; `report` is called for each table that a micro-batch has moved.
         """
         self.url = url.rstrip("/")
-        self.spark = spark
+        self.spark = own_session(spark)
+        """A session of its own: nothing is left in the one that was given."""
         self._alone = threading.Lock()
-        self._pipeline = Pipeline(self.url, tables=tables, settings=settings, report=report)
+        self._settled_s = time.monotonic()
+        self._names = tuple(tables)
+        self._place = LakePlace(self.url, database, managed)
+        self._pipeline = Pipeline(self._place, tables=tables, settings=settings, report=report)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -64,6 +75,8 @@ class Lake:
 
         try:
             yield
+            if self.is_connect:
+                self._drop_views()
         except InstepError:
             raise
         except Exception as error:
@@ -83,6 +96,11 @@ class Lake:
                 retriable=True,
             ) from error
 
+    def _drop_views(self) -> None:
+        """Drop the temporary views of the pipeline from a session that is not its own."""
+        for view in self.spark.sql("SHOW VIEWS LIKE 'instep_*'").where("isTemporary").collect():
+            self.spark.catalog.dropTempView(view.viewName)
+
     def run(
         self,
         *,
@@ -101,20 +119,21 @@ class Lake:
             if self.is_connect:
                 self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
             else:
+                self._catch_up(stop)
                 self._run_stream(once=once, stop=stop, interval_s=interval_s)
             self._pipeline.settle(self.spark)
 
     @property
     def is_connect(self) -> bool:
         """Whether the session is one of Spark Connect."""
-        return type(self.spark).__module__.startswith("pyspark.sql.connect")
+        return is_connect(self.spark)
 
     def _await_changes(self, *, once: bool, stop: threading.Event) -> None:
         while not table_exists(self.spark, self._pipeline.changes):
             if once:
                 raise SinkError(
                     "there are no changes yet",
-                    where=f"{self.url}/changes",
+                    where=self._place.location("changes"),
                     hint="land some first: instep run CONFIG with a delta sink",
                 )
             if stop.wait(_INTERVAL_S):
@@ -136,7 +155,11 @@ class Lake:
                 failure.append(error)
                 raise
 
-        writer = reader.load(f"{self.url}/changes").writeStream.foreachBatch(apply)
+        if self._place.database:
+            changes = reader.table(self._pipeline.changes)
+        else:
+            changes = reader.load(self._place.location("changes"))
+        writer = changes.writeStream.foreachBatch(apply)
         writer = writer.option("checkpointLocation", f"{self.url}/{_CHECKPOINT}")
         writer = writer.queryName("instep lake")
         trigger: Any = (
@@ -149,6 +172,7 @@ class Lake:
                 if self._alone.acquire(blocking=False):
                     try:
                         self._pipeline.release(self.spark)
+                        self._settle_in_time()
                     finally:
                         self._alone.release()
             if not stop.is_set():
@@ -161,6 +185,14 @@ class Lake:
             with suppress(Exception):  # it may have gone away with its session
                 query.stop()
 
+    def _catch_up(self, stop: threading.Event) -> None:
+        """Fill the tables that lag behind `entities`: no micro-batch brings the rows between."""
+        while self._pipeline.lags() and not stop.is_set():
+            rows = self._next()
+            if rows is None:
+                return
+            self._pipeline.apply(rows)
+
     def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         while not stop.is_set():
             rows = self._next()
@@ -170,7 +202,17 @@ class Lake:
                 return
             else:
                 self._pipeline.release(self.spark)
+                self._settle_in_time()
                 stop.wait(interval_s)
+
+    def _settle_in_time(self) -> None:
+        """Commit progress now and then, also of tables that nothing concerns: the log of a table
+        forgets its commits.
+        """
+        now_s = time.monotonic()
+        if now_s - self._settled_s >= _SETTLE_S:
+            self._pipeline.settle(self.spark)
+            self._settled_s = now_s
 
     def _next(self) -> DataFrame | None:
         """Return the next rows that no table has, a bounded number of them. None: there are none.
@@ -198,7 +240,7 @@ class Lake:
         """Append to `messages` what the SQL store at this URL has delivered since the last time;
         how many messages that were.
         """
-        table = MessagesTable(self.url)
+        table = MessagesTable(self._place)
         with self._errors():
             table.open(self.spark)
             return asyncio.run(table.take(self.spark, store))
@@ -208,48 +250,67 @@ class Lake:
     def verify(self) -> Comparison:
         """Recompute `entities` from `changes` and compare."""
         with self._errors():
-            return verify(self.spark, self.url)
+            return verify(self.spark, self._place)
 
     def audit(self, reading: str) -> Comparison:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`."""
         with self._errors():
-            return audit(self.spark, self.url, reading)
+            return audit(self.spark, self._place, reading)
+
+    def rebuild(self) -> dict[str, int]:
+        """Make the `tables` of this `Lake` again from `changes`, as far as `entities` has come
+        (L3). Returns by table the number of its rows.
+
+        Each is made in `_rebuild` beside the others, checked, and takes the place of the old one in
+        one commit; readers see the old rows until then. A pipeline that runs meanwhile goes on from
+        the new ones. Interrupted, it leaves the old table as it was.
+
+        Raises `SinkError` where `changes` has lost its first rows, or what was made is not right.
+        """
+        with self._errors():
+            return rebuild(self.spark, self._place, self._names)
 
     def optimize(self) -> dict[str, int]:
         """Compact small files. Returns by table how many files were removed."""
         removed: dict[str, int] = {}
         for name in self._tables():
-            table = table_identifier(self.url, name)
+            table = self._place.table(name)
             with self._errors(), self._keeping(table):
                 report: Any = self.spark.sql(f"OPTIMIZE {table}").first()
             removed[name] = int(report.metrics.numFilesRemoved)
         return removed
 
     def vacuum(self, retain_hours: float = 168.0) -> list[str]:
-        """Delete files that no version of the last hours needs. Returns the tables that were
-        vacuumed.
+        """Delete files that no version of the last hours needs, of all tables of the lake. Returns
+        the tables that were vacuumed.
         """
-        names = self._tables()
+        names = [*self._landing(), *self._tables()]
         for name in names:
-            table = table_identifier(self.url, name)
+            table = self._place.table(name)
             with self._errors(), self._keeping(table):
                 self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
+        for name in LAKE_TABLES:
+            made = f"delta.`{rebuilt_at(self._place, name)}`"
+            with self._errors():
+                if table_exists(self.spark, made):
+                    self.spark.sql(f"VACUUM {made} RETAIN {retain_hours} HOURS")
         return names
 
     def _keeping(self, table: str) -> AbstractContextManager[None]:
         """Copy the metadata of the pipeline's last commit into a commit of maintenance, which may
         outlive it in the log.
         """
-        return carrying_metadata(
-            self.spark, read_commit_metadata(self.spark, table), maintenance=True
-        )
+        metadata = read_commit_metadata(self.spark, table)
+        if metadata is None:
+            return nullcontext()
+        return carrying_metadata(self.spark, metadata, maintenance=True)
 
     def history(self, limit_commits: int = 10) -> list[dict[str, Any]]:
         """The last commits of each table: version, time, operation, rows."""
         found: list[dict[str, Any]] = []
         for name in [*self._landing(), *self._tables()]:
             commits = self.spark.sql(
-                f"DESCRIBE HISTORY {table_identifier(self.url, name)} LIMIT {limit_commits}"
+                f"DESCRIBE HISTORY {self._place.table(name)} LIMIT {limit_commits}"
             )
             found += [
                 {
@@ -264,13 +325,10 @@ class Lake:
         return found
 
     def _landing(self) -> list[str]:
-        return (
-            ["changes"] if table_exists(self.spark, table_identifier(self.url, "changes")) else []
-        )
+        return self._existing(TABLES)
 
     def _tables(self) -> list[str]:
-        return [
-            name
-            for name in LAKE_TABLES
-            if table_exists(self.spark, table_identifier(self.url, name))
-        ]
+        return self._existing(LAKE_TABLES)
+
+    def _existing(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if table_exists(self.spark, self._place.table(name))]

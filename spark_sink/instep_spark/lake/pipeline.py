@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from instep.errors import ConfigurationError
+from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
-from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals
 from instep_spark.lake.sweeps import (
     LakeSettings,
     apply_deferred_sweep,
@@ -26,23 +26,33 @@ from instep_spark.lake.sweeps import (
     sweep_events,
 )
 from instep_spark.lake.tables.alarms import AlarmsTable
-from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists, table_identifier
+from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.lake.tables.entity_history import EntityHistoryTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.topology import TopologyTable
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_tables"]
 
-FOLLOWERS: Final = ("entity_history", "alarms", "topology", "stream_health")
+_FOLLOWING: Final[dict[str, Callable[[LakePlace], LakeTable]]] = {
+    "entity_history": EntityHistoryTable,
+    "alarms": AlarmsTable,
+    "topology": TopologyTable,
+    "stream_health": StreamHealthTable,
+}
+FOLLOWERS: Final = tuple(_FOLLOWING)
 """The tables that follow `entities`."""
 _CONFLICTS: Final = 5
 """How often a micro-batch is tried when other writers commit to the same table."""
+_NAMED_STREAMS: Final = 50
+_REMADE_RECORDS: Final = 500_000
+"""Rows of a stream from which a table is made again at a time."""
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
@@ -71,33 +81,85 @@ class Pipeline:
 
     def __init__(
         self,
-        url: str,
+        place: LakePlace,
         *,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
         report: Callable[[PipelineStep], None] | None = None,
     ) -> None:
         check_tables(tables)
-        self.url = url
+        self.url = place.url
         self.settings = settings or LakeSettings()
-        self.changes = table_identifier(url, "changes")
-        self._facts = table_identifier(url, "stream_facts")
+        self.changes = place.table("changes")
+        self._facts = place.table("stream_facts")
         self._report = report or (lambda _step: None)
-        self.entities = EntitiesTable(url)
-        self.composed = ComposedTable(url)
-        made: dict[str, LakeTable] = {
-            "entity_history": EntityHistoryTable(url, self.changes),
-            "alarms": AlarmsTable(url, self.changes),
-            "topology": TopologyTable(url),
-            "stream_health": StreamHealthTable(url, self._facts),
-        }
-        self.followers = [target for name, target in made.items() if name in tables]
+        self.entities = EntitiesTable(place)
+        self.composed = ComposedTable(place)
+        self.followers = [made(place) for name, made in _FOLLOWING.items() if name in tables]
         self.targets = [self.entities, *self.followers]
 
     def open(self, spark: SparkSession) -> None:
         """Make or upgrade the tables, and read how far each has come."""
         for target in self.targets:
             target.open(spark)
+        if table_exists(spark, self.changes):
+            self._refuse_other_changes(spark)
+
+    def _refuse_other_changes(self, spark: SparkSession) -> None:
+        """Raise `SinkError` where `changes` has gone back (a RESTORE): other rows have, or will
+        have, ordinals that the tables have passed (L2).
+        """
+        followed = {key: at for key, at in self.entities.progress.by_stream.items() if at.ordinal}
+        last = {key: at.ordinal for key, at in followed.items()}
+        seen = {key: at.seen[0] for key, at in followed.items() if at.seen is not None}
+        found = self._rows_at(spark, "=", seen).selectExpr(
+            "consumer", "stream", "ordinal", "unix_micros(committed_at) AS committed_us"
+        )
+        wrong = [
+            (row.consumer, row.stream)
+            for row in found.collect()
+            if (row.ordinal, row.committed_us) != followed[row.consumer, row.stream].seen
+        ]
+        reached = self._rows_at(spark, ">=", last).select("consumer", "stream").distinct().collect()
+        missing = last.keys() - {(row.consumer, row.stream) for row in reached}
+        if missing:
+            # Rows that all tables have passed may be deleted, also all of a stream.
+            rows = spark.sql(f"SELECT consumer, stream FROM {self.changes}")  # noqa: S608
+            left = rows.where(in_any_stream(missing)).distinct()
+            wrong += [(row.consumer, row.stream) for row in left.collect()]
+        if wrong:
+            consumer, stream = wrong[0]
+            raise SinkError(
+                f"changes does not have the rows of {consumer} / {stream} that the tables follow "
+                f"up to {last[consumer, stream]}",
+                where=self.url,
+                hint="was it restored? Restore a newer version, or move the tables of the pipeline "
+                "away and let them be made anew",
+            )
+
+    def _rows_at(
+        self, spark: SparkSession, how: str, ordinal_by_stream: Mapping[StreamKey, int]
+    ) -> DataFrame:
+        """The rows of `changes` whose ordinals compare so with those of their streams."""
+        rows = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608 — our own table
+        if len(ordinal_by_stream) > _NAMED_STREAMS:
+            known = ordinals(spark, known=ordinal_by_stream)
+            return rows.join(known, ["consumer", "stream"]).where(f"ordinal {how} known")
+        # So the statistics of files tell which few to read.
+        each = [
+            f"({in_stream(key)} AND ordinal {how} {at})" for key, at in ordinal_by_stream.items()
+        ]
+        return rows.where(" OR ".join(each) or "false")
+
+    def lags(self) -> bool:
+        """Whether a table has not come as far as `entities`: it was asked for later, or a run was
+        killed.
+        """
+        return any(
+            target.progress[key].ordinal < stream_progress.ordinal
+            for target in self.followers
+            for key, stream_progress in self.entities.progress.by_stream.items()
+        )
 
     def apply(self, rows: DataFrame) -> None:
         """Apply these rows of `changes` to all tables.
@@ -221,6 +283,26 @@ class Pipeline:
         )
 
     # -- the tables that follow ------------------------------------------------------------------
+
+    def remake(self, spark: SparkSession, target: LakeTable) -> None:
+        """Bring a table that is not one of the pipeline's as far as `entities` has come. Sweeps
+        that were held, and made late, come at the same places in it.
+        """
+        decided = self.entities.progress
+        if decided.changing() and not self.composed.is_open:
+            self.composed.open(spark)
+        changes = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608
+        while True:
+            begin = {key: target.progress[key].ordinal for key in decided.by_stream}
+            upto = {
+                key: min(stream_progress.ordinal, begin[key] + _REMADE_RECORDS)
+                for key, stream_progress in decided.by_stream.items()
+            }
+            if upto == begin:
+                return
+            rows = changes.join(ordinals(spark, begin=begin, upto=upto), ["consumer", "stream"])
+            rows = rows.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+            self._advance(spark, target, MicroBatch(rows, changes, self.url))
 
     def _advance(self, spark: SparkSession, target: LakeTable, batch: MicroBatch) -> None:
         decided = self.entities.progress

@@ -23,10 +23,10 @@ from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
 from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
-from instep_spark.lake.tables.base import table_identifier
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
 from instep_spark.landing_schema import ControlKind
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,23 +59,24 @@ class Comparison(msgspec.Struct, frozen=True):
         return not (self.stale or self.bogus or self.missing)
 
 
-def verify(spark: SparkSession, url: str) -> Comparison:
+def verify(spark: SparkSession, place: LakePlace) -> Comparison:
     """Recompute `entities` from `changes`, as far as it has come, and compare."""
-    target = table_identifier(url, "entities")
-    progress = read_commit_metadata(spark, target).progress
-    changes = spark.sql(f"SELECT * FROM {table_identifier(url, 'changes')}")  # noqa: S608
+    target = place.table("entities")
+    metadata = read_commit_metadata(spark, target)
+    progress = TableProgress() if metadata is None else metadata.progress
+    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")  # noqa: S608
     entities = spark.sql(f"SELECT * FROM {target}")  # noqa: S608
     return compare(expected(changes, progress), entities)
 
 
-def audit(spark: SparkSession, url: str, reading: str) -> Comparison:
+def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
     """Compare `entities` with another reading of the same logs (TR-548 ST-2.3).
 
     `reading` is the URL of a lake into which a second consumer of the same streams has landed the
     log from its oldest record; names of consumers need not be the same.
     """
-    found = expected(spark.sql(f"SELECT * FROM {table_identifier(reading, 'changes')}"))  # noqa: S608
-    entities = spark.sql(f"SELECT * FROM {table_identifier(url, 'entities')}")  # noqa: S608
+    found = expected(spark.sql(f"SELECT * FROM {LakePlace(reading).table('changes')}"))  # noqa: S608
+    entities = spark.sql(f"SELECT * FROM {place.table('entities')}")  # noqa: S608
     return compare(found, entities, on=("stream", "id"))
 
 

@@ -76,15 +76,16 @@ def change_rows(
     """
     parts = []
     if attempt_opened:
-        parts.append(_control(ControlKind.ATTEMPT))
+        parts.append(_control(ControlKind.ATTEMPT, position))
     if records:
-        parts.append(_records(records))
+        lineage = pa.repeat(pa.scalar(batch.lineage, pa.int64()), len(records))
+        parts.append({**_records(records), "lineage": lineage})
     if batch.sweep is not None:
         readable = batch.sweep.readable
         stated = None if readable is None else {"readable": sorted(readable)}
-        parts.append(_control(ControlKind.SWEEP, stated))
+        parts.append(_control(ControlKind.SWEEP, position, stated))
     if not parts:
-        parts.append(_control(ControlKind.POSITION))
+        parts.append(_control(ControlKind.POSITION, position))
     rows: dict[str, Any] = {
         name: pa.chunked_array([part[name] for part in parts]) for name in parts[0]
     }
@@ -94,7 +95,6 @@ def change_rows(
         "stream": pa.repeat(pa.scalar(batch.stream), count),
         "ordinal": pa.array(range(first, first + count), pa.int64()),
         "attempt": pa.repeat(pa.scalar(position.attempt, pa.int64()), count),
-        "lineage": pa.repeat(pa.scalar(position.lineage, pa.int64()), count),
         "position": pa.concat_arrays([pa.nulls(count - 1, pa.string()), _dumped(position)]),
         "committed_at": pa.repeat(pa.scalar(now_us, _MOMENT), count),
     }
@@ -169,12 +169,15 @@ def _decode_envelope(envelope: bytes) -> _Envelope:
         return _Envelope()
 
 
-def _control(kind: ControlKind, stated: Mapping[str, Any] | None = None) -> dict[str, pa.Array]:
+def _control(
+    kind: ControlKind, position: Position, stated: Mapping[str, Any] | None = None
+) -> dict[str, pa.Array]:
     body = None if stated is None else msgspec.json.encode(stated)
     text, empty = pa.string(), pa.array([""], pa.string())
     return {
         "key": empty,
         "kind": pa.array([kind.value], text),
+        "lineage": pa.array([position.lineage], pa.int64()),
         "token": empty,
         "partition": empty,
         "record_offset": pa.array([-1], pa.int64()),

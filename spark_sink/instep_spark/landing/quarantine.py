@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ _KEPT: Final = """
     SELECT digest, raw FROM {{quarantine}}
     WHERE consumer = {consumer} AND stream = {stream}
 """
+_STREAMS: Final = "SELECT DISTINCT stream FROM {{quarantine}} WHERE consumer = {consumer}"
 
 
 class _Kept(msgspec.Struct):
@@ -39,6 +40,7 @@ class Quarantine:
         self._options = options
         self._consumer = consumer
         self._kept: dict[str, _Kept] = {}
+        self._all_known = False
 
     def keep(self, stream: str, unreadable: Sequence[Unreadable], now_us: int) -> None:
         """Add records. Raises `StoreUnavailableError` where the quarantine is full."""
@@ -49,27 +51,52 @@ class Quarantine:
         new = {name: one for name, one in new.items() if name not in kept.digests}
         if not new:
             return
-        records = kept.records + len(new)
-        size_bytes = kept.size_bytes + sum(len(one.raw) for one in new.values())
-        self._refuse_beyond_limits(records, size_bytes)
+        size_bytes = sum(len(one.raw) for one in new.values())
+        options = self._options
+        self._refuse_beyond(
+            ("stream", "quarantine_max"),
+            (kept.records + len(new), kept.size_bytes + size_bytes),
+            (options.quarantine_max_records, options.quarantine_max_bytes),
+        )
+        total = self._every()
+        self._refuse_beyond(
+            ("consumer", "quarantine_total"),
+            (
+                sum(one.records for one in total) + len(new),
+                sum(one.size_bytes for one in total) + size_bytes,
+            ),
+            (options.quarantine_total_records, options.quarantine_total_bytes),
+        )
         rows = quarantine_rows(self._consumer, list(new.values()), now_us)
         self._writer.append("quarantine", rows)
-        kept.records, kept.size_bytes = records, size_bytes
+        kept.records += len(new)
+        kept.size_bytes += size_bytes
         kept.digests.update(rows["digest"].to_pylist())
 
-    def _refuse_beyond_limits(self, records: int, size_bytes: int) -> None:
-        options = self._options
-        limit_records, limit_bytes = options.quarantine_max_records, options.quarantine_max_bytes
-        if records > limit_records or size_bytes > limit_bytes:
+    def _refuse_beyond(
+        self, whose: tuple[str, str], found: tuple[int, int], limits: tuple[int, int]
+    ) -> None:
+        """`found` and `limits`: records and bytes."""
+        owner, key = whose
+        if found[0] > limits[0] or found[1] > limits[1]:
             raise StoreUnavailableError(
-                f"the quarantine of the stream is full ({limit_records:,} records or "
-                f"{limit_bytes:,} bytes)",
-                where=options.location("quarantine"),
-                hint="look at it with `instep quarantine list`, and raise quarantine_max_records "
-                "or quarantine_max_bytes",
-                limit_records=limit_records,
-                limit_bytes=limit_bytes,
+                f"the quarantine of the {owner} is full ({limits[0]:,} records or "
+                f"{limits[1]:,} bytes)",
+                where=self._options.location("quarantine"),
+                hint="look at it with `instep quarantine list`, and raise "
+                f"{key}_records or {key}_bytes",
+                limit_records=limits[0],
+                limit_bytes=limits[1],
             )
+
+    def _every(self) -> Collection[_Kept]:
+        """What each stream has. The bytes of one stream at a time are held to count them."""
+        if not self._all_known:
+            query = _STREAMS.format(consumer=self._writer.text(self._consumer))
+            for stream in self._writer.query(query)["stream"].to_pylist():
+                self._of(stream)
+            self._all_known = True
+        return self._kept.values()
 
     def _of(self, stream: str) -> _Kept:
         found = self._kept.get(stream)

@@ -59,3 +59,23 @@ def test_parts_that_a_store_kept_in_another_order_are_put_in_the_order_of_the_lo
     entity.state(_part("b", 20, "0", 2), _LINEAGE_1)
     kept = PartialEntity("e", list(reversed(entity.parts.values())))
     assert kept.body() == entity.body()
+
+
+def test_numbers_stay_as_the_provider_wrote_them() -> None:
+    numbers = b"[193.100000000000000001,1.10,1e400,-0.0,123456789012345678901234567890]"
+    entity = PartialEntity("e", [])
+    base = msgspec.structs.replace(
+        _part("e", 10, "0", 1), body=b'{"kept":%b,"cut":[{"uuid":"u","f":1.50}]}' % numbers
+    )
+    entity.state(base, _LINEAGE_1)
+    merged = msgspec.structs.replace(_part("e/x", 20, "0", 2), body=b'{"new":{"f":%b}}' % numbers)
+    whole = entity.state(merged, _LINEAGE_1)
+    assert whole is not None
+    assert whole.body == b'{"kept":%b,"cut":[{"uuid":"u","f":1.50}],"new":{"f":%b}}' % (
+        numbers,
+        numbers,
+    )
+    end = msgspec.structs.replace(_part("e/cut/u", 30, "0", 3), body=b"", ends=True)
+    left = entity.end_part(end, _LINEAGE_1, ended_before=False)
+    assert left is not None
+    assert left.body == b'{"kept":%b,"cut":[],"new":{"f":%b}}' % (numbers, numbers)

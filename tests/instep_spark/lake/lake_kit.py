@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from instep_spark.lake.batches.progress import read_commit_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
+from instep_spark.lake.tables.base import LakeTable
+from instep_spark.place import LakePlace
 from tests.instep_spark.lake.log_kit import Row
 from tests.instep_spark.lake.model_kit import Episode, Model
 
@@ -28,6 +31,13 @@ def read(lake: Path, table: str) -> list[dict[str, Any]]:
             found = found.set_column(at, column.name, found[column.name].cast(pa.int64()))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
+
+
+def stamp(spark: SparkSession, target: LakeTable) -> str:
+    """What the last commit of the pipeline says of a table."""
+    found = read_commit_metadata(spark, target.sql)
+    assert found is not None
+    return found.encode()
 
 
 def check_entities(lake: Path, model: Model) -> None:
@@ -72,7 +82,7 @@ def check_alarms(lake: Path, model: Model) -> None:
 
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:
     """An open pipeline with a guard that holds nothing."""
-    made = Pipeline(lake.as_uri(), **{"settings": UNGUARDED, **options})
+    made = Pipeline(LakePlace(lake.as_uri()), **{"settings": UNGUARDED, **options})
     made.open(spark)
     return made
 

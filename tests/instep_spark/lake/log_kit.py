@@ -99,12 +99,20 @@ class Provider:
     """One stream of a provider and what its consumer lands of it."""
 
     def __init__(
-        self, seed: int, stream: str = "s", *, keys: int = 8, offsets: bool = True
+        self,
+        seed: int,
+        stream: str = "s",
+        *,
+        keys: int = 8,
+        offsets: bool = True,
+        behind_us: int = 0,
     ) -> None:
+        """`behind_us`: how far event times lie behind append times."""
         self._random = random.Random(f"{seed} {stream}")
         self._stream = stream
         self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]
         self._offsets = offsets
+        self._behind_us = behind_us
         self._now_us = START_US
         self._offset = 0
         self._alive: dict[str, Row] = {}
@@ -146,7 +154,7 @@ class Provider:
             "p" if self._offsets else "",
             self._offset if self._offsets else -1,
             self._now_us,
-            self._now_us - chance.choice((0, 1_000_000)),
+            self._now_us - self._behind_us - chance.choice((0, 1_000_000)),
             ends=ends,
             detector=detector,
             state="CLEAR" if ends else chance.choice(("ACTIVE", "ACTIVE", "INTERMITTENT")),
@@ -166,13 +174,16 @@ class Provider:
             self._land(row)
 
     def _realign(self) -> None:
-        """Miss some changes, then read all that exists again from the oldest record."""
+        """Miss some changes, then read the log again from its oldest record: all of it, or what
+        compaction has left of it.
+        """
         for key in self._random.sample(self._keys, self._random.randrange(1, 4)):
             self._state(key, seen=False)
         self._attempt += 1
         self._now_us += 1_000
         self._control("ATTEMPT")
-        for row in sorted(self._alive.values(), key=lambda row: row.appended_at):
+        alive = sorted(self._alive.values(), key=lambda row: row.appended_at)
+        for row in self._random.choice((alive, self._log)) if self._offsets else alive:
             self._land(row)
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
@@ -190,6 +201,7 @@ class Provider:
             self._alive[key] = replace(
                 self._alive[key], token=token, offset=offset, appended_at=self._now_us
             )
+            self._log.append(self._alive[key])
         self._realign()
 
     def _land(self, row: Row) -> None:

@@ -34,6 +34,10 @@ class Model:
 
     entities: dict[Key, Row] = field(default_factory=dict)
     marks: dict[Key, int] = field(default_factory=dict)
+    open: dict[Key, Row] = field(default_factory=dict)
+    """What holds now in `history` and `alarms`: ends are remembered there."""
+    shown: dict[Key, int] = field(default_factory=dict)
+    ended: dict[Key, Row] = field(default_factory=dict)
     history: dict[Key, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     alarms: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
     began: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -48,24 +52,38 @@ class Model:
                 case "POSITION":
                     pass
                 case _:
-                    self._record(row)
+                    self._store(row)
+                    self._tell(row)
 
-    def _record(self, row: Row) -> None:
+    def _store(self, row: Row) -> None:
         key = (row.consumer, row.stream, row.key)
         stored = self.entities.get(key)
         if stored is not None and stored.lineage == row.lineage and newer(stored, row):
             return
+        if row.ends:
+            self.entities.pop(key, None)
+            return
+        self.entities[key] = row
+        self.marks[key] = row.attempt
+
+    def _tell(self, row: Row) -> None:
+        key = (row.consumer, row.stream, row.key)
+        stored, end = self.open.get(key), self.ended.get(key)
+        known = stored or end
+        if known is not None and known.lineage == row.lineage and newer(known, row):
+            return
         past = self.history[key]
         begin = max([row.appended_at, *(one["to"] or one["from"] for one in past)])
         if row.ends:
-            if self.entities.pop(key, None) is not None:
+            if self.open.pop(key, None) is not None:
+                self.ended[key] = row
                 by = "CLEAR" if row.kind == "CREATE_UPDATE" else row.kind
                 past[-1] |= {"to": begin, "by": by}
                 if row.detector:
                     self._clear(key, row.event_at, by)
             return
-        self.entities[key] = row
-        self.marks[key] = row.attempt
+        self.open[key] = row
+        self.shown[key] = row.attempt
         if stored is not None and same(stored, row):
             return
         if stored is not None:
@@ -105,11 +123,15 @@ class Model:
         now.cleared_at, now.ended_by, now.state = max(at, now.raised_at), by, "CLEAR"
 
     def _sweep(self, sweep: Row) -> None:
-        for key in [k for k, mark in self.marks.items() if mark < sweep.attempt]:
-            if key[:2] != (sweep.consumer, sweep.stream) or key not in self.entities:
+        stream = (sweep.consumer, sweep.stream)
+        for key in [k for k in self.entities if k[:2] == stream]:
+            if self.marks[key] < sweep.attempt:
+                del self.entities[key]
+        for key in [k for k in self.open if k[:2] == stream]:
+            if self.shown[key] >= sweep.attempt:
                 continue
             at = self.began[sweep.consumer, sweep.stream, sweep.attempt]
-            row = self.entities.pop(key)
+            row = self.open.pop(key)
             last = self.history[key][-1]
             last |= {"to": max(last["from"], at), "by": "SWEEP"}
             if row.detector:

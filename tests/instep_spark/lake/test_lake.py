@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 import time
 from dataclasses import asdict, replace
@@ -15,11 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
-from instep_spark.lake.batches.progress import read_commit_metadata
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
-from instep_spark.lake.tables.base import LakeTable, table_identifier
+from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.sql.event_time import EVENT_AT
+from instep_spark.lake.tables.base import LakeTable
 from instep_spark.landing.live_view import live
+from instep_spark.place import LakePlace
 from tests.instep_spark.lake.change_only_kit import Change
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
@@ -27,8 +30,10 @@ from tests.instep_spark.lake.lake_kit import (
     check_alarms,
     check_entities,
     check_history,
+    frame,
     pipeline,
     read,
+    stamp,
 )
 from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
@@ -88,6 +93,73 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     assert {name: read(tmp_path, name) for name in before} == before
 
 
+def detector(ordinal: int, offset: int, *, attempt: int = 1, **facts: Any) -> Row:
+    at = START_US + offset * 1_000_000
+    usual = {"key": "k1", "token": f"t{offset}", "partition": "p", "offset": offset}
+    usual |= {"appended_at": at, "event_at": at, "detector": True, "state": "ACTIVE"}
+    return row(ordinal, attempt=attempt, **{**usual, **facts})
+
+
+def test_l1_a_second_reading_of_the_log_adds_no_episode_and_no_interval(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = [row(1, "ATTEMPT", key=""), detector(2, 0), detector(3, 600, ends=True, state="CLEAR")]
+    again = [row(4, "ATTEMPT", key="", attempt=2), detector(5, 0, attempt=2)]
+    again += [detector(6, 600, attempt=2, ends=True, state="CLEAR")]
+    again += [row(7, "SWEEP", key="", attempt=2), detector(8, 700, attempt=2)]
+    land(tmp_path, [*log, *again])
+    # The second reading comes with the first, and half of it behind.
+    made = pipeline(spark, tmp_path)
+    for end in (3, 5, 8):
+        made.apply(frame(spark, tmp_path, [*log, *again][:end]))
+    whole = tmp_path / "whole"
+    land(whole, [*log, *again])
+    pipeline(spark, whole).apply(changes(spark, whole))
+    for lake in (tmp_path, whole):
+        episodes = sorted(read(lake, "alarms"), key=lambda one: one["episode"])
+        told = [(one["episode"], one["statements"], one["flapping_count"]) for one in episodes]
+        assert told == [(2, 1, 0), (8, 1, 1)]
+        intervals = sorted(read(lake, "entity_history"), key=lambda one: one["ordinal"])
+        assert [(one["ordinal"], one["end_ordinal"]) for one in intervals] == [(2, 3), (8, None)]
+        assert (intervals[0]["end_lineage"], intervals[0]["end_record_offset"]) == (1, 600)
+        assert [one["token"] for one in read(lake, "entities")] == ["t700"]
+
+
+def test_l1_flapping_does_not_depend_on_how_batches_were_cut(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    two_hours_us = 7_200_000_000
+    clear: dict[str, Any] = {"ends": True, "state": "CLEAR"}
+    steps: list[tuple[int, dict[str, Any]]] = [(0, {}), (60, clear), (120, {})]
+    log = [
+        detector(n, offset, event_at=START_US + offset * 1_000_000 - two_hours_us, **facts)
+        for n, (offset, facts) in enumerate(steps, 1)
+    ]
+    land(tmp_path, log)
+    made = pipeline(spark, tmp_path)
+    made.apply(frame(spark, tmp_path, log[:2]))
+    made.apply(changes(spark, tmp_path))
+    episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
+    assert [one["flapping_count"] for one in episodes] == [0, 1]
+
+
+def test_tables_that_are_asked_for_later_are_filled(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, Provider(5, "one", keys=3).run(12))
+    Lake(tmp_path.as_uri(), spark, tables=["alarms"], settings=UNGUARDED).run(once=True)
+    assert not (tmp_path / "topology").exists()
+    Lake(tmp_path.as_uri(), spark, settings=UNGUARDED).run(once=True)
+    whole = tmp_path / "whole"
+    shutil.copytree(tmp_path / "changes", whole / "changes")
+    Lake(whole.as_uri(), spark, settings=UNGUARDED).run(once=True)
+    for name in ("entity_history", "alarms", "topology", "stream_health"):
+        found, wanted = (
+            sorted(read(lake, name), key=lambda one: (one["stream"], one["ordinal"]))
+            for lake in (tmp_path, whole)
+        )
+        assert found == wanted
+        assert found
+
+
 def test_a_failure_between_two_looks_at_the_stream_is_no_end(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,19 +185,184 @@ def test_a_failure_between_two_looks_at_the_stream_is_no_end(
 def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    land(tmp_path, [row(number) for number in range(1, 5)])
-    pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
-    entities = table_identifier(tmp_path.as_uri(), "entities")
+    for number in range(1, 5):
+        land(tmp_path, [row(number)])
+    made = pipeline(spark, tmp_path, tables=[])
+    made.apply(changes(spark, tmp_path))
+    entities = made.entities
     lake = Lake(tmp_path.as_uri(), spark, tables=[])
-    progress = read_commit_metadata(spark, entities).encode()
-    assert lake.optimize().keys() == {"entities"} == set(lake.vacuum())
-    assert read_commit_metadata(spark, entities).encode() == progress
+    progress = stamp(spark, entities)
+    assert lake.optimize().keys() == {"entities"}
+    # A file of `changes` that was replaced, and whose versions nobody asks for any more.
+    DeltaTable(tmp_path / "changes").optimize.compact()
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    files = len(list((tmp_path / "changes").glob("*.parquet")))
+    assert set(Lake(tmp_path.as_uri(), spark, tables=[]).vacuum(0)) == {"changes", "entities"}
+    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert len(list((tmp_path / "changes").glob("*.parquet"))) == 1 < files
+    assert stamp(spark, entities) == progress
     assert {one["table"] for one in lake.history(3)} == {"changes", "entities"}
     assert lake.verify().clean
     DeltaTable(tmp_path / "entities").update(new_values={"body": "wrong"}, predicate="key = 'n2'")
     found = lake.verify()
     assert (found.right, found.stale, found.bogus, found.missing) == (3, 1, 0, 0)
     assert (found.examples[0]["key"], found.examples[0]["verdict"]) == ("n2", "stale")
+
+
+def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, [row(number) for number in range(1, 5)])
+    made = pipeline(spark, tmp_path)
+    made.apply(frame(spark, tmp_path, [row(1)]))
+    version = DeltaTable(tmp_path / "entities").version()
+    made.apply(frame(spark, tmp_path, [row(1), row(2), row(3)]))
+    spark.sql(f"RESTORE TABLE {made.entities.sql} TO VERSION AS OF {version}")
+    assert [one["key"] for one in read(tmp_path, "entities")] == ["n1"]
+    pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+    for table in ("entities", "entity_history", "topology"):
+        assert sorted(one["key"] for one in read(tmp_path, table)) == ["n1", "n2", "n3", "n4"]
+    assert Lake(tmp_path.as_uri(), spark).verify().clean
+
+
+def test_l2_rows_of_unknown_progress_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, [row(1), row(2)])
+    made = pipeline(spark, tmp_path)
+    made.apply(changes(spark, tmp_path))
+    history = made.followers[0]
+    beside = tmp_path / "beside"
+    shutil.move(tmp_path / "entity_history", beside)
+    spark.sql(f"CREATE TABLE {history.sql} SHALLOW CLONE delta.`{beside.as_uri()}`")
+    with pytest.raises(SinkError, match="none of its commits tells how far"):
+        pipeline(spark, tmp_path)
+
+
+def test_l3_a_table_is_made_again_beside_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+    log = Provider(11, "one", keys=3).run(16)
+    land(tmp_path, log)
+    lake = Lake(tmp_path.as_uri(), spark, settings=UNGUARDED)
+    lake.run(once=True)
+    names = ("entity_history", "alarms", "topology", "stream_health")
+
+    def tables() -> list[list[dict[str, Any]]]:
+        found = (read(tmp_path, name) for name in names)
+        return [sorted(rows, key=lambda one: one["ordinal"]) for rows in found]
+
+    before = tables()
+    assert all(before)
+    version = DeltaTable(tmp_path / "alarms").version()
+    spark.sql(f"DELETE FROM delta.`{tmp_path.as_uri()}/alarms`")
+    spark.sql(f"UPDATE delta.`{tmp_path.as_uri()}/entity_history` SET valid_to = valid_from")
+    counts = lake.rebuild()
+    assert tables() == before
+    assert counts == {name: len(rows) for name, rows in zip(names, before, strict=True)}
+    # One commit took the place of the old rows, and the pipeline goes on from there.
+    assert DeltaTable(tmp_path / "alarms").version() == version + 2
+    land(tmp_path, [replace(row(1), stream="other")])
+    lake.run(once=True)
+    assert len(read(tmp_path, "topology")) == len(before[2]) + 1
+    assert len(read(tmp_path, "entity_history")) == len(before[0]) + 1
+    assert read(tmp_path / "_rebuild", "alarms") == []
+
+
+def test_l3_a_clone_is_made_again_and_what_changes_has_lost_is_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    land(tmp_path, [row(1)])
+    land(tmp_path, [row(2)])
+    lake = Lake(tmp_path.as_uri(), spark, tables=["entity_history"])
+    lake.run(once=True)
+    beside = tmp_path / "beside"
+    shutil.move(tmp_path / "entity_history", beside)
+    there = f"delta.`{tmp_path.as_uri()}/entity_history`"
+    spark.sql(f"CREATE TABLE {there} SHALLOW CLONE delta.`{beside.as_uri()}`")
+    assert lake.rebuild() == {"entity_history": 2}
+    lake.run(once=True)
+    assert len(read(tmp_path, "entity_history")) == 2
+    DeltaTable(tmp_path / "changes").delete("ordinal = 1")
+    with pytest.raises(SinkError, match="changes has lost its first rows"):
+        lake.rebuild()
+
+
+@pytest.mark.parametrize(
+    ("stated", "at"),
+    [
+        ({"primary-time-stamp": "2026-11-22T10:00:00.5Z", "spread": "AT"}, 500_000),
+        ({"approx-date-and-time": {"primary-time-stamp": "2026-11-22T12:00:00.5+02:00"}}, 500_000),
+        ("2026-11-22T10:00:00", 0),
+        ("20261122050000.0-0500", 0),
+        ("yesterday", None),
+        ({"start-time-stamp": "2026-11-22T10:00:00Z"}, None),
+    ],
+)
+def test_event_times_that_an_older_version_did_not_read_are_read_again(
+    spark: SparkSession, stated: object, at: int | None
+) -> None:
+    envelope = json.dumps({"event-time-stamp": stated})
+    rows = spark.createDataFrame([(None, envelope)], "event_at TIMESTAMP, envelope STRING")
+    (found,) = rows.selectExpr(f"unix_micros({EVENT_AT}) AS at").collect()
+    ten_us = 1_795_341_600_000_000
+    assert found["at"] == (None if at is None else ten_us + at)
+
+
+def test_l2_changes_that_went_back_are_missed(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, [row(1)])
+    land(tmp_path, [row(2)])
+    made = pipeline(spark, tmp_path)
+    made.apply(changes(spark, tmp_path))
+    DeltaTable(tmp_path / "changes").restore(0)
+    lost = "does not have the rows of c / s that the tables follow up to 2"
+    with pytest.raises(SinkError, match=lost):
+        pipeline(spark, tmp_path)
+    # Other rows have taken the ordinals before the pipeline looks.
+    land(tmp_path, [replace(row(n), key=f"other{n}", committed_at=START_US) for n in (2, 3)])
+    with pytest.raises(SinkError, match=lost):
+        pipeline(spark, tmp_path)
+
+
+def test_nothing_is_left_in_the_session_of_the_user(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, [row(1), row(2)])
+    user = spark.newSession()
+    user.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    user.sql("SELECT 7 AS own").createOrReplaceTempView("instep_rows")
+    before = user.conf.getAll
+    lake = Lake(tmp_path.as_uri(), user)
+    assert lake.spark.conf.get("spark.sql.session.timeZone") == "Europe/Paris"
+    lake.run(once=True)
+    assert lake.verify().clean
+    lake.optimize()
+    assert user.conf.getAll == before
+    views = user.sql("SHOW VIEWS LIKE 'instep_*'").collect()
+    assert [one.viewName for one in views] == ["instep_rows"]
+    assert user.sql("SELECT own FROM instep_rows").collect()[0].own == 7
+
+
+@pytest.mark.parametrize("managed", [False, True])
+@pytest.mark.asyncio
+async def test_tables_of_a_database_are_landed_in_and_followed(
+    spark: SparkSession, tmp_path: Path, managed: bool
+) -> None:
+    url, database = url_of(tmp_path), f"network_{managed}"
+    spark.sql(f"CREATE DATABASE {database}")
+    try:
+        named: dict[str, Any] = {"database": database, "managed": managed}
+        async with stage(url, writer="spark", spark={"master": "local[2]"}, **named) as at:
+            await at.commit(create_update("k1", 1), create_update("k2", 2))
+            lake = Lake(url, spark, **named)
+            await asyncio.to_thread(lake.run, once=True)
+            assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 2)
+            assert at.sink._writer.pipeline_ordinal("c", "s1") == 3
+            await at.commit(end_record("k1", 3))
+            await asyncio.to_thread(lake.run, once=True)
+        assert spark.sql(f"SELECT key FROM {database}.entities").collect()[0].key == "k2"
+        assert spark.sql(f"SELECT * FROM {database}.entity_history").count() == 2
+        assert lake.verify().clean
+        assert {"changes", "entities"} <= set(lake.vacuum())
+        there = (tmp_path / "lake" / "entities").exists()
+        assert there is not managed
+        if not managed:
+            assert [one["key"] for one in read(tmp_path / "lake", "entities")] == ["k2"]
+            Lake(url, spark).run(once=True)
+    finally:
+        spark.sql(f"DROP DATABASE {database} CASCADE")
 
 
 def test_a_sweep_that_would_remove_too_much_is_held_and_released(
@@ -141,9 +378,11 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     made.apply(changes(spark, tmp_path))
     assert {one["key"] for one in read(tmp_path, "entities")} == {f"n{n}" for n in range(2, 8)}
     assert read(tmp_path, "stream_health")[0]["sweep_held"] == "5 of 6"
+    Lake(tmp_path.as_uri(), spark, tables=["entities", *FOLLOWERS]).rebuild()
+    assert {one["key"] for one in read(tmp_path, "entities")} == {f"n{n}" for n in range(2, 8)}
     # What was stated while it was held stays.
     spark.sql(
-        f"CREATE TABLE {table_identifier(tmp_path.as_uri(), 'stream_facts')} USING delta AS"
+        f"CREATE TABLE {LakePlace(tmp_path.as_uri()).table('stream_facts')} USING delta AS"
         " SELECT 'c' AS consumer, 's' AS stream, 'RELEASE' AS fact, '' AS name, 2L AS count, "
         "CAST(NULL AS STRING) AS body, current_timestamp() AS at"
     )
@@ -213,9 +452,9 @@ def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="no changes yet"):
         Lake(tmp_path.as_uri(), spark).run(once=True)
     with pytest.raises(ConfigurationError, match="no table 'alarm'"):
-        Pipeline(tmp_path.as_uri(), tables=["alarm"])
-    entities = table_identifier(tmp_path.as_uri(), "entities")
-    made = Pipeline(tmp_path.as_uri(), tables=[])
+        Pipeline(LakePlace(tmp_path.as_uri()), tables=["alarm"])
+    entities = LakePlace(tmp_path.as_uri()).table("entities")
+    made = Pipeline(LakePlace(tmp_path.as_uri()), tables=[])
     made.open(spark)
     spark.sql(f"ALTER TABLE {entities} SET TBLPROPERTIES ('instep.lake' = '99')")
     with pytest.raises(StoreVersionError, match="version 99"):
@@ -228,7 +467,7 @@ def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_table_of_an_older_version_gets_what_it_lacks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = Pipeline(tmp_path.as_uri(), tables=[])
+    made = Pipeline(LakePlace(tmp_path.as_uri()), tables=[])
     older = replace_columns(made.entities)
     older.open(spark)
     table = older.sql
@@ -258,7 +497,7 @@ def replace_columns(target: LakeTable) -> LakeTable:
     """The target with a table that has no column `proven` yet."""
     columns = tuple(c for c in target.table.columns if c.name != "proven")
     url = target.sql.removeprefix("delta.`").rpartition("/")[0]
-    return LakeTable(target.table._replace(columns=columns), url)
+    return LakeTable(target.table._replace(columns=columns), LakePlace(url))
 
 
 def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_path: Path) -> None:

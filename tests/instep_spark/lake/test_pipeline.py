@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from instep_spark.lake.batches.progress import read_commit_metadata
 from instep_spark.lake.tables.base import OvertakenError
 from tests.instep_spark.lake.lake_kit import (
     changes,
@@ -17,6 +16,7 @@ from tests.instep_spark.lake.lake_kit import (
     check_history,
     frame,
     pipeline,
+    stamp,
 )
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.lake.model_kit import Model
@@ -30,7 +30,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 def test_random_logs_in_random_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(0)
-    logs = [Provider(0, "one").run(24), Provider(1, "two", offsets=False).run(24)]
+    hours_us = 2 * 3_600_000_000
+    logs = [
+        Provider(0, "one", behind_us=hours_us).run(24),
+        Provider(1, "two", offsets=False).run(24),
+    ]
     for log in logs:
         land(tmp_path, log)
     made = pipeline(spark, tmp_path)
@@ -56,10 +60,10 @@ def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(
     land(tmp_path, log)
     slow, quick = pipeline(spark, tmp_path), pipeline(spark, tmp_path)
     quick.apply(frame(spark, tmp_path, log[: len(log) // 2]))
-    stamps = [read_commit_metadata(spark, target.sql).encode() for target in quick.targets]
+    stamps = [stamp(spark, target) for target in quick.targets]
     with pytest.raises(OvertakenError, match="another pipeline has written"):
         slow.entities.commit_progress(spark, slow.entities.progress)
-    assert [read_commit_metadata(spark, target.sql).encode() for target in quick.targets] == stamps
+    assert [stamp(spark, target) for target in quick.targets] == stamps
     slow.apply(changes(spark, tmp_path))
     model = Model()
     model.read(log)

@@ -17,7 +17,7 @@ from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 from tests.instep_spark.lake.log_kit import Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model, newer
-from tests.instep_spark.sink_kit import stage, url_of
+from tests.instep_spark.sink_kit import rows, stage, url_of
 from tests.instep_sql.store_kit import BASELINE, baseline_row, create_update, end_record
 
 # A JVM starts, and may share the machine.
@@ -102,3 +102,20 @@ async def test_a_baseline_marks_what_it_shows_though_newer_content_stays(
         assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(1, 0)
         newest = create_update("x", 10)
         assert await at.sink.has_older_entity("s1", newest, 1)
+
+
+@pytest.mark.asyncio
+async def test_a14_no_clock_is_compared_with_a_baseline_of_no_log(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, stream=BASELINE) as at:
+        await at.commit(create_update("key-1", 900, uuid="u1"), by_uuid=True)
+        at.attempt = 2
+        # Our clock is behind the provider's; the stream was opened at its newest record.
+        await at.commit(baseline_row("u1", 5), by_uuid=True, lineage=0)
+        sink: Any = at.sink
+        assert sink._writer.query(live(sink._writer, "c", "s1"))["ordinal"].to_pylist() == [4]
+        assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(1, 0)
+        await at.commit(create_update("key-1", 3, uuid="u1"), by_uuid=True)
+        assert sink._writer.query(live(sink._writer, "c", "s1"))["ordinal"].to_pylist() == [5]
+    control = {row["ordinal"]: row["lineage"] for row in rows(url)}
+    assert control == {1: 1, 2: 1, 3: 1, 4: 0, 5: 1}

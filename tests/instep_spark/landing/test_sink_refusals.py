@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError, StoreVersionError
 from instep.model.position import Position
 from instep.model.records import Unreadable
+from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
 from instep_spark.landing_schema import CHANGES, arrow_schema, ddl
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
@@ -39,6 +40,34 @@ async def test_what_cannot_be_read_is_kept_once(tmp_path: Path) -> None:
     kept = rows(url, "SELECT * FROM quarantine ORDER BY received_at, raw")
     assert [row["token"] for row in kept] == [None, "t2", "t2", "t5"]
     assert b"\xff{" in [row["raw"] for row in kept]
+
+
+@pytest.mark.asyncio
+async def test_the_streams_of_a_consumer_share_the_room_for_what_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    url = url_of(tmp_path)
+    streams = [stream_info(f"s{n}") for n in (1, 2, 3)]
+
+    def bad(stream: StreamInfo, raw: bytes) -> list[Unreadable]:
+        return [Unreadable(stream.id, raw, "odd", raw.decode())]
+
+    for stream in streams[:2]:
+        async with stage(url, stream=stream, quarantine_total_records=2) as at:
+            await at.commit(create_update("a", 1), unreadable=bad(stream, b"x" * 40))
+    full = r"of the consumer is full \({}\)"
+    limits: tuple[dict[str, Any], ...] = (
+        {"quarantine_total_records": 2},
+        {"quarantine_total_bytes": 100},
+    )
+    for limit, said in zip(limits, ("2 records or .*", "50,000 records or 100 bytes"), strict=True):
+        async with stage(url, stream=streams[2], **limit) as at:
+            with pytest.raises(SinkError, match=full.format(said)):
+                await at.commit(create_update("a", 1), unreadable=bad(streams[2], b"y" * 40))
+    # What is there already needs no room.
+    async with stage(url, stream=streams[0], quarantine_total_records=2) as at:
+        await at.commit(create_update("b", 2), unreadable=bad(streams[0], b"x" * 40))
+    assert len(rows(url, "SELECT * FROM quarantine")) == 2
 
 
 @pytest.mark.asyncio

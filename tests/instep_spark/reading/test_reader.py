@@ -91,6 +91,11 @@ def test_the_plug_in_checks_and_builds() -> None:
         ({"url": "file:///lake", "ur": 1}, "unknown key 'ur'"),
         ({"url": "file:///lake", "database": "net"}, "only Spark knows databases"),
         ({"url": "file:///lake", "writer": "spark", "database": "a-b"}, "no name of a database"),
+        ({"url": "file:///lake", "managed": True}, "only tables of a database are managed"),
+        (
+            {"url": "file:///it's", "writer": "spark", "database": "net"},
+            "a character that SQL may read otherwise",
+        ),
         ({"url": "file:///lake", "spark": {"master": "local", "remote": "sc://x"}}, "both given"),
     ):
         with pytest.raises(ConfigurationError, match=message):

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import SinkError
-from instep_spark.lake.batches.progress import CommitMetadata, TableProgress
+from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
+from instep_spark.lake.sql.event_time import EVENT_AT
 from instep_spark.lake.sql.literals import StreamKey, in_stream, ordinals
 
 if TYPE_CHECKING:
@@ -90,7 +91,13 @@ class PendingRows(msgspec.Struct, frozen=True):
                     if before < ends[number]:
                         begin[key], last[key] = before, ends[number]
             rows = self.rows if count == 0 else self._between(begin, last)
-            yield Segment(rows, begin, last, number)
+            seen = {
+                key: (ordinal, stats.committed_us)
+                for key, ordinal in last.items()
+                if (stats := self.stats_by_stream[key]).last == ordinal
+                and stats.committed_us is not None
+            }
+            yield Segment(rows, begin, last, number, seen)
 
     def _between(self, begin: dict[StreamKey, int], last: dict[StreamKey, int]) -> DataFrame:
         """Return the rows of these streams behind the ordinal in `begin` and up to the one in
@@ -118,6 +125,8 @@ class Segment(msgspec.Struct, frozen=True):
     last: dict[StreamKey, int]
     """… and end with this one."""
     number: int
+    seen: dict[StreamKey, tuple[int, int]]
+    """See `StreamProgress.seen`; by stream, where the segment has the last row."""
 
 
 class MicroBatch:
@@ -128,22 +137,22 @@ class MicroBatch:
         self._rows = rows
         self._changes = changes
         self._where = where
-        self._pending: dict[str, PendingRows] = {}
+        self._pending: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
 
     def after(self, progress: TableProgress) -> PendingRows:
         """Return the rows behind `progress`, up to the last row of the micro-batch in each stream.
 
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """
-        name = CommitMetadata(progress).encode()
-        if name not in self._pending:
+        begin = frozenset((key, at.ordinal) for key, at in progress.by_stream.items())
+        if begin not in self._pending:
             pending = self._read_pending(self._rows, progress)
             if not _dense(pending, progress):
                 bounds = collect_stats(self._with_id(self._rows))
                 pending = self._read_pending(_bounded(self._changes, bounds), progress)
                 self._refuse_holes(pending, progress)
-            self._pending[name] = pending
-        return self._pending[name]
+            self._pending[begin] = pending
+        return self._pending[begin]
 
     def _read_pending(self, rows: DataFrame, progress: TableProgress) -> PendingRows:
         rows = self._with_id(_behind(rows, progress))
@@ -155,7 +164,9 @@ class MicroBatch:
         return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
-        columns = [f"`{name}`" for name in COLUMNS]
+        columns = [
+            f"{EVENT_AT} AS event_at" if name == "event_at" else f"`{name}`" for name in COLUMNS
+        ]
         return rows.selectExpr(*columns, "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
 
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:

@@ -11,8 +11,9 @@ not be written beside it. Of two commits of one number, Delta lets one happen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECENT_COMMITS",
+    "Commit",
     "CommitMetadata",
     "DeferredSweep",
     "StreamProgress",
     "TableProgress",
     "carrying_metadata",
+    "metadata_of_content",
     "read_commit_metadata",
 ]
 
@@ -71,6 +74,10 @@ class StreamProgress(msgspec.Struct, frozen=True):
     """The stream is joined with a baseline: an entity may have a key and a uuid."""
     by_change: bool = False
     """The stream states changes only: its rows are those of `composed`."""
+    seen: tuple[int, int] | None = None
+    """Ordinal and time of commit (in microseconds since 1970) of a row of `changes` that it covers:
+    other rows that get its ordinal, after a RESTORE, have another time.
+    """
 
     def held(self) -> DeferredSweep | None:
         """The sweep that waits for a decision."""
@@ -149,20 +156,56 @@ class CommitMetadata(NamedTuple):
         return cls(TableProgress(by_stream), found.number)
 
 
-def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata:
-    """Read the metadata of the pipeline's last commit to `target` (SQL for the table)."""
+class Commit(NamedTuple):
+    """One commit in the history of a table."""
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any]
+    user_metadata: str
+
+
+def metadata_of_content(commits: Iterable[Commit]) -> CommitMetadata | None:
+    """Return what the pipeline's commits tell of the content that a table has now (L2). None: they
+    tell nothing of it, as of a clone.
+
+    What a RESTORE has undone counts for nothing but the numbers of commits: Delta takes each of
+    them once.
+    """
+    found: CommitMetadata | None = None
+    number = 0
+    upto: int | None = None
+    for commit in sorted(commits, reverse=True, key=attrgetter("version")):
+        carried = CommitMetadata.decode(commit.user_metadata)
+        if carried is not None:
+            number = max(number, carried.number)
+        if upto is not None and commit.version > upto:
+            continue
+        # An OPTIMIZE carries what was true when it began: commits may have come between.
+        if carried is not None and (found is None or carried.number > found.number):
+            found = carried
+        if commit.operation == "RESTORE":
+            restored = str(commit.parameters.get("version"))
+            # One to a time does not tell the version.
+            upto = int(restored) if restored.isdecimal() else -1
+    return None if found is None else found._replace(number=number)
+
+
+def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata | None:
+    """Read what the pipeline's last commit tells of the content of `target` (SQL for the table).
+    None: no commit tells anything of it.
+    """
     for limit in (f" LIMIT {RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select("version", "userMetadata")
-        carried = [
-            (metadata.number, row.version, metadata)
-            for row in commits.collect()
-            if (metadata := CommitMetadata.decode(row.userMetadata or "")) is not None
-        ]
-        if carried:
-            # An OPTIMIZE carries what was true when it began: commits may have come between.
-            return max(carried)[2]
-    return CommitMetadata(TableProgress())
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select(
+            "version", "operation", "operationParameters", "userMetadata"
+        )
+        carried = metadata_of_content(
+            Commit(row[0], row[1], row[2] or {}, row[3] or "") for row in commits.collect()
+        )
+        if carried is not None:
+            return carried
+    return None
 
 
 @contextmanager

@@ -47,13 +47,17 @@ class StreamStats(msgspec.Struct, frozen=True):
     earliest_us: int | None
     """Smallest append time, in microseconds since 1970; None without records."""
     sweeps: tuple[Sweep, ...] = ()
+    committed_us: int | None = None
+    """Our time in the row `last`; None where these statistics end before it."""
     backwards: bool = False
     """Whether a statement is older than the one before it about the same entity."""
 
     def until(self, ordinal: int) -> StreamStats:
         """Return these statistics without the rows behind an ordinal."""
         sweeps = tuple(sweep for sweep in self.sweeps if sweep.ordinal <= ordinal)
-        return replace(self, last=min(self.last, ordinal), sweeps=sweeps)
+        if ordinal >= self.last:
+            return replace(self, sweeps=sweeps)
+        return replace(self, last=ordinal, sweeps=sweeps, committed_us=None)
 
 
 BatchStats = dict[StreamKey, StreamStats]
@@ -74,6 +78,7 @@ def collect_stats(rows: DataFrame) -> BatchStats:
                collect_set(class) AS classes,
                count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
                unix_micros(min(appended_at)) AS earliest_us,
+               unix_micros(max_by(committed_at, ordinal)) AS committed_us,
                array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
                    'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
         FROM (SELECT *, monotonically_increasing_id() & {_IN_PARTITION} AS place FROM instep_survey)
@@ -91,6 +96,7 @@ def collect_stats(rows: DataFrame) -> BatchStats:
             row.partial,
             row.earliest_us,
             tuple(Sweep((row.consumer, row.stream), s.ordinal, s.attempt) for s in row.sweeps),
+            row.committed_us,
         )
         for row in sorted(counted, key=lambda row: (row.consumer, row.stream))
     }

@@ -1,9 +1,11 @@
 """Rule A3 in Spark SQL: which statements of a micro-batch count, compared with what is stored.
 
-A statement counts unless a newer one of the same lineage is stored (A3). In general the statements
-of an entity are compared one after the other. Nearly always they come in the order of the log, and
-then the last of them counts. Only where a batch goes backwards (a redelivery, a new attempt), all
-are compared, by their headers alone.
+A statement counts unless a newer one of the same lineage is stored (A3). Tables with a past
+remember ends, too: a statement older than the end of its entity has been read before (L1).
+
+In general the statements of an entity are compared one after the other. Nearly always they come in
+the order of the log, and then the last of them counts. Only where a batch goes backwards (a
+redelivery, a new attempt), all are compared, by their headers alone.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ __all__ = [
     "IDENTITY",
     "RECORD",
     "effective_rows",
+    "end_supersedes",
     "latest_per_entity",
+    "news",
     "resolve_ids",
     "row_supersedes",
 ]
@@ -59,9 +63,29 @@ def latest_per_entity(rows: DataFrame) -> DataFrame:
     )
 
 
-def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
+def end_supersedes(end: str, row: str) -> str:
+    """SQL: the statement `row` was made before `end`, by which its entity has ended (L1)."""
+    # An end is looked up by its time. So both must tell that it came later.
+    return f"({row_supersedes(end, row)} AND {end}.appended_at >= {row}.appended_at)"
+
+
+def news(rows: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
+    """Return those of `rows` that neither the stored statement nor the last end of their entity
+    supersedes; `rows` are in the order of the log.
+    """
+    place = ", ".join(f"'{name}', `{name}`" for name in HEADER)
+    alive = stored.selectExpr(*IDENTITY, f"named_struct('alive', true, {place}) AS stored")
+    gone = ended.selectExpr(*IDENTITY, f"named_struct('alive', false, {place}) AS stored")
+    known = alive.unionByName(gone.join(alive, list(IDENTITY), "anti"))
+    joined = rows.join(known, list(IDENTITY), "left").alias("r")
+    newer = f"stored.alive AND {row_supersedes('stored', 'r')}"
+    before = f"NOT stored.alive AND {end_supersedes('stored', 'r')}"
+    return joined.where(f"stored IS NULL OR NOT ({newer} OR {before})").drop("stored")
+
+
+def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None = None) -> DataFrame:
     """Return those of `rows` that count by A3, compared one by one; `stored` has the headers of the
-    entities that exist.
+    entities that exist, `ended` those of the ends that are remembered. None: no end is.
 
     Exact for any order; its cost grows with the square of the statements about one entity.
     """
@@ -73,12 +97,24 @@ def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
     stored.selectExpr(*(f"`{name}`" for name in (*IDENTITY, *HEADER))).createOrReplaceTempView(
         "instep_fold_stored"
     )
+    gone, remembered = "", "false"
+    if ended is not None:
+        ended.selectExpr(*(f"`{name}`" for name in (*IDENTITY, *HEADER))).createOrReplaceTempView(
+            "instep_fold_ended"
+        )
+        gone = f"""UNION ALL
+            SELECT {headers}, true AS ends, true AS known FROM instep_fold_ended
+            LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)"""  # noqa: S608
+        # An end of nothing is not remembered: no table would show it to the next micro-batch.
+        remembered = f"""row.batch AND NOT coalesce(stored.alive, false)
+            AND (row.ends OR {end_supersedes("stored", "row")})"""
     chosen = spark.sql(f"""
         WITH entries AS (
             SELECT {headers}, ends, false AS known FROM instep_fold_rows
             UNION ALL
             SELECT {headers}, false AS ends, true AS known FROM instep_fold_stored
             LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)
+            {gone}
         ), folded AS (
             SELECT consumer, stream, aggregate(
                 array_sort(collect_list(named_struct(
@@ -87,7 +123,9 @@ def effective_rows(rows: DataFrame, stored: DataFrame) -> DataFrame:
                     'appended_at', appended_at, 'ends', ends))),
                 CAST(NULL AS {_STATE}),
                 (stored, row) -> CASE
-                    WHEN stored.alive AND {row_supersedes("stored", "row")} THEN stored
+                    WHEN row.batch AND stored.alive AND {row_supersedes("stored", "row")}
+                        THEN stored
+                    WHEN {remembered} THEN stored
                     ELSE CAST(named_struct(
                         'alive', NOT row.ends, 'lineage', row.lineage,
                         'partition', row.`partition`, 'record_offset', row.record_offset,

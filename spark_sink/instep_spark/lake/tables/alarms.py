@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
-from instep_spark.lake.tables.intervals import SAME, IntervalTable
+from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
 from instep_spark.lake.tables.schema import ALARMS
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     pass
@@ -53,8 +54,12 @@ _STATED: Final = {
 class AlarmsTable(IntervalTable):
     """An episode is one row: open while it lasts, then closed for good."""
 
-    def __init__(self, url: str, changes: str) -> None:
-        super().__init__(ALARMS, url, changes)
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(ALARMS, place)
+        self.remembered = (
+            "max_by(cleared_at, episode) AS cleared_before, "
+            "max_by(flapping_count, episode) AS flapping_before"
+        )
 
     def concerns(self, pending: PendingRows) -> bool:
         # A header-only end names no class.
@@ -62,8 +67,9 @@ class AlarmsTable(IntervalTable):
             stats.earliest_us is not None for stats in pending.stats_by_stream.values()
         )
 
-    def closed_since(self) -> str:
-        return "cleared_at"
+    def closed_since(self, earliest_us: int) -> str:
+        del earliest_us  # event times may be off by any time, so the episode before is of any age
+        return "true"
 
     def class_of_row(self) -> str:
         return f"'{DETECTOR}'"
@@ -81,6 +87,7 @@ class AlarmsTable(IntervalTable):
         stated = ", ".join(f"{sql} AS {name}" for name, sql in _STATED.items())
         words = ", ".join(_STATED)
         last = ", ".join(f"last.`{name}`" for name in (*_HEADER, *_STATED) if name != "state")
+        ended = ", ".join(f"end.`{name}` AS end_{name}" for name in END_PLACE)
         inner = ", ".join(f"'{name}', `{name}`" for name in (*_HEADER, *_STATED))
         statements = f"""
             SELECT {_WHO}, {header}, {stated}, kind, ends, false AS known,
@@ -93,12 +100,16 @@ class AlarmsTable(IntervalTable):
         """  # noqa: S608 — constants only
         return f"""
             WITH statements AS ({statements}),
-            compared AS (
+            shown AS (
+                SELECT *, lag(named_struct('ends', ends, 'digest', digest)) OVER (
+                    PARTITION BY {_WHO} ORDER BY ordinal) AS told
+                FROM statements
+            ), compared AS (
                 SELECT *, lag(named_struct(
                     'lineage', lineage, 'partition', `partition`, 'ends', ends,
                     'record_offset', record_offset, 'appended_at', appended_at,
                     'digest', digest)) OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS earlier
-                FROM statements
+                FROM shown WHERE NOT {SHOWN}
             ), placed AS (
                 SELECT *, lag(named_struct('ends', ends, 'state', state, 'severity', severity))
                     OVER (PARTITION BY {_WHO} ORDER BY ordinal) AS before
@@ -115,7 +126,9 @@ class AlarmsTable(IntervalTable):
                         'ordinal', ordinal, 'at', coalesce(event_at, appended_at)), ordinal)
                         AS raise,
                     min_by(named_struct(
-                        'at', coalesce(event_at, appended_at),
+                        'at', coalesce(event_at, appended_at), 'lineage', lineage,
+                        'partition', `partition`, 'record_offset', record_offset,
+                        'appended_at', appended_at,
                         'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
                         ordinal) FILTER (WHERE ends) AS end,
                     max_by(named_struct({inner}), ordinal) FILTER (WHERE NOT ends) AS last,
@@ -133,22 +146,20 @@ class AlarmsTable(IntervalTable):
                            greatest(end.at, coalesce(kept.raised_at, raise.at)) END
                        AS cleared_at
                 FROM episodes
-            ), ends_before AS (
-                SELECT {_WHO}, max_by(named_struct('at', cleared_at, 'count', flapping_count),
-                                      episode) AS closed
-                FROM instep_closed GROUP BY {_WHO}
             ), near AS (
-                SELECT timed.*, closed, NOT known AND NOT coalesce(raised_at
-                    <= coalesce(lag(cleared_at) OVER in_order, closed.at)
+                SELECT timed.*, flapping_before, NOT known AND NOT coalesce(raised_at
+                    <= coalesce(lag(cleared_at) OVER in_order, cleared_before)
                        + INTERVAL {FLAPPING_WITHIN_S} SECONDS, false) AS calm
-                FROM timed LEFT JOIN ends_before USING (consumer, stream, id)
+                FROM timed LEFT JOIN (
+                    SELECT {_WHO}, cleared_before, flapping_before FROM instep_closed
+                ) USING (consumer, stream, id)
                 WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY number)
             ), chained AS (
                 SELECT *, count_if(calm) OVER (PARTITION BY {_WHO} ORDER BY number
                     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS chain FROM near
             ), flapping AS (
                 SELECT *, row_number() OVER in_order - 1 + CASE WHEN chain = 0 THEN coalesce(
-                    first(kept.flapping_count) OVER in_order, closed.count + 1, 0) ELSE 0 END
+                    first(kept.flapping_count) OVER in_order, flapping_before + 1, 0) ELSE 0 END
                     AS flapping_count
                 FROM chained WINDOW in_order AS (PARTITION BY {_WHO}, chain ORDER BY number)
             )
@@ -156,7 +167,7 @@ class AlarmsTable(IntervalTable):
                 coalesce(kept.episode, raise.ordinal) AS episode,
                 (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
                 CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
-                end.by AS ended_by, end IS NULL AS open,
+                end.by AS ended_by, end IS NULL AS open, {ended},
                 try_element_at(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), CAST(nullif(
                     greatest(worst, {_RANK.format("kept.worst_severity")}), 0) AS INT))
                     AS worst_severity,

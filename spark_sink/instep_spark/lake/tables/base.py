@@ -11,6 +11,7 @@ import msgspec
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.lake.batches.micro_batch import Segment
 from instep_spark.lake.batches.progress import (
+    RECENT_COMMITS,
     CommitMetadata,
     StreamProgress,
     TableProgress,
@@ -19,16 +20,12 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.schema import LAKE_VERSION, VERSION_PROPERTY, TableSchema
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LakeTable", "OvertakenError", "table_exists", "table_identifier"]
-
-
-def table_identifier(url: str, name: str) -> str:
-    """SQL for a table of the lake at `url`."""
-    return f"delta.`{url.rstrip('/')}/{name}`"
+__all__ = ["LakeTable", "OvertakenError", "table_exists"]
 
 
 def table_exists(spark: SparkSession, table: str) -> bool:
@@ -57,33 +54,59 @@ class OvertakenError(SinkError):
 class LakeTable:
     """One table of the pipeline. Subclasses define how rows of `changes` move it."""
 
-    def __init__(self, table: TableSchema, url: str) -> None:
+    def __init__(self, table: TableSchema, place: LakePlace) -> None:
         self.name = table.name
         self.table = table
-        self.sql = table_identifier(url, table.name)
+        self.sql = place.table(table.name)
         """The table, as SQL names it."""
         self.progress = self.durable = TableProgress()
         self._commits = 0
         """How many of the pipeline's commits the table has."""
-        self._where = f"{url.rstrip('/')}/{table.name}"
+        self._where = place.location(table.name)
+        self._clause = place.clause(table.name)
 
-    def open(self, spark: SparkSession) -> None:
-        """Make the table if it is not there, upgrade it if it is older.
+    def move_to(self, url: str) -> None:
+        """Stand for a table in another folder, as long as it is not open."""
+        self.sql, self._where, self._clause = f"delta.`{url}`", url, ""
 
-        Raises `StoreVersionError` for a newer one and `SinkError` for one of another shape.
+    def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
+        """Make the table if it is not there, upgrade it if it is older. `to_replace`: its rows are
+        about to be replaced, so it need not be known how far they have come.
+
+        Raises `StoreVersionError` for a newer one and `SinkError` for one of another shape, or with
+        rows of which no commit tells how far they have come (L2).
         """
         if not table_exists(spark, self.sql):
             parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
                 + (f"PARTITIONED BY ({parted}) " if parted else "")
+                + self._clause
                 + f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
                 "'delta.enableDeletionVectors' = 'false', "
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
         self._check_version(spark)
-        self.progress, self._commits = read_commit_metadata(spark, self.sql)
+        metadata = read_commit_metadata(spark, self.sql)
+        if metadata is None:
+            if not to_replace:
+                self._refuse_rows(spark)
+            # The pipeline has made no more commits than all together.
+            (last,) = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").collect()
+            metadata = CommitMetadata(TableProgress(), last.version)
+        self.progress, self._commits = metadata
         self.durable = self.progress
+
+    def _refuse_rows(self, spark: SparkSession) -> None:
+        """Rows of unknown progress would be made a second time."""
+        if spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect():  # noqa: S608 — our own table
+            raise SinkError(
+                "the table has rows, and none of its commits tells how far they have come: it was "
+                "cloned, restored to a time, or its log has expired",
+                where=self._where,
+                hint="restore it to a version of the pipeline, or make it again from changes: "
+                "instep lake rebuild --tables …; entities, move it away",
+            )
 
     def _skipping(self) -> str:
         # Statistics of bodies would cost more than they save.
@@ -124,6 +147,36 @@ class LakeTable:
             added = ", ".join(f"`{column.name}` {column.type}" for column in lacking)
             spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({added})")
 
+    def clear(self, spark: SparkSession) -> None:
+        """Remove all rows, and begin from the first row of `changes`."""
+        if not self.commit(spark, TableProgress(), f"DELETE FROM {self.sql}"):  # noqa: S608
+            # Delta keeps no transaction of a DELETE that removes nothing.
+            self.commit_progress(spark, TableProgress())
+
+    def replace_by(self, spark: SparkSession, other: LakeTable) -> None:
+        """Take the rows and the progress of another table of this kind, in one commit.
+
+        Raises `OvertakenError` where another pipeline has written the table since it was opened.
+        """
+        names = ", ".join(f"`{column.name}`" for column in self.table.columns)
+        metadata = CommitMetadata(other.progress, self._commits + 1)
+        with carrying_metadata(spark, metadata):
+            spark.sql(f"INSERT OVERWRITE {self.sql} ({names}) SELECT {names} FROM {other.sql}")  # noqa: S608
+        commits = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT {RECENT_COMMITS}").collect()
+        if not any(
+            row.operation == "WRITE" and row.userMetadata == metadata.encode() for row in commits
+        ):
+            raise self._overtaken()
+        self.progress = self.durable = other.progress
+        self._commits = metadata.number
+
+    def _overtaken(self) -> OvertakenError:
+        return OvertakenError(
+            "another pipeline has written the table meanwhile",
+            where=self._where,
+            hint="let one pipeline at a time run on a lake",
+        )
+
     def read(self, spark: SparkSession) -> DataFrame:
         """The table as it is now."""
         return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
@@ -138,11 +191,7 @@ class LakeTable:
             result = spark.sql(statement).collect()
         if not result:
             # Delta has passed over the statement: there is a commit of this number.
-            raise OvertakenError(
-                "another pipeline has written the table meanwhile",
-                where=self._where,
-                hint="let one pipeline at a time run on a lake",
-            )
+            raise self._overtaken()
         self.progress = self.durable = progress
         self._commits = metadata.number
         return int(result[0].num_affected_rows)
@@ -162,5 +211,10 @@ class LakeTable:
         for key, ordinal in segment.last.items():
             stream_progress = self.progress[key]
             known = stream_progress.by_uuid or key in (by_uuid or ())
-            moved[key] = msgspec.structs.replace(stream_progress, ordinal=ordinal, by_uuid=known)
+            moved[key] = msgspec.structs.replace(
+                stream_progress,
+                ordinal=ordinal,
+                by_uuid=known,
+                seen=segment.seen.get(key, stream_progress.seen),
+            )
         return self.progress.moved(moved)

@@ -23,6 +23,7 @@ from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED, Composer, Row, names_in
 from instep_spark.lake.tables.schema import COMPOSED
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,12 +68,12 @@ class ComposedTable(LakeTable):
     when the first such stream comes.
     """
 
-    def __init__(self, url: str) -> None:
-        super().__init__(COMPOSED, url)
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(COMPOSED, place)
         self.is_open = False
 
-    def open(self, spark: SparkSession) -> None:
-        super().open(spark)
+    def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
+        super().open(spark, to_replace=to_replace)
         self.is_open = True
 
     def apply(self, pending: PendingRows, segment: Segment) -> None:

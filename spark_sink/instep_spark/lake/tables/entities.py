@@ -19,6 +19,7 @@ from instep_spark.lake.sql.supersede import (
 )
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import ENTITIES, TableSchema
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +35,8 @@ def unmarked_by(sweep: Sweep) -> str:
 class EntitiesTable(LakeTable):
     """Current state; `entities` itself, or a subclass that projects some classes."""
 
-    def __init__(self, url: str, table: TableSchema = ENTITIES) -> None:
-        super().__init__(table, url)
+    def __init__(self, place: LakePlace, table: TableSchema = ENTITIES) -> None:
+        super().__init__(table, place)
         self._names = [column.name for column in table.columns]
 
     def project(self, rows: DataFrame) -> DataFrame:

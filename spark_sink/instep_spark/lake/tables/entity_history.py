@@ -8,8 +8,9 @@ from typing import Final
 
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.stats import Sweep
-from instep_spark.lake.tables.intervals import SAME, IntervalTable
+from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable, timestamp_sql
 from instep_spark.lake.tables.schema import HISTORY
+from instep_spark.place import LakePlace
 
 __all__ = ["EntityHistoryTable"]
 
@@ -29,15 +30,18 @@ class EntityHistoryTable(IntervalTable):
     entity ended: another lineage has another clock.
     """
 
-    def __init__(self, url: str, changes: str) -> None:
-        super().__init__(HISTORY, url, changes)
-        self.updated = ["valid_to", "ended_by", "end_ordinal", "open"]
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(HISTORY, place)
+        ended = [f"end_{name}" for name in END_PLACE]
+        self.updated = ["valid_to", "ended_by", "end_ordinal", "open", *ended]
+        self.remembered = "max(valid_to) AS floor"
 
     def concerns(self, pending: PendingRows) -> bool:
         return any(stats.earliest_us is not None for stats in pending.stats_by_stream.values())
 
-    def closed_since(self) -> str:
-        return "valid_to"
+    def closed_since(self, earliest_us: int) -> str:
+        # No end of an interval lies before the append time of what ended it.
+        return f"valid_to >= {timestamp_sql(earliest_us)}"
 
     def class_of_row(self) -> str:
         return "o.class"
@@ -50,37 +54,47 @@ class EntityHistoryTable(IntervalTable):
 
     def moved(self) -> str:
         taken = ", ".join(f"`{name}`" for name in _TAKEN)
+        # An update is no end: its own interval follows.
+        ended = ", ".join(
+            f"CASE WHEN next.ends THEN next.`{name}` END AS end_{name}" for name in END_PLACE
+        )
         return f"""
-            WITH floors AS (
-                SELECT {_WHO}, max(valid_to) AS floor FROM instep_closed GROUP BY {_WHO}
-            ), statements AS (
+            WITH statements AS (
                 SELECT {taken}, kind, ends, false AS known, xxhash64(body) AS digest,
                        greatest(appended_at, coalesce(floor, appended_at)) AS stated_at
-                FROM instep_rows LEFT JOIN floors USING (consumer, stream, id)
+                FROM instep_rows LEFT JOIN (SELECT {_WHO}, floor FROM instep_closed)
+                    USING (consumer, stream, id)
                 UNION ALL
                 SELECT {taken}, '' AS kind, false AS ends, true AS known,
                        xxhash64(body) AS digest, valid_from AS stated_at
                 FROM instep_open
+            ), shown AS (
+                SELECT *, lag(named_struct('ends', ends, 'digest', digest)) OVER (
+                    PARTITION BY {_WHO} ORDER BY ordinal) AS told
+                FROM statements
             ), compared AS (
                 SELECT *, lag(named_struct(
                     'lineage', lineage, 'partition', `partition`, 'ends', ends,
                     'record_offset', record_offset, 'appended_at', appended_at,
                     'digest', digest)) OVER in_order AS earlier
-                FROM statements WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
+                FROM shown WHERE NOT {SHOWN}
+                WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
             ), begun AS (
                 SELECT *, max(stated_at) OVER (
                     PARTITION BY {_WHO} ORDER BY ordinal
                     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS valid_from
-                FROM compared WHERE NOT {SAME}
+                FROM compared WHERE NOT {SAME} AND NOT (ends AND coalesce(earlier.ends, true))
             ), followed AS (
                 SELECT *, lead(named_struct(
-                    'at', valid_from, 'ordinal', ordinal, 'ended_by', CASE
+                    'at', valid_from, 'ordinal', ordinal, 'ends', ends, 'lineage', lineage,
+                    'partition', `partition`, 'record_offset', record_offset,
+                    'appended_at', appended_at, 'ended_by', CASE
                         WHEN NOT ends THEN 'UPDATE'
                         WHEN kind = 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END)) OVER in_order
                     AS next
                 FROM begun WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
             )
             SELECT {taken}, known, valid_from, next.at AS valid_to, next.ended_by AS ended_by,
-                   next.ordinal AS end_ordinal, next IS NULL AS open
+                   next.ordinal AS end_ordinal, next IS NULL AS open, {ended}
             FROM followed WHERE NOT ends AND (NOT known OR next IS NOT NULL)
         """  # noqa: S608 — constants only

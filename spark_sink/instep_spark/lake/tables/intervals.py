@@ -15,23 +15,35 @@ from instep_spark.lake.sql.supersede import (
     IDENTITY,
     RECORD,
     effective_rows,
+    news,
     resolve_ids,
     row_supersedes,
 )
-from instep_spark.lake.tables.base import LakeTable, table_identifier
+from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import TableSchema
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SAME", "IntervalTable", "timestamp_sql"]
+__all__ = ["END_PLACE", "SAME", "SHOWN", "IntervalTable", "timestamp_sql"]
 
+SHOWN: Final = "coalesce(token = '' AND NOT ends AND NOT told.ends AND told.digest = digest, false)"
+"""SQL: the row is of a baseline, and shows what the row before it, `told`, has stated."""
 SAME: Final = """coalesce(
     NOT earlier.ends AND NOT ends AND earlier.lineage = lineage
     AND earlier.`partition` = `partition` AND earlier.record_offset = record_offset
     AND earlier.appended_at = appended_at
     AND (record_offset >= 0 OR earlier.digest = digest), false)"""
 """SQL: the row repeats the statement `earlier` (a redelivery, or a new attempt)."""
+END_PLACE: Final = ("lineage", "partition", "record_offset", "appended_at")
+"""The place of the statement that ended a row stands in columns of these names behind `end_`. It is
+null after an update, and after a sweep, which has none.
+"""
+_LAST_END: Final = ", ".join(
+    f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
+    for name, stored in (*((name, f"end_{name}") for name in END_PLACE), ("ordinal", "ordinal"))
+)
 
 
 def timestamp_sql(at_us: int) -> str:
@@ -42,13 +54,14 @@ def timestamp_sql(at_us: int) -> str:
 class IntervalTable(LakeTable):
     """A table with one open row at most for each entity."""
 
-    def __init__(self, table: TableSchema, url: str, changes: str) -> None:
-        """`changes`: SQL for the landing table."""
-        super().__init__(table, url)
+    def __init__(self, table: TableSchema, place: LakePlace) -> None:
+        super().__init__(table, place)
         self.updated = [column.name for column in table.columns]
         """What changes in an open row."""
-        self._changes = changes
-        self._composed = table_identifier(url, "composed")
+        self.remembered = ""
+        """SQL: aggregates over the closed rows of an entity, for the rows that follow them."""
+        self._changes = place.table("changes")
+        self._composed = place.table("composed")
 
     def concerns(self, pending: PendingRows) -> bool:
         """Whether anything in the part can change this table."""
@@ -68,31 +81,22 @@ class IntervalTable(LakeTable):
             return
         stored = self._open(spark, segment)
         rows = segment.rows.where(ENTITY)
-        if pending.small and not by_uuid:
-            # One look at the table for all that follows.
-            stored = materialized(
-                stored.join(rows.select(*IDENTITY).distinct(), list(IDENTITY), "semi")
-            )
         if by_uuid:
             rows = resolve_ids(rows, stored)
-        if pending.backwards or by_uuid:
-            rows = effective_rows(rows, stored)
-        else:
-            known = stored.selectExpr(
-                *IDENTITY,
-                "named_struct('lineage', lineage, 'partition', `partition`, 'record_offset', "
-                "record_offset, 'appended_at', appended_at) AS stored",
-            )
-            joined = rows.join(known, list(IDENTITY), "left").alias("r")
-            rows = joined.where(f"stored IS NULL OR NOT {row_supersedes('stored', 'r')}").drop(
-                "stored"
-            )
+        named = rows.select(*IDENTITY).distinct()
+        named.createOrReplaceTempView("instep_named")
+        stored = stored.join(named, list(IDENTITY), "semi")
+        closed = self._closed(spark, pending, segment)
+        if pending.small:
+            # One look at the table for all that follows.
+            stored, closed = materialized(stored), materialized(closed)
+        closed.createOrReplaceTempView("instep_closed")
+        ended = closed.where("lineage IS NOT NULL")
+        compare = effective_rows if pending.backwards or by_uuid else news
+        rows = compare(rows, stored, ended)
         rows.createOrReplaceTempView("instep_rows")
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
-        self._closed(spark, pending, segment).join(
-            touched, list(IDENTITY), "semi"
-        ).createOrReplaceTempView("instep_closed")
         moved = spark.sql(self.moved())
         if pending.small:
             moved = materialized(moved)
@@ -114,13 +118,13 @@ class IntervalTable(LakeTable):
 
     def moved(self) -> str:
         """Return the query for the changes that `instep_rows` cause: new rows, and open ones
-        (`known`) that change. `instep_open` and `instep_closed` have the stored rows of their
-        entities.
+        (`known`) that change. `instep_open` has the open rows of their entities, `instep_closed`
+        what is remembered of the closed ones.
         """
         raise NotImplementedError
 
-    def closed_since(self) -> str:
-        """SQL: the column with the end of a closed row."""
+    def closed_since(self, earliest_us: int) -> str:
+        """SQL: a closed row may matter to a statement that was appended then or later."""
         raise NotImplementedError
 
     def close(self, sweep: Sweep, at: str) -> str:
@@ -131,17 +135,19 @@ class IntervalTable(LakeTable):
         return spark.sql(f"SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)}")  # noqa: S608
 
     def _closed(self, spark: SparkSession, pending: PendingRows, segment: Segment) -> DataFrame:
-        """Return the rows that ended after the earliest statement of the part, or shortly before
-        it.
+        """Return what is remembered of each entity that `instep_named` has: the place of its last
+        end, and `remembered`.
         """
-        times = [
+        earliest_us = min(
             s.earliest_us for s in pending.stats_by_stream.values() if s.earliest_us is not None
-        ]
-        since = f"{timestamp_sql(min(times))} - INTERVAL 1 HOUR" if times else "current_timestamp()"
-        return spark.sql(
-            f"SELECT * FROM {self.sql} t WHERE NOT open AND {self.closed_since()} >= {since} "  # noqa: S608
-            f"AND {of_streams(segment.last)}"
         )
+        return spark.sql(f"""
+            SELECT {", ".join(IDENTITY)}, {_LAST_END}, {self.remembered}
+            FROM (SELECT * FROM {self.sql} t WHERE NOT open
+                AND {self.closed_since(earliest_us)} AND {of_streams(segment.last)})
+            LEFT SEMI JOIN instep_named USING (consumer, stream, id)
+            GROUP BY {", ".join(IDENTITY)}
+        """)  # noqa: S608 — names of our own table, literals escaped
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
         """Close the open rows that the attempts did not state (TR-548 ST-2.2 step 7).

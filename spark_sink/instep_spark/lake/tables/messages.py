@@ -16,6 +16,7 @@ from instep.model.messages import StoredMessage
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import MESSAGES
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +43,8 @@ _SCHEMA: Final = pa.schema(
 class MessagesTable(LakeTable):
     """The table `messages`. It takes the messages of one store."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(MESSAGES, url)
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(MESSAGES, place)
 
     async def take(self, spark: SparkSession, store: str) -> int:
         """Append what the store delivered since the last time. Returns the number of messages.

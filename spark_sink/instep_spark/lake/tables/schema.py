@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "TableSchema", "reference"]
 
-LAKE_VERSION: Final = 2
+LAKE_VERSION: Final = 3
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
 _RULES: Final = "../topics/alignment.md#the-rules"
@@ -66,6 +66,17 @@ _CONTENT: Final = (
     Column("body", "STRING", "the entity as JSON, as the provider stated it"),
     Column("envelope", "STRING", "the rest of the log-record-body as one JSON object"),
 )
+_END: Final = (
+    Column(
+        "end_lineage",
+        "BIGINT",
+        "lineage of the DELETE, TOMBSTONE or CLEAR that ended it; null where none did",
+    ),
+    Column("end_partition", "STRING", "partition of that statement"),
+    Column("end_record_offset", "BIGINT", "its place within the partition, or -1"),
+    Column("end_appended_at", "TIMESTAMP", "its log-append-time-stamp"),
+)
+"""The end is remembered: an older statement that is read again opens nothing (L1)."""
 _CLASS: Final = Column("class", "STRING", "record-content, such as NODE")
 
 ENTITIES: Final = TableSchema(
@@ -96,6 +107,7 @@ HISTORY: Final = TableSchema(
             "at the latest); null while it holds",
         ),
         Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it holds"),
+        *_END,
         *_CONTENT,
         Column("open", "BOOLEAN", "whether it holds now"),
     ),
@@ -136,6 +148,7 @@ ALARMS: Final = TableSchema(
         Column("measured_entity_native_id", "STRING", "native id of the measured entity"),
         Column("node_uuid", "STRING", "node in the parent-address, or the measured NODE; or null"),
         Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated"),
+        *_END,
         Column("open", "BOOLEAN", "whether it lasts"),
     ),
     ("open",),

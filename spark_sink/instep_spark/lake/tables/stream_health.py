@@ -12,6 +12,7 @@ from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED
 from instep_spark.lake.tables.schema import HEALTH
+from instep_spark.place import LakePlace
 
 __all__ = ["StreamHealthTable"]
 
@@ -29,10 +30,9 @@ _ZONE: Final = f"""CASE
 class StreamHealthTable(LakeTable):
     """The table `stream_health`. The row of a minute grows as long as rows of that minute come."""
 
-    def __init__(self, url: str, facts: str) -> None:
-        """`facts`: SQL for the landing table `stream_facts`."""
-        super().__init__(HEALTH, url)
-        self.facts = facts
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(HEALTH, place)
+        self.facts = place.table("stream_facts")
 
     def apply(
         self, pending: PendingRows, segment: Segment, decided: TableProgress, *, has_facts: bool

@@ -8,6 +8,7 @@ from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.lake.tables.schema import TOPOLOGY
+from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,8 +34,8 @@ def _own_or(entity_class: str, parent: str) -> str:
 class TopologyTable(EntitiesTable):
     """A projection of `entities`, with the same marks and sweeps."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url, TOPOLOGY)
+    def __init__(self, place: LakePlace) -> None:
+        super().__init__(place, TOPOLOGY)
 
     def concerns(self, pending: PendingRows) -> bool:
         # A header-only end names no class.

@@ -23,7 +23,7 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_spark.lake.batches.progress import RECENT_COMMITS, CommitMetadata
+from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, metadata_of_content
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
 from instep_spark.landing_schema import TABLES, arrow_schema
 from instep_spark.options import DeltaOptions
@@ -156,16 +156,24 @@ class DeltaRsWriter:
     def pipeline_ordinal(self, consumer: str, stream: str) -> int:
         """See `Writer`. What is read of `entities` after this is as new as this, or newer."""
         try:
-            commits = self._load("entities").history(RECENT_COMMITS)
+            entities = self._load("entities")
+            for limit in (RECENT_COMMITS, None):
+                metadata = metadata_of_content(
+                    Commit(
+                        commit["version"],
+                        commit.get("operation", ""),
+                        commit.get("operationParameters", {}),
+                        commit.get("userMetadata") or "",
+                    )
+                    for commit in entities.history(limit)
+                )
+                if metadata is not None:
+                    return metadata.progress[consumer, stream].ordinal
         except TableNotFoundError:
             return 0
         except Exception as error:
             where = self._options.location("entities")
             raise as_sink_error(error, self._options, where) from error
-        for commit in commits:
-            metadata = CommitMetadata.decode(commit.get("userMetadata") or "")
-            if metadata is not None:
-                return metadata.progress[consumer, stream].ordinal
         return 0
 
     def text(self, value: str) -> str:

@@ -73,6 +73,7 @@ class SparkWriter:
             target = self._target(name)
             self._sql(
                 f"CREATE TABLE IF NOT EXISTS {target} ({ddl(columns)}) USING delta "
+                f"{self._options.place.clause(name)}"
                 f"TBLPROPERTIES ({listed})"
             )
             found = self._sql(f"SHOW TBLPROPERTIES {target}")
@@ -82,7 +83,7 @@ class SparkWriter:
                 {row["key"]: row["value"] for row in found.to_pylist()},
                 consumer=consumer,
                 shared=self._options.shared,
-                where=self._options.location(name),
+                where=self._options.place.location(name),
             )
         self._remove_hand_off()
 
@@ -151,9 +152,10 @@ class SparkWriter:
         """See `Writer`."""
         try:
             spark, entities = self._spark, self._target("entities")
-            if self._options.database or not table_exists(spark, entities):
+            if not table_exists(spark, entities):
                 return 0
-            return read_commit_metadata(spark, entities).progress[consumer, stream].ordinal
+            metadata = read_commit_metadata(spark, entities)
+            return 0 if metadata is None else metadata.progress[consumer, stream].ordinal
         except Exception as error:
             raise self._as_sink_error(error) from error
 
@@ -179,9 +181,7 @@ class SparkWriter:
                 session.stop()
 
     def _target(self, table: str) -> str:
-        if self._options.database:
-            return f"{self._options.database}.{table}"
-        return f"delta.`{self._options.location(table)}`"
+        return self._options.place.table(table)
 
     def _sql(self, sql: str) -> pa.Table:
         try:

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
-from instep_spark.lake.tables.base import table_identifier
 from instep_spark.lake.tables.composed import ComposedTable
+from instep_spark.place import LakePlace
 from tests.instep_spark.lake.change_only_kit import Change, ChangeOnly, bodies_of_a_store
 from tests.instep_spark.lake.lake_kit import changes, frame, pipeline, read
 from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
@@ -147,7 +147,7 @@ def test_a_sweep_of_changes_that_was_held_is_made_later(
     pipeline(spark, tmp_path, **held).apply(changes(spark, tmp_path))
     assert bodies(tmp_path, "s1").keys() == {f"u{n}" for n in range(2, 7)}
     spark.sql(
-        f"CREATE TABLE {table_identifier(tmp_path.as_uri(), 'stream_facts')} USING delta AS"
+        f"CREATE TABLE {LakePlace(tmp_path.as_uri()).table('stream_facts')} USING delta AS"
         " SELECT 'c' AS consumer, 's1' AS stream, 'RELEASE' AS fact, '' AS name, 2L AS count, "
         "CAST(NULL AS STRING) AS body, current_timestamp() AS at"
     )

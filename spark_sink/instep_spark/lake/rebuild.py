@@ -1,0 +1,82 @@
+"""Makes tables again from `changes`: beside the old one, checked, then in its place (L3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from instep.errors import SinkError
+from instep_spark.lake.pipeline import Pipeline
+from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.intervals import IntervalTable
+from instep_spark.lake.verify import compare, expected
+from instep_spark.place import LakePlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["rebuild", "rebuilt_at"]
+
+
+def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> dict[str, int]:
+    """Rebuild these tables of a lake. Returns the number of rows of each."""
+    pipeline = Pipeline(place, tables=names)
+    pipeline.entities.open(spark)
+    _refuse_without_first_rows(spark, pipeline)
+    made: dict[str, int] = {}
+    for target, beside in zip(pipeline.targets, Pipeline(place, tables=names).targets, strict=True):
+        if target.name not in names:
+            continue
+        if target is not pipeline.entities:
+            target.open(spark, to_replace=True)
+        beside.move_to(rebuilt_at(place, target.name))
+        beside.open(spark)
+        beside.clear(spark)
+        pipeline.remake(spark, beside)
+        if target is pipeline.entities:
+            beside.progress = target.progress  # held sweeps, too, that are still to be decided
+        beside.settle(spark)
+        _check(spark, pipeline, beside)
+        made[target.name] = beside.read(spark).count()
+        target.replace_by(spark, beside)
+        beside.clear(spark)
+    return made
+
+
+def rebuilt_at(place: LakePlace, name: str) -> str:
+    """The URL at which a table is made before it takes the place of the old one."""
+    return f"{place.url.rstrip('/')}/_rebuild/{name}"
+
+
+def _refuse_without_first_rows(spark: SparkSession, pipeline: Pipeline) -> None:
+    progress = pipeline.entities.progress
+    known = {key for key, one in progress.by_stream.items() if one.ordinal}
+    first = spark.sql(
+        f"SELECT DISTINCT consumer, stream FROM {pipeline.changes} WHERE ordinal = 1"  # noqa: S608
+    )
+    lost = known - {(row.consumer, row.stream) for row in first.collect()}
+    if lost:
+        raise SinkError(
+            "changes has lost its first rows, so no table can be made again from it: "
+            + ", ".join(f"{consumer} / {stream}" for consumer, stream in sorted(lost)[:5]),
+            where=pipeline.changes,
+            hint="the tables know more than changes does: keep them",
+        )
+
+
+def _check(spark: SparkSession, pipeline: Pipeline, made: LakeTable) -> None:
+    """Raise `SinkError` where a table that was made is not what `changes` amounts to."""
+    wrong = 0
+    if isinstance(made, IntervalTable):
+        twice = made.read(spark).where("open").groupBy("consumer", "stream", "id").count()
+        wrong = twice.where("count > 1").count()
+    elif made.name == "entities":
+        changes = spark.sql(f"SELECT * FROM {pipeline.changes}")  # noqa: S608 — our own table
+        found = compare(expected(changes, made.progress), made.read(spark))
+        wrong = found.stale + found.bogus + found.missing
+    if wrong:
+        raise SinkError(
+            f"{made.name} made again is wrong for {wrong:,} entities: the old table stays",
+            where=made.sql,
+            hint="see: instep lake verify",
+        )
