@@ -27,13 +27,18 @@ __all__ = [
     "check_understood",
     "fault_envelope",
     "fault_of",
+    "header_envelope",
     "new_envelope",
     "read_envelope",
     "xml_bytes",
+    "xml_text",
+    "xml_value",
 ]
 
 _TRUE: Final = frozenset({"1", "true"})
 _MAX_HEADERS: Final = 128
+_IN_TEXT: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+_IN_VALUE: Final = {**_IN_TEXT, **str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#10;"})}
 _XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -132,6 +137,44 @@ def new_envelope(
             reply_to=reply_to,
         )
     return root, header, SubElement(root, version.name("Body"))
+
+
+def header_envelope(
+    version: SoapVersion,
+    wsa: WsaVersion | None,
+    block: str,
+    *,
+    prefix: str,
+    namespace: str,
+    action: str = "",
+    relates_to: str = "",
+) -> bytes:
+    """An envelope for the response, of one header block that is XML already, with an empty Body.
+
+    The bytes are those of `new_envelope` with the block appended and `xml_bytes`. Nearly every
+    message is answered so: 9 µs for an acknowledgement of WS-RM that took 53 µs, 1.4 µs for a
+    response of WS-Reliability that took 36 µs.
+    """
+    addressing = addressed = ""
+    if wsa is not None:
+        addressing = f' xmlns:a="{wsa.namespace}"'
+        relation = f"<a:RelatesTo>{xml_text(relates_to)}</a:RelatesTo>" if relates_to else ""
+        addressed = f'<a:Action s:mustUnderstand="1">{xml_text(action)}</a:Action>{relation}'
+    return (
+        "<?xml version='1.0' encoding='UTF-8'?>\n"
+        f'<s:Envelope xmlns:s="{version.namespace}"{addressing} xmlns:{prefix}="{namespace}">'
+        f"<s:Header>{addressed}{block}</s:Header><s:Body/></s:Envelope>"
+    ).encode()
+
+
+def xml_text(text: str) -> str:
+    """A text that came in an XML document, as the text of an element."""
+    return text.translate(_IN_TEXT)
+
+
+def xml_value(text: str) -> str:
+    """A text that came in an XML document, as the value of an attribute in double quotes."""
+    return text.translate(_IN_VALUE)
 
 
 def fault_envelope(
