@@ -11,10 +11,8 @@ __all__ = ["SOAP_SEEDS", "SOAP_WORDS"]
 
 _EXPIRES: Final = "2050-01-01T00:00:00Z"
 _WSRM: Final = [
-    rm.envelope(rm.sequence("urn:s", 7), rm.message(7), rm=version)
-    for version in (rm.RM_10, rm.RM_11)
-]
-_WSRM += [
+    rm.envelope(rm.sequence("urn:s", 7), rm.message(7), rm=rm.RM_10),
+    rm.envelope(rm.sequence("urn:s", 7), rm.message(7), rm=rm.RM_11),
     rm.envelope(rm.about("SequenceCancel", "urn:s", rm.ranges((1, 3), (7, 9))), rm=rm.RM_11),
     rm.envelope(rm.about("SequenceFill", "urn:s", rm.ranges((4, 5))), rm=rm.RM_11),
     rm.envelope(body=rm.create(), rm=rm.RM_11),
