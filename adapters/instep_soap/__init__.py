@@ -12,9 +12,12 @@ from instep_soap.envelope import (
     Envelope,
     check_understood,
     fault_of,
+    header_envelope,
     new_envelope,
     read_envelope,
     xml_bytes,
+    xml_text,
+    xml_value,
 )
 from instep_soap.errors import FaultCode, SoapFaultError
 from instep_soap.names import (
@@ -51,6 +54,7 @@ __all__ = [
     "XmlLimits",
     "check_understood",
     "fault_of",
+    "header_envelope",
     "local_name",
     "namespace_of",
     "new_envelope",
@@ -66,4 +70,6 @@ __all__ = [
     "write_duration",
     "write_reference",
     "xml_bytes",
+    "xml_text",
+    "xml_value",
 ]

@@ -4,6 +4,10 @@ libxml2 interns every name that a thread parses, and lxml never forgets them whi
 a peer that sends new names in each envelope would fill the memory. So only envelopes whose tags are
 known, or few, are parsed in our own thread. Any other is parsed in a thread of its own, whose names
 go with it; that takes some six times as long.
+
+The value of an attribute is not interned unless it declares a namespace. So the values are left out
+of a tag where it is certain what they are, and `<SequenceNum number="17"/>` is one tag whatever its
+number: otherwise 20,000 messages would use up the room.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-__all__ = ["Vocabulary"]
+__all__ = ["Vocabulary", "is_plain"]
 
 T = TypeVar("T")
 
@@ -21,7 +25,13 @@ T = TypeVar("T")
 # required at the end, so a match never fails, and the time is linear. Of what is malformed it takes
 # more than the parser does, never less.
 _TAG: Final = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>?\s*+""")
+# A well-formed tag whose values hide no other tag, and the values in it.
+_PLAIN_TAG: Final = re.compile(
+    rb"""<[^\s"'<>/=!?]++(?:\s++[^\s"'<>/=]++\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+'))++\s*+/?>\s*+"""
+)
+_VALUE: Final = re.compile(rb"""(xmlns[^"'=]*+=\s*+)?("[^"]*+"|'[^']*+')""")
 _UNUSUAL: Final = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#\w{1,8});)")
+_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?=<[^\0][^\0])")
 _ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
 _PLAIN: Final = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
 _MAX_TAGS: Final = 20_000
@@ -45,10 +55,10 @@ class Vocabulary:
 
     def _learns(self, raw: bytes) -> bool:
         """Whether the tags of a document are known, or there is room for the new ones."""
-        stated = _ENCODING.match(raw)
-        if (stated and stated[1].lower() not in _PLAIN) or b"\0" in raw[:4] or _UNUSUAL.search(raw):
+        if not is_plain(raw) or (b"&" in raw and _UNUSUAL.search(raw)):
             return False
         new = set(_TAG.findall(raw)) - self._known
+        new = {_without_values(tag) for tag in new} - self._known
         if not new:
             return True
         size_bytes = sum(map(len, new))
@@ -57,6 +67,24 @@ class Vocabulary:
         self._known |= new
         self._left_bytes -= size_bytes
         return True
+
+
+def is_plain(raw: bytes) -> bool:
+    """Whether the markup of a document is written in ASCII, whatever its texts are."""
+    start = _START.match(raw)
+    if start is None:
+        return False
+    stated = _ENCODING.match(raw, start.end())
+    return stated is None or stated[1].lower() in _PLAIN
+
+
+def _without_values(tag: bytes) -> bytes:
+    """A tag without the values that are not interned."""
+    return _VALUE.sub(_declared, tag) if _PLAIN_TAG.fullmatch(tag) else tag
+
+
+def _declared(value: re.Match[bytes]) -> bytes:
+    return value[0] if value[1] else b'""'
 
 
 def _apart(raw: bytes, parse: Callable[[bytes], T]) -> T:

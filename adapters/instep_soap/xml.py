@@ -12,7 +12,7 @@ from lxml import etree
 from lxml.etree import _Element
 
 from instep.errors import InstepError
-from instep_soap.vocabulary import Vocabulary
+from instep_soap.vocabulary import Vocabulary, is_plain
 
 __all__ = ["XmlError", "XmlLimits", "read_qname", "read_xml"]
 
@@ -20,6 +20,8 @@ _PROLOG_WITH_DTD: Final = re.compile(
     rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL
 )
 _QUOTED_CHARS: Final = 200
+_SMALL_BYTES: Final = 65_536
+"""Up to this size a parser is used again: it keeps tables as large as its largest document."""
 
 
 class XmlError(InstepError):
@@ -42,19 +44,21 @@ def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
 
     Raises `XmlError`.
     """
-    if _PROLOG_WITH_DTD.match(raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw):
-        raise XmlError("a document type declaration is not accepted")
+    plain = is_plain(raw)
+    may_have_dtd = not plain or b"<!DOCTYPE" in raw
+    if may_have_dtd:
+        prolog = raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw
+        if _PROLOG_WITH_DTD.match(prolog):
+            raise XmlError("a document type declaration is not accepted")
     try:
         root = _LOCAL.vocabulary.parse(raw, _parse)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
-    if root.getroottree().docinfo.internalDTD is not None:
+    if may_have_dtd and root.getroottree().docinfo.internalDTD is not None:
         raise XmlError("a document type declaration is not accepted")
-    too_deep, too_many = _bounds(limits)
-    if too_deep(root):
-        raise XmlError(f"more than {limits.max_depth} elements within each other")
-    if too_many(root):
-        raise XmlError(f"more than {limits.max_elements:,} elements")
+    if not plain or raw.count(b"<") - raw.count(b"</") > min(limits.max_depth, limits.max_elements):
+        # Otherwise there are too few tags to exceed a limit.
+        _check_bounds(root, limits)
     return root
 
 
@@ -72,17 +76,15 @@ def read_qname(element: _Element) -> str:
 
 
 class _Local(threading.local):
-    """What libxml2 has interned in this thread."""
+    """What is kept in this thread: what libxml2 has interned, and a parser."""
 
     def __init__(self) -> None:
         self.vocabulary = Vocabulary()
+        self.parser = _new_parser()
 
 
-_LOCAL: Final = _Local()
-
-
-def _parse(raw: bytes) -> _Element:
-    parser = etree.XMLParser(
+def _new_parser() -> etree.XMLParser:
+    return etree.XMLParser(
         resolve_entities=False,
         load_dtd=False,
         dtd_validation=False,
@@ -92,7 +94,22 @@ def _parse(raw: bytes) -> _Element:
         remove_pis=True,
         collect_ids=False,
     )
-    return etree.fromstring(raw, parser)
+
+
+_LOCAL: Final = _Local()
+
+
+def _parse(raw: bytes) -> _Element:
+    return etree.fromstring(raw, _LOCAL.parser if len(raw) <= _SMALL_BYTES else _new_parser())
+
+
+def _check_bounds(root: _Element, limits: XmlLimits) -> None:
+    """Raises `XmlError` for more levels, or more elements, than the limits allow."""
+    too_deep, too_many = _bounds(limits)
+    if too_deep(root):
+        raise XmlError(f"more than {limits.max_depth} elements within each other")
+    if too_many(root):
+        raise XmlError(f"more than {limits.max_elements:,} elements")
 
 
 @cache

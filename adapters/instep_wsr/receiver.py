@@ -105,7 +105,7 @@ class ReceivingRmp:
             raise not_available("it cannot be kept now") from error
         if not any(replies):
             return None
-        return encoder.envelope(envelope.version, [encoder.response(filter(None, replies))])
+        return encoder.response_envelope(envelope.version, filter(None, replies))
 
     async def _replies(self, envelope: Envelope) -> list[GroupReply]:
         """Handle an envelope; returns the replies that go into its response."""

@@ -17,6 +17,7 @@ from instep_soap import (
     SoapRequest,
     SoapVersion,
     WsaVersion,
+    header_envelope,
     new_envelope,
     xml_bytes,
 )
@@ -24,7 +25,14 @@ from instep_wsrm.sequences import SequenceAttributes
 from instep_wsrm.wire import encoder
 from instep_wsrm.wire.names import RmVersion
 
-__all__ = ["Exchange", "acknowledgements", "nacks_envelope", "standalone_acknowledgement"]
+__all__ = [
+    "Claimed",
+    "Exchange",
+    "acknowledged_response",
+    "acknowledgements",
+    "nacks_envelope",
+    "standalone_acknowledgement",
+]
 
 _MAX_NACKS: Final = 256
 
@@ -71,6 +79,50 @@ class Exchange(msgspec.Struct, frozen=True):
         if body is not None:
             inside.append(body)
         return xml_bytes(root, content)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What the response says about one sequence."""
+
+    identifier: str
+    claims: Claims
+    cancels: bool
+    """Whether the request asked to cancel some numbers."""
+
+    def blocks(self, version: RmVersion) -> list[_Element]:
+        """The header blocks."""
+        return acknowledgements(version, self.identifier, self.claims, cancels=self.cancels)
+
+
+def acknowledged_response(exchange: Exchange, claimed: list[Claimed]) -> bytes | None:
+    """The response that only acknowledges; None: there is nothing to say.
+
+    One acknowledgement without cancelled numbers, as nearly all are, is written as text, with the
+    bytes that `Exchange.response` would give.
+    """
+    version = exchange.version
+    action = version.action("SequenceAcknowledgement")
+    if len(claimed) == 1 and exchange.reply_to is None:
+        one = claimed[0]
+        state = one.claims.state
+        if not (one.cancels or state.cancelled):
+            ranges = one.claims.acknowledged().pairs()
+            block = encoder.acknowledgement_text(
+                version, one.identifier, ranges, final=one.claims.final
+            )
+            if not block:
+                return None
+            return header_envelope(
+                exchange.soap,
+                exchange.wsa,
+                block,
+                prefix="r",
+                namespace=version.namespace,
+                action=action,
+                relates_to=exchange.request.addressing.message_id,
+            )
+    blocks = [block for one in claimed for block in one.blocks(version)]
+    return exchange.response(action, blocks) if blocks else None
 
 
 def acknowledgements(

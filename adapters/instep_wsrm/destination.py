@@ -34,7 +34,7 @@ from instep_soap import (
 )
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
-from instep_wsrm.answers import Exchange, acknowledgements
+from instep_wsrm.answers import Claimed, Exchange, acknowledged_response, acknowledgements
 from instep_wsrm.events import identifiers, requests
 from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder
@@ -254,10 +254,10 @@ class Destination:
                 replies = self._reply_to_all or action in self._options.reply_actions
         if replies:
             self._responder.check(exchange)
-        blocks = []
+        claimed: list[Claimed] = []
         for identifier in identifiers(rm):
             of_message = message if message and message.scope == identifier else None
-            blocks += await self._handle(exchange, rm, identifier, of_message)
+            claimed += await self._handle(exchange, rm, identifier, of_message)
         if replies and message is not None:
             try:
                 reply = await self._intake.reply(
@@ -267,16 +267,15 @@ class Destination:
                 # Without an acknowledgement, the source sends its request again.
                 return None
             if reply is not None:
+                blocks = [block for one in claimed for block in one.blocks(version)]
                 return await self._reply(exchange, message, reply, blocks)
-        if not blocks:
-            return None
-        return exchange.response(version.action("SequenceAcknowledgement"), blocks)
+        return acknowledged_response(exchange, claimed)
 
     async def _handle(
         self, exchange: Exchange, rm: RmMessage, identifier: str, message: Message | None
-    ) -> list[_Element]:
-        """Apply all that an envelope says about one sequence, as a whole (S11); returns the header
-        blocks of the response. Raises `SoapFaultError` for a message that is not accepted.
+    ) -> list[Claimed]:
+        """Apply all that an envelope says about one sequence, as a whole (S11); returns what the
+        response says about it. Raises `SoapFaultError` for a message that is not accepted.
         """
         version = exchange.version
         attributes = await self._known(version, identifier)
@@ -301,7 +300,7 @@ class Destination:
         asked = any(one.identifier == identifier for one in rm.ack_requests)
         cancels = any(one.identifier == identifier for one in rm.cancels)
         if not attributes.acks_to:
-            return acknowledgements(version, identifier, claims, cancels=cancels)
+            return [Claimed(identifier, claims, cancels)]
         self._acknowledger.want(identifier, attributes, at_once=asked or cancels)
         return []
 

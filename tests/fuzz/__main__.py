@@ -17,7 +17,9 @@ def main() -> None:
         import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
     except ImportError:
         sys.exit("Atheris is not installed: pip install atheris, or use `make fuzz`")
-    with atheris.instrument_imports(include=["instep_tapi", "instep_didcomm", "instep_http"]):
+    packages = ["instep_tapi", "instep_didcomm", "instep_http"]
+    packages += ["instep_soap", "instep_wsrm", "instep_wsr"]
+    with atheris.instrument_imports(include=packages):
         from tests.fuzz.seeds import SEEDS, WORDS  # noqa: PLC0415
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415
     name = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -10,6 +10,7 @@ from lxml.etree import _Element
 
 from instep_soap import XmlLimits, read_xml
 from instep_soap.vocabulary import Vocabulary
+from instep_soap.xml import _LOCAL
 
 
 def where(vocabulary: Vocabulary, raw: bytes) -> str:
@@ -55,6 +56,38 @@ def test_whatever_may_be_remembered_counts_as_new(raw: bytes) -> None:
     assert where(vocabulary, raw) == "apart"
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<a><n1 c='1' d:e=\"x y\"/></a>",
+        b"<a><n1 c = '' \n d:e='>'/></a>",
+    ],
+)
+def test_the_value_of_an_attribute_does_not_count(raw: bytes) -> None:
+    vocabulary = Vocabulary(max_tags=4)
+    assert where(vocabulary, b"<a><n1 c='4' d:e='5'/><n1 c = '4' \n d:e='5'/></a>") == "here"
+    assert where(vocabulary, raw) == "here"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<n1 xmlns:c='urn:new' d='2'/>",
+        b"<n1 xmlns = 'urn:new' d='2'/>",
+        b"<n1 e='2'/>",
+        b"<n1 d='<n2/>'/>",
+        b"<n1 d '<n2/>'/>",
+        b"<!-- d='2' --><n1/><!-- d='2' -->",
+        b"<![CDATA[ d='2' ]]>",
+    ],
+)
+def test_a_value_counts_where_it_may_be_something_else(raw: bytes) -> None:
+    vocabulary = Vocabulary(max_tags=2)
+    for known in (b"<n1 d='1'/>", b"<n1/>"):
+        assert where(vocabulary, known) == "here"
+    assert where(vocabulary, raw) == "apart"
+
+
 def test_an_error_apart_is_raised_here() -> None:
     def fail(_: bytes) -> None:
         raise ZeroDivisionError
@@ -77,6 +110,26 @@ def test_the_memory_stays_flat_whatever_names_come() -> None:
     # These are 40 MB of names, which would stay.
     assert resident_bytes() - before < 20_000_000
     assert str(kept[0][0].tag).startswith("n119_0_")
+
+
+def test_the_memory_stays_flat_whatever_values_come() -> None:
+    """They are not interned, however short or long, so they need not count."""
+
+    def values(part: int) -> bytes:
+        made = [
+            b"<b c='%d' d='%d.%s' xml:e='%d'/>" % (n, n, b"x" * (n % 90), n)
+            for n in range(part * 5_000, (part + 1) * 5_000)
+        ]
+        return b"<a>" + b"".join(made) + b"</a>"
+
+    for part in range(20):
+        read_xml(values(part), XmlLimits())
+    before = resident_bytes()
+    for part in range(20, 140):
+        assert where(_LOCAL.vocabulary, values(part)) == "here"
+        read_xml(values(part), XmlLimits())
+    # These are 40 MB of values.
+    assert resident_bytes() - before < 20_000_000
 
 
 def resident_bytes() -> int:

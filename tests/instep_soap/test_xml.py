@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
+from lxml import etree
 
 from instep_soap.xml import XmlError, XmlLimits, read_qname, read_xml
 
@@ -88,3 +91,37 @@ def test_a_name_in_a_text_is_resolved_where_it_stands(text: bytes, name: str) ->
 def test_a_text_that_is_no_name(text: bytes) -> None:
     with pytest.raises(XmlError):
         read_qname(read_xml(b'<a xmlns:n="urn:n">' + text + b"</a>", LIMITS))
+
+
+HIDING = ["<!-- </a><a> -->", "<?p </a><a> ?>", "<![CDATA[</</</]]>"]
+PARTS = st.sampled_from(["<a>", "</a>", "<b/>", "<b c='>'/>", "<b c='/>'/>", "x", *HIDING])
+
+
+@given(st.lists(PARTS, max_size=12), st.integers(1, 4), st.integers(1, 6))
+def test_the_bounds_hold_whatever_is_counted_first(
+    parts: list[str], max_depth: int, max_elements: int
+) -> None:
+    """That there are few tags is only a reason not to look closer."""
+    raw = f"<r>{''.join(parts)}</r>".encode()
+    try:
+        plain = etree.fromstring(raw)
+    except etree.XMLSyntaxError:
+        return
+    elements = list(plain.iter("*"))
+    depth = max(1 + sum(1 for _ in element.iterancestors()) for element in elements)
+    fits = depth <= max_depth and len(elements) <= max_elements
+    try:
+        read_xml(raw, XmlLimits(max_depth=max_depth, max_elements=max_elements))
+    except XmlError:
+        assert not fits
+    else:
+        assert fits
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "utf-16", "utf-32", "cp037"])
+def test_the_bounds_hold_in_any_encoding(encoding: str) -> None:
+    raw = f'<?xml version="1.0" encoding="{encoding}"?>{"<a>" * 9}{"</a>" * 9}'
+    with pytest.raises(XmlError):
+        read_xml(raw.encode(encoding), LIMITS)
+    with pytest.raises(XmlError):
+        read_xml(raw.encode(encoding).replace(b"<a>", b"+ADw-a+AD4-"), LIMITS)

@@ -76,6 +76,24 @@ def test_replies_are_written_by_range(
     ]
 
 
+CODES = st.sampled_from(RmFaultCode)
+REPLIES = st.builds(
+    GroupReply,
+    GROUPS | st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1),
+    sequenced=st.booleans(),
+    acknowledged=PAIRS,
+    faults=st.lists(st.tuples(NUMBERS, NUMBERS, CODES), max_size=2),
+).filter(bool)
+
+
+@given(SOAPS, st.lists(REPLIES, min_size=1, max_size=3))
+def test_a_response_written_as_text_is_the_same(
+    soap: SoapVersion, replies: list[GroupReply]
+) -> None:
+    plain = encoder.envelope(soap, [encoder.response(replies)])
+    assert encoder.response_envelope(soap, replies) == plain
+
+
 def test_elements_may_be_in_any_order_and_strange_ones_are_passed_over() -> None:
     plain = read_headers(read_envelope(envelope(request(3), body(3)))).request
     assert plain is not None

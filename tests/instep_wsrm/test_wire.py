@@ -8,17 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from instep.model.ranges import Ranges
+from instep.sequencing.claims import Claims
+from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.state import SequencerState
+from instep.sequencing.transitions import SequencePhase
 from instep_soap import (
     SOAP11,
     SOAP12,
+    WSA_2004,
     WSA_2005,
+    Addressing,
     EndpointReference,
+    Envelope,
     SoapFaultError,
+    SoapRequest,
     SoapVersion,
+    WsaVersion,
     new_envelope,
     read_envelope,
     xml_bytes,
 )
+from instep_wsrm.answers import Claimed, Exchange, acknowledged_response, acknowledgements
 from instep_wsrm.wire import encoder
 from instep_wsrm.wire.decoder import read_rm
 from instep_wsrm.wire.messages import (
@@ -101,6 +112,30 @@ def test_an_acknowledgement_is_valid_and_read_as_it_was_written(
         assert check_valid(raw) == 1
     (read,) = read_rm(read_envelope(raw)).acknowledgements
     assert (read.ranges, read.final) == (ranges, final and version is RM11)
+
+
+TEXTS = st.sampled_from(["urn:uuid:1", "a&<>\"'\r\n\t b"]) | st.text(
+    st.characters(codec="utf-8", exclude_categories=["C"])
+)
+
+
+@given(VERSIONS, SOAPS, st.none() | st.sampled_from([WSA_2004, WSA_2005]), TEXTS, st.data())
+def test_an_acknowledgement_written_as_text_is_the_same(
+    version: RmVersion, soap: SoapVersion, wsa: WsaVersion | None, text: str, data: st.DataObject
+) -> None:
+    state = SequencerState(
+        next_number=1,
+        received=Ranges.of(*data.draw(PAIRS)),
+        cancelled=Ranges.of(*data.draw(st.just([]) | PAIRS)),
+        phase=data.draw(st.sampled_from(SequencePhase)),
+    )
+    claims = Claims(state, SequencerSettings())
+    addressing = Addressing(version=wsa or WSA_2005, stated=wsa is not None, message_id=text)
+    exchange = Exchange(SoapRequest(Envelope(soap, [], []), addressing, "peer", "/rm"), version)
+    blocks = acknowledgements(version, text, claims)
+    plain = exchange.response(version.action("SequenceAcknowledgement"), blocks)
+    written = acknowledged_response(exchange, [Claimed(text, claims, cancels=False)])
+    assert written == (plain if blocks else None)
 
 
 @settings(max_examples=300)

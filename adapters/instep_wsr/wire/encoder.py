@@ -6,11 +6,19 @@ from collections.abc import Iterable
 
 from lxml.etree import Element, SubElement, _Element
 
-from instep_soap import SoapVersion, new_envelope, write_datetime, write_duration, xml_bytes
+from instep_soap import (
+    SoapVersion,
+    header_envelope,
+    new_envelope,
+    write_datetime,
+    write_duration,
+    xml_bytes,
+    xml_value,
+)
 from instep_wsr.wire.messages import GroupReply, PollRequest, Request
 from instep_wsr.wire.names import WSR, ReplyPattern, wsr_name
 
-__all__ = ["envelope", "poll_request", "request", "response"]
+__all__ = ["envelope", "poll_request", "request", "response", "response_envelope"]
 
 
 def envelope(
@@ -39,6 +47,28 @@ def response(replies: Iterable[GroupReply]) -> _Element:
             for _, _, code in reply.faults:
                 one.set("fault", f"wsrm:{code}")
     return element
+
+
+def response_envelope(version: SoapVersion, replies: Iterable[GroupReply]) -> bytes:
+    """`envelope` with the `response`, as the same bytes, faster: see `header_envelope`."""
+    written = "".join([_written(reply) for reply in replies])
+    block = f'<wsrm:Response s:mustUnderstand="1">{written}</wsrm:Response>'
+    return header_envelope(version, None, block, prefix="wsrm", namespace=WSR)
+
+
+def _written(reply: GroupReply) -> str:
+    group = f'groupId="{xml_value(reply.group_id)}"'
+    if reply.sequenced:
+        ranges = [
+            f'<wsrm:ReplyRange from="{low}" to="{high}"/>' for low, high in reply.acknowledged
+        ]
+        ranges += [
+            f'<wsrm:ReplyRange from="{low}" to="{high}" fault="wsrm:{code}"/>'
+            for low, high, code in reply.faults
+        ]
+        return f"<wsrm:SequenceReplies {group}>{''.join(ranges)}</wsrm:SequenceReplies>"
+    fault = f' fault="wsrm:{reply.faults[-1][2]}"' if reply.faults else ""
+    return f"<wsrm:NonSequenceReply {group}{fault}/>"
 
 
 def request(message: Request) -> _Element:

@@ -52,13 +52,14 @@ def read_rm(envelope: Envelope) -> RmMessage:
     version: RmVersion | None = None
     blocks: list[tuple[str, _Element]] = []
     for block in [*envelope.headers, *envelope.body[:1]]:
-        found = ANY_RM.get(namespace_of(str(block.tag)))
+        name = str(block.tag)
+        found = ANY_RM.get(namespace_of(name))
         if found is None:
             continue
-        if version not in (None, found):
+        if version is not found and version is not None:
             raise _malformed("two versions of WS-ReliableMessaging in one envelope")
         version = found
-        blocks.append((local_name(str(block.tag)), block))
+        blocks.append((local_name(name), block))
     if version is None:
         return RmMessage(version=None)
     sequences = [_sequence(version, block) for name, block in blocks if name == "Sequence"]
@@ -190,12 +191,16 @@ def _expires_s(block: _Element) -> float | None:
 
 
 def _child(block: _Element, local: str) -> _Element | None:
-    return next(_children(block, local), None)
+    name = f"{{{namespace_of(str(block.tag))}}}{local}"
+    for one in block:
+        if one.tag == name:
+            return one
+    return None
 
 
 def _children(block: _Element, local: str) -> Iterator[_Element]:
     name = f"{{{namespace_of(str(block.tag))}}}{local}"
-    return (one for one in block if one.tag == name)
+    return block.iterchildren(name)
 
 
 def _malformed(reason: str) -> SoapFaultError:

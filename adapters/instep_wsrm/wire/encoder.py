@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from lxml.etree import Element, SubElement, _Element
 
-from instep_soap import EndpointReference, write_duration, write_reference
+from instep_soap import EndpointReference, write_duration, write_reference, xml_text
 from instep_wsrm.wire.messages import Pairs
 from instep_wsrm.wire.names import RmVersion
 
 __all__ = [
     "ack_requested",
     "acknowledgement",
+    "acknowledgement_text",
     "cancel",
     "cancel_acknowledgement",
     "close_sequence",
@@ -51,6 +52,27 @@ def acknowledgement(
     if final and version.closes:
         SubElement(element, version.name("Final"))
     return element
+
+
+def acknowledgement_text(
+    version: RmVersion, identifier: str, ranges: Iterable[tuple[int, int]], *, final: bool
+) -> str:
+    """`acknowledgement` as text, with the prefix ``r``, for `header_envelope`; empty where that is
+    None.
+    """
+    said = "".join(
+        [f'<r:AcknowledgementRange Lower="{low}" Upper="{high}"/>' for low, high in ranges]
+    )
+    if not said:
+        if not version.closes:
+            return ""
+        said = "<r:None/>"
+    if final and version.closes:
+        said += "<r:Final/>"
+    return (
+        f"<r:SequenceAcknowledgement><r:Identifier>{xml_text(identifier)}</r:Identifier>{said}"
+        "</r:SequenceAcknowledgement>"
+    )
 
 
 def nacks(version: RmVersion, identifier: str, numbers: Sequence[int]) -> _Element:

@@ -1,8 +1,8 @@
 """Fast paths for the usual messages: next in order, or new in any order.
 
 Each one does, for a whole list at once, exactly what the reference (`Sequencer._one_by_one`) does
-with one message after the other. Where it does not apply it does nothing and returns an empty list;
-then the reference is used. A property test compares the two.
+with one message after the other. Where it does not apply it does nothing, and says so; then the
+reference is used. A property test compares the two.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ __all__ = ["take_new", "take_next"]
 
 
 def take_next(
-    window: ReceiveWindow, messages: Sequence[MessageHeader], max_number: int
-) -> list[int]:
-    """Release messages that are the next ones, in order, without a deadline; returns their
-    numbers.
+    window: ReceiveWindow, messages: Sequence[MessageHeader], numbers: list[int], max_number: int
+) -> bool:
+    """Release messages that are the next ones, in order, with these `numbers`; returns whether it
+    applies.
 
-    Applies while nothing is buffered and nothing is skippable.
+    It does while nothing is buffered and nothing is skippable, where no message has expired.
     """
     first = window.next_number
     after = first + len(messages)
     if window.buffered or window.skippable.lows or after > max_number + 1:
-        return []
-    numbers = [message.number for message in messages if not message.expires_at_us]
+        return False
     if not numbers or numbers != list(range(first, after)):
-        return []
+        return False
     window.next_number = after
     window.add_received(messages, numbers)
-    return numbers
+    return True
 
 
 def take_new(

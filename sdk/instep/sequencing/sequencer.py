@@ -213,9 +213,15 @@ class Sequencer:
         lifetime = self._lifetime
         if lifetime.limited and lifetime.timeout(now_us) is not None:
             return []
-        numbers = fast_path.take_next(self._window, messages, self.settings.max_number)
-        if numbers:
-            lifetime.active(now_us)
+        numbers = [m.number for m in messages if not m.expires_at_us]
+        limited = len(numbers) < len(messages)
+        if limited:
+            numbers = _unexpired(messages, now_us)
+        if not fast_path.take_next(self._window, messages, numbers, self.settings.max_number):
+            return []
+        lifetime.active(now_us)
+        if limited:
+            lifetime.note_deadlines(messages)
         return numbers
 
     def tick(self, now_us: int) -> Decision:
@@ -552,7 +558,7 @@ class Sequencer:
         numbers = [m.number for m in messages if not m.expires_at_us]
         limited = len(numbers) < len(messages)
         if limited:
-            numbers = [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
+            numbers = _unexpired(messages, now_us)
         window = self._window
         if (
             numbers
@@ -872,6 +878,11 @@ def _earlier(left_us: int | None, right_us: int | None) -> int | None:
     if left_us is None or right_us is None:
         return right_us if left_us is None else left_us
     return min(left_us, right_us)
+
+
+def _unexpired(messages: Sequence[MessageHeader], now_us: int) -> list[int]:
+    """The numbers of the messages whose deadline has not passed."""
+    return [m.number for m in messages if not 0 < m.expires_at_us <= now_us]
 
 
 _NUMBER = attrgetter("number")

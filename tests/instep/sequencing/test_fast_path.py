@@ -28,6 +28,7 @@ class PlainSequencer(Sequencer):
 
 
 NUMBERS = st.integers(0, 14)
+DEADLINES = st.sampled_from([0, 0, 0, T0_US + US, T0_US + 9 * US])
 SETTINGS = st.builds(
     SequencerSettings,
     ordered=st.booleans(),
@@ -45,12 +46,14 @@ MESSAGES = st.lists(
         NUMBERS,
         st.sampled_from([b"one", b"two"]),
         st.just(10),
-        st.sampled_from([0, 0, 0, T0_US + US, T0_US + 9 * US]),
+        DEADLINES,
     ),
     max_size=6,
 )
-IN_ORDER = st.tuples(st.integers(1, 6), st.integers(1, 6)).map(
-    lambda pair: [MessageHeader(n, b"one", 10) for n in range(max(1, pair[0] - 3), sum(pair))]
+IN_ORDER = st.tuples(st.integers(1, 6), st.integers(1, 6), DEADLINES).map(
+    lambda drawn: [
+        MessageHeader(n, b"one", 10, drawn[2]) for n in range(max(1, drawn[0] - 3), sum(drawn[:2]))
+    ]
 )
 PAIRS = st.tuples(NUMBERS, NUMBERS).map(sorted).map(lambda pair: [(pair[0], pair[1])])
 EVENTS = st.one_of(PAIRS.map(Cancel), PAIRS.map(Fill), NUMBERS.map(Last))
@@ -90,8 +93,11 @@ def test_the_shortcuts_are_taken() -> None:
     """Else the property above proves nothing."""
     sequencer = Sequencer()
     assert sequencer.take_next([MessageHeader(1), MessageHeader(2)], T0_US) == [1, 2]
-    assert sequencer.receive([MessageHeader(5), MessageHeader(4)], T0_US).accepted == [
-        MessageHeader(4),
+    in_time = MessageHeader(3, expires_at_us=T0_US + 1)
+    assert sequencer.take_next([in_time], T0_US + 1) == []
+    assert sequencer.take_next([in_time], T0_US) == [3]
+    assert sequencer.receive([MessageHeader(6), MessageHeader(5)], T0_US).accepted == [
         MessageHeader(5),
+        MessageHeader(6),
     ]
-    assert sequencer.take_next([MessageHeader(3)], T0_US) == []
+    assert sequencer.take_next([MessageHeader(4)], T0_US) == []

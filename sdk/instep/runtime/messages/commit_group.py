@@ -149,15 +149,12 @@ class CommitGroup:
         settings = entries[0].settings
         if settings is not None and sequencer.durable.settings is None:
             sequencer.adopt(settings)
-        known = scope_changes.known
-        room = scope.waiting < sequencer.settings.limit_messages
-        if known and room and sequencer.take_next(entries, self._now_us):
-            scope_changes.release(entries)
+        if self._take_next(scope_changes, entries):
             return
-        if not known:
+        if not scope_changes.known:
             entries = self._refuse_unknown(scope, entries)
         entries = self._sequenced(scope_changes, entries)
-        if not room:
+        if not _has_room(scope):
             entries = _only_known(scope, entries)
         if not entries:
             return
@@ -174,12 +171,14 @@ class CommitGroup:
         """
         scope_changes, sequencer = self._changes_for(scope), scope.sequencer
         entries = [event for event in events if isinstance(event, Entry)]
+        if len(entries) == len(events) and self._take_next(scope_changes, entries):
+            return
         if not scope_changes.known:
             sequenced = [entry for entry in entries if entry.number != UNSEQUENCED]
             refused = self._why_unknown(scope, opens=opens or bool(sequenced))
             if refused is not None:
                 raise SequenceRefusedError(refused, f"there is no sequence {scope.name!r}")
-        if scope.waiting >= sequencer.settings.limit_messages:
+        if not _has_room(scope):
             _only_known(scope, entries)
         if not self._fits(scope, entries):
             messages = size_bytes = 0
@@ -304,6 +303,18 @@ class CommitGroup:
         if scope_changes is None:
             scope_changes = self._scope_changes[scope.name] = _ScopeChanges(scope)
         return scope_changes
+
+    def _take_next(self, scope_changes: _ScopeChanges, entries: list[Entry]) -> bool:
+        """Receive messages that are exactly the next ones: the fast path of `receive`, and of the
+        envelopes of a source that sends in order. Returns whether it applies.
+        """
+        scope = scope_changes.scope
+        if not (scope_changes.known and _has_room(scope)):
+            return False
+        if not scope.sequencer.take_next(entries, self._now_us):
+            return False
+        scope_changes.release(entries)
+        return True
 
     def _decide(self, scope_changes: _ScopeChanges, decide: Callable[[], Decision]) -> None:
         """Let the sequencer decide, and record the outcome. Raises `SequenceRefusedError`."""
@@ -456,6 +467,11 @@ class _ScopeChanges:
         self.change.held_bytes = sequencer.buffered_bytes
         self.change.keep = [(epoch, message) for (epoch, _), message in self._kept.items()]
         return self.change
+
+
+def _has_room(scope: Scope) -> bool:
+    """Whether few enough messages wait for the handler."""
+    return scope.waiting < scope.sequencer.settings.limit_messages
 
 
 def _only_known(scope: Scope, entries: list[Entry]) -> list[Entry]:
