@@ -153,7 +153,7 @@ async def test_a_malformed_record_goes_to_quarantine_and_the_stream_goes_on(
         assert consumer.health().streams[0].connected
 
 
-async def test_l5_a_full_quarantine_is_told_spaced_and_gone_on_from(tmp_path: Path) -> None:
+async def test_a_full_quarantine_is_told_spaced_and_gone_on_from(tmp_path: Path) -> None:
     """Nothing is lost and nothing is skipped: the stream waits for an operator."""
     served = provider()
     served.set_faults(malformed_every=1)
