@@ -28,6 +28,7 @@ from instep_http import ListenTls, TlsOptions
 from instep_sdpi.options import Options as SdpiOptions
 from instep_sdpi.options import Subscription as SdpiSubscription
 from instep_spark.lake.tables import schema as lake
+from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
@@ -159,7 +160,7 @@ def lake_tables() -> str:
         )
         for name, columns in TABLES.items()
     ]
-    return "\n\n".join([*landed, *lake.reference()])
+    return "\n\n".join([*landed, *lake.reference(), views_reference()])
 
 
 PAGES = {

@@ -1,6 +1,7 @@
 """Delta tables and the pipelines on Spark."""
 
 from instep_spark.lake.lake import Lake
+from instep_spark.lake.views import create_views
 from instep_spark.landing.sink import DeltaSink
 
-__all__ = ["DeltaSink", "Lake"]
+__all__ = ["DeltaSink", "Lake", "create_views"]

@@ -44,6 +44,7 @@ class Row:
     committed_at: int = START_US
     readable: tuple[str, ...] | None = None
     whole: bool = True
+    envelope: str | None = None
 
     @property
     def body(self) -> str | None:
@@ -78,8 +79,8 @@ class Row:
         return (
             *(self.consumer, self.stream, self.ordinal, self.key, self.kind, self.token),
             *(self.partition, self.offset, moment, None if control else self.event_at, name, None),
-            *(self.attempt, self.lineage, self.whole, self.ends, self.uuid, self.body, None, None),
-            self.committed_at,
+            *(self.attempt, self.lineage, self.whole, self.ends, self.uuid, self.body),
+            *(self.envelope, None, self.committed_at),
         )
 
 

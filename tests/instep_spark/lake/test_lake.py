@@ -303,6 +303,39 @@ def test_event_times_that_an_older_version_did_not_read_are_read_again(
     assert found["at"] == (None if at is None else ten_us + at)
 
 
+def test_how_sure_an_event_time_is_stands_beside_it(spark: SparkSession, tmp_path: Path) -> None:
+    def stated(spread: str, **more: str) -> str:
+        return json.dumps({"event-time-stamp": {"spread": spread, **more}})
+
+    between = {"start-time-stamp": "2026-09-21T13:46:40Z", "source-precision": "FREE_RUNNING"}
+    log = [
+        row(1, "ATTEMPT", key=""),
+        detector(2, 0, envelope=stated("tapi-streaming:SPREAD_BETWEEN", **between)),
+        detector(3, 60, ends=True, state="CLEAR", envelope=stated("AT")),
+        detector(4, 120, envelope=stated("BEFORE")),
+        detector(5, 180, severity="MAJOR"),
+        row(6, "ATTEMPT", key="", attempt=2),
+        row(7, "SWEEP", key="", attempt=2),
+        detector(8, 240, attempt=2),
+    ]
+    land(tmp_path, log)
+    made = pipeline(spark, tmp_path)
+    for end in (2, 4, 8):
+        made.apply(frame(spark, tmp_path, log[:end]))
+    episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
+    spreads = [(one["raised_spread"], one["cleared_spread"]) for one in episodes]
+    # What a sweep has ended was gone by then.
+    assert spreads == [("BETWEEN", "AT"), ("BEFORE", "BEFORE"), (None, None)]
+    intervals = sorted(read(tmp_path, "entity_history"), key=lambda one: one["ordinal"])
+    told = ("event_spread", "event_start_at", "event_precision", "valid_to_basis")
+    assert [tuple(one[name] for name in told) for one in intervals] == [
+        ("BETWEEN", 1_789_998_400_000_000, "FREE_RUNNING", "STATED"),
+        ("BEFORE", None, None, "STATED"),
+        (None, None, None, "SWEPT"),
+        (None, None, None, None),
+    ]
+
+
 def test_l2_changes_that_went_back_are_missed(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1)])
     land(tmp_path, [row(2)])

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from instep.errors import SinkError
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
-from instep_spark.lake.sql.event_time import EVENT_AT
+from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, in_stream, ordinals
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class MicroBatch:
         columns = [
             f"{EVENT_AT} AS event_at" if name == "event_at" else f"`{name}`" for name in COLUMNS
         ]
+        columns += [f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()]
         return rows.selectExpr(*columns, "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
 
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:

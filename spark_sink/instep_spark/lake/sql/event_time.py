@@ -1,4 +1,6 @@
-"""The event time of a row of `changes`, also where an older version landed it as null."""
+"""What the envelope of a row of `changes` states about its event time (TR-548 3.10), also where an
+older version landed the time as null.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +8,44 @@ from typing import Final
 
 from instep_spark.lake.sql.json_fields import json_path
 
-__all__ = ["EVENT_AT"]
+__all__ = ["EVENT_AT", "EVENT_DETAILS"]
 
 _STAMP: Final = "event-time-stamp"
-_STATED: Final = "coalesce({}, {}, {})".format(
-    json_path(_STAMP, "primary-time-stamp", source="envelope"),
-    json_path(_STAMP, "approx-date-and-time", "primary-time-stamp", source="envelope"),
-    json_path(_STAMP, source="envelope"),
-)
-# 20211102223713.0-0500, as the YANG describes a date-and-time.
-_SPELLED: Final = (
-    rf"regexp_replace(trim({_STATED}), r'^(\d{{4}})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?=[.,Z+-]|$)',"
-    " '$1-$2-$3T$4:$5:$6')"
-)
-_ZONED: Final = (
-    f"CASE WHEN {_SPELLED} RLIKE r'(?:Z|[+-]\\d\\d:?\\d\\d)$' THEN {_SPELLED} "
-    f"ELSE concat({_SPELLED}, 'Z') END"
-)
+
+
+def _stated(name: str) -> str:
+    """SQL: a member of the event time, flat as the YANG has it or nested as in TR-548 6.3."""
+    flat = json_path(_STAMP, name, source="envelope")
+    return f"coalesce({flat}, {json_path(_STAMP, 'approx-date-and-time', name, source='envelope')})"
+
+
+def _time(stated: str) -> str:
+    """SQL: the time of a text; one that names no zone is taken as UTC."""
+    # 20211102223713.0-0500, as the YANG describes a date-and-time.
+    spelled = (
+        rf"regexp_replace(trim({stated}), "
+        r"r'^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?=[.,Z+-]|$)', '$1-$2-$3T$4:$5:$6')"
+    )
+    return (
+        f"try_cast(CASE WHEN {spelled} RLIKE r'(?:Z|[+-]\\d\\d:?\\d\\d)$' THEN {spelled} "
+        f"ELSE concat({spelled}, 'Z') END AS TIMESTAMP)"
+    )
+
+
+def _identity(stated: str) -> str:
+    """SQL: an identity without its prefixes."""
+    return rf"regexp_replace({stated}, r'^\s*(?:[\w-]+:)?(?:SPREAD_|SOURCE_PRECISION_)?|\s+$', '')"
+
+
+_FLAT: Final = json_path(_STAMP, source="envelope")
+_PRIMARY: Final = f"coalesce({_stated('primary-time-stamp')}, {_FLAT})"
 EVENT_AT: Final = (
-    "CASE WHEN event_at IS NOT NULL OR envelope IS NULL THEN event_at "
-    f"ELSE try_cast({_ZONED} AS TIMESTAMP) END"
+    f"CASE WHEN event_at IS NOT NULL OR envelope IS NULL THEN event_at ELSE {_time(_PRIMARY)} END"
 )
-"""SQL: `event_at`, else the time that the envelope states (TR-548 3.10)."""
+"""SQL: `event_at`, else the time that the envelope states."""
+EVENT_DETAILS: Final = {
+    "event_start_at": _time(_stated("start-time-stamp")),
+    "event_spread": _identity(_stated("spread")),
+    "event_precision": _identity(_stated("source-precision")),
+}
+"""How sure the event time is: column → SQL."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
 from instep_spark.lake.tables.schema import ALARMS
@@ -27,7 +28,7 @@ that TR-548 4.3 proposes.
 _WHO: Final = "consumer, stream, id"
 _HEADER: Final = (
     *("key", "token", "lineage", "partition", "record_offset", "appended_at", "event_at"),
-    *("ordinal", "attempt"),
+    *("ordinal", "attempt", *EVENT_DETAILS),
 )
 _RANK: Final = "array_position(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), {})"
 _STATED: Final = {
@@ -78,7 +79,8 @@ class AlarmsTable(IntervalTable):
         del sweep
         duration = f"(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
         return (
-            f"t.cleared_at = greatest(t.raised_at, {at}), t.state = 'CLEAR', "
+            f"t.cleared_at = greatest(t.raised_at, {at}), t.cleared_spread = 'BEFORE', "
+            "t.state = 'CLEAR', "
             f"t.ended_by = 'SWEEP', t.duration_s = greatest(0.0D, {duration}), t.open = false"
         )
 
@@ -123,10 +125,11 @@ class AlarmsTable(IntervalTable):
             ), episodes AS (
                 SELECT {_WHO}, number, bool_or(known) AS known, max(kept) AS kept,
                     min_by(named_struct(
-                        'ordinal', ordinal, 'at', coalesce(event_at, appended_at)), ordinal)
-                        AS raise,
+                        'ordinal', ordinal, 'at', coalesce(event_at, appended_at),
+                        'spread', event_spread), ordinal) AS raise,
                     min_by(named_struct(
-                        'at', coalesce(event_at, appended_at), 'lineage', lineage,
+                        'at', coalesce(event_at, appended_at), 'spread', event_spread,
+                        'lineage', lineage,
                         'partition', `partition`, 'record_offset', record_offset,
                         'appended_at', appended_at,
                         'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
@@ -165,6 +168,8 @@ class AlarmsTable(IntervalTable):
             )
             SELECT {_WHO}, known, {last}, raised_at, cleared_at, flapping_count,
                 coalesce(kept.episode, raise.ordinal) AS episode,
+                CASE WHEN kept IS NULL THEN raise.spread ELSE kept.raised_spread END
+                    AS raised_spread, end.spread AS cleared_spread,
                 (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
                 CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
                 end.by AS ended_by, end IS NULL AS open, {ended},
@@ -182,6 +187,7 @@ class AlarmsTable(IntervalTable):
 _KEPT: Final = {
     "episode": "BIGINT",
     "raised_at": "TIMESTAMP",
+    "raised_spread": "STRING",
     "worst_severity": "STRING",
     "severity_changes": "BIGINT",
     "intermittent_count": "BIGINT",

@@ -82,7 +82,8 @@ class LakeTable:
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
                 + (f"PARTITIONED BY ({parted}) " if parted else "")
                 + self._clause
-                + f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
+                + f"COMMENT {self.table.comment} "
+                f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
                 "'delta.enableDeletionVectors' = 'false', "
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
@@ -111,7 +112,11 @@ class LakeTable:
     def _skipping(self) -> str:
         # Statistics of bodies would cost more than they save.
         names = {column.name for column in self.table.columns} - {"body", "envelope", "state"}
-        wanted = ("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at")
+        wanted = (
+            *("consumer", "stream", "id", "ordinal", "attempt", "valid_to", "cleared_at"),
+            # What readers ask for.
+            *("class", "valid_from", "raised_at", "node_uuid", "minute", "delivered_at"),
+        )
         return ",".join(name for name in wanted if name in names)
 
     def _check_version(self, spark: SparkSession) -> None:
@@ -136,7 +141,8 @@ class LakeTable:
         if found < LAKE_VERSION:
             spark.sql(
                 f"ALTER TABLE {self.sql} "
-                f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}')"
+                f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
+                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
 
     def _add_columns(self, spark: SparkSession) -> None:
@@ -144,7 +150,7 @@ class LakeTable:
         there = {name.lower() for name in _columns(spark, self.sql)}
         lacking = [column for column in self.table.columns if column.name not in there]
         if lacking:
-            added = ", ".join(f"`{column.name}` {column.type}" for column in lacking)
+            added = ", ".join(column.ddl() for column in lacking)
             spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({added})")
 
     def clear(self, spark: SparkSession) -> None:

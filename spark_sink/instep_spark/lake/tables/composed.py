@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from instep_spark.lake.batches.micro_batch import COLUMNS, PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import StreamStats, Sweep, collect_stats, refine_stats
+from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
@@ -226,7 +227,12 @@ class ComposedTable(LakeTable):
             f" AND ordinal <= {segment.last[key]})"
             for key in keys
         )
-        columns = ", ".join("true AS whole" if c == "whole" else f"`{c}`" for c in COLUMNS)
+        columns = ", ".join(
+            (
+                *("true AS whole" if c == "whole" else f"`{c}`" for c in COLUMNS),
+                *(f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()),
+            )
+        )
         return spark.sql(
             f"SELECT {columns}, id FROM {self.sql} WHERE ({bounds}) AND {kinds}"  # noqa: S608
         )

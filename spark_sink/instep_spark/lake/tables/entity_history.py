@@ -8,6 +8,7 @@ from typing import Final
 
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable, timestamp_sql
 from instep_spark.lake.tables.schema import HISTORY
 from instep_spark.place import LakePlace
@@ -18,7 +19,7 @@ _WHO: Final = "consumer, stream, id"
 _TAKEN: Final = (
     *("consumer", "stream", "id", "key", "class", "token", "lineage", "partition"),
     *("record_offset", "appended_at", "event_at", "ordinal", "attempt", "parent_address", "uuid"),
-    *("body", "envelope"),
+    *("body", "envelope", *EVENT_DETAILS),
 )
 
 
@@ -33,7 +34,7 @@ class EntityHistoryTable(IntervalTable):
     def __init__(self, place: LakePlace) -> None:
         super().__init__(HISTORY, place)
         ended = [f"end_{name}" for name in END_PLACE]
-        self.updated = ["valid_to", "ended_by", "end_ordinal", "open", *ended]
+        self.updated = ["valid_to", "valid_to_basis", "ended_by", "end_ordinal", "open", *ended]
         self.remembered = "max(valid_to) AS floor"
 
     def concerns(self, pending: PendingRows) -> bool:
@@ -48,7 +49,8 @@ class EntityHistoryTable(IntervalTable):
 
     def close(self, sweep: Sweep, at: str) -> str:
         return (
-            f"t.valid_to = greatest(t.valid_from, {at}), t.ended_by = 'SWEEP', "
+            f"t.valid_to = greatest(t.valid_from, {at}), t.valid_to_basis = 'SWEPT', "
+            "t.ended_by = 'SWEEP', "
             f"t.end_ordinal = {sweep.ordinal}, t.open = false"
         )
 
@@ -95,6 +97,7 @@ class EntityHistoryTable(IntervalTable):
                 FROM begun WINDOW in_order AS (PARTITION BY {_WHO} ORDER BY ordinal)
             )
             SELECT {taken}, known, valid_from, next.at AS valid_to, next.ended_by AS ended_by,
+                   CASE WHEN next IS NOT NULL THEN 'STATED' END AS valid_to_basis,
                    next.ordinal AS end_ordinal, next IS NULL AS open, {ended}
             FROM followed WHERE NOT ends AND (NOT known OR next IS NOT NULL)
         """  # noqa: S608 — constants only

@@ -6,14 +6,18 @@ whoever reads Delta reads the tables without instep.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from instep_spark.landing_schema import comment_literal
 
 __all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "TableSchema", "reference"]
 
 LAKE_VERSION: Final = 3
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
+_LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RULES: Final = "../topics/alignment.md#the-rules"
 
 
@@ -25,6 +29,10 @@ class Column(NamedTuple):
     """As Spark's DDL names it."""
     meaning: str
 
+    def ddl(self) -> str:
+        """The column for `CREATE TABLE … (…)` and `ADD COLUMNS (…)`."""
+        return f"`{self.name}` {self.type} COMMENT {comment_literal(self.meaning)}"
+
 
 class TableSchema(NamedTuple):
     """One table of the pipeline."""
@@ -35,8 +43,13 @@ class TableSchema(NamedTuple):
     partitioned_by: tuple[str, ...] = ()
 
     def ddl(self) -> str:
-        """The columns for `CREATE TABLE … (…)`."""
-        return ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
+        """The columns for `CREATE TABLE … (…)`, each with its meaning."""
+        return ", ".join(column.ddl() for column in self.columns)
+
+    @property
+    def comment(self) -> str:
+        """SQL: the meaning of the table, for catalogues."""
+        return comment_literal(_LINK.sub(r"\1", self.meaning))
 
 
 _WHOSE: Final = (
@@ -60,6 +73,20 @@ _PLACE: Final = (
     Column("ordinal", "BIGINT", "row of `changes` that holds the statement"),
     Column("attempt", "BIGINT", "last alignment attempt that stated the entity so"),
 )
+_EVENT: Final = (
+    Column(
+        "event_spread",
+        "STRING",
+        "AT, BEFORE or AFTER `event_at`, or BETWEEN `event_start_at` and it; null: not stated",
+    ),
+    Column("event_start_at", "TIMESTAMP", "start-time-stamp: the event came after it; or null"),
+    Column(
+        "event_precision",
+        "STRING",
+        "clock of the event's source: SYNCHRONIZED, FREE_RUNNING or UNKNOWN; null: not stated",
+    ),
+)
+"""How sure the event time is."""
 _CONTENT: Final = (
     Column("parent_address", "STRING", "parent-address as JSON; null where the record has none"),
     Column("uuid", "STRING", "the entity's own uuid, in a stream joined with a baseline; or empty"),
@@ -86,6 +113,7 @@ ENTITIES: Final = TableSchema(
         *_WHOSE,
         _CLASS,
         *_PLACE,
+        *_EVENT,
         *_CONTENT,
         Column("proven", "BOOLEAN", "false: a later attempt could neither confirm nor refute it"),
     ),
@@ -98,8 +126,15 @@ HISTORY: Final = TableSchema(
         *_WHOSE,
         _CLASS,
         *_PLACE,
+        *_EVENT,
         Column("valid_from", "TIMESTAMP", "from when it held, by the provider's append times"),
         Column("valid_to", "TIMESTAMP", "until when, exclusive; null while it holds"),
+        Column(
+            "valid_to_basis",
+            "STRING",
+            "STATED: the provider's append time of what ended it. SWEPT: our time when the attempt "
+            "began that no longer found it, so it was gone by then; null while it holds",
+        ),
         Column(
             "ended_by",
             "STRING",
@@ -120,9 +155,12 @@ ALARMS: Final = TableSchema(
     (
         *_WHOSE,
         *_PLACE,
+        *_EVENT,
         Column("episode", "BIGINT", "row of `changes` that raised it"),
         Column("raised_at", "TIMESTAMP", "event time of the raise, else its append time"),
         Column("cleared_at", "TIMESTAMP", "event time of the end, else its append time; or null"),
+        Column("raised_spread", "STRING", "how sure `raised_at` is: `event_spread` of the raise"),
+        Column("cleared_spread", "STRING", "how sure `cleared_at` is: that of the end; or null"),
         Column("duration_s", "DOUBLE", "from raise to end in seconds; null while it lasts"),
         Column("state", "STRING", "ACTIVE or INTERMITTENT; CLEAR when it is over"),
         Column("ended_by", "STRING", "CLEAR, DELETE, TOMBSTONE or SWEEP; null while it lasts"),

@@ -1,0 +1,249 @@
+"""Views for analysts: alarms with the places that they are at, edges, routes, services, capacity.
+
+A view is computed when it is read, from the tables of the pipeline. So it is never behind them, and
+nothing has to be rebuilt when it changes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from instep_spark.lake.sql.json_fields import enum_field, json_path
+from instep_spark.lake.tables.base import table_exists
+from instep_spark.lake.tables.schema import LAKE_TABLES
+from instep_spark.landing_schema import comment_literal
+from instep_spark.place import LakePlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["VIEWS", "View", "create_views", "views_reference"]
+
+_END: Final = "STRUCT<`node-uuid`: STRING, `node-edge-point-uuid`: STRING>"
+_HOP: Final = (
+    "STRUCT<`node-uuid`: STRING, `node-edge-point-uuid`: STRING, "
+    "`connection-end-point-uuid`: STRING>"
+)
+_UUID: Final = f"coalesce({json_path('uuid')}, nullif(uuid, ''), key)"
+_NAME: Final = f"from_json({json_path('name')}, 'ARRAY<STRUCT<value: STRING>>')[0].value"
+
+
+class View(NamedTuple):
+    """One view."""
+
+    name: str
+    meaning: str
+    sql: str
+    """A query over other views and tables, by their names."""
+
+
+def _size(name: str) -> str:
+    path = json_path(name, "total-size", "value")
+    return f"try_cast({path} AS DOUBLE)"
+
+
+_EDGES: Final = View(
+    "edges",
+    "Links as directed edges: a row for each ordered pair of the ends of a link.",
+    f"""
+    WITH links AS (
+        SELECT consumer, stream, {_UUID} AS link_uuid, {_NAME} AS link_name,
+            {enum_field("operational-state")} AS operational_state,
+            from_json(coalesce({json_path("node-edge-point")}, {json_path("link-end")}),
+                'ARRAY<{_END}>') AS ends
+        FROM entities WHERE class = 'LINK'
+    ), pairs AS (
+        SELECT *, explode(ends) AS near FROM links
+    ), ordered AS (
+        SELECT *, explode(ends) AS far FROM pairs
+    )
+    SELECT consumer, stream, link_uuid, link_name, operational_state,
+        near.`node-uuid` AS from_node_uuid, near.`node-edge-point-uuid` AS from_nep_uuid,
+        far.`node-uuid` AS to_node_uuid, far.`node-edge-point-uuid` AS to_nep_uuid
+    FROM ordered WHERE near <> far
+    """,  # noqa: S608 — constants only
+)
+_ALARM_PLACES: Final = View(
+    "alarm_places",
+    "Alarms with the names of the node and the link that they are at, as the network is now. The "
+    "node of an alarm is the one it names, else that of the measured end point.",
+    """
+    WITH places AS (
+        SELECT consumer, uuid, max(class) AS class, max(node_uuid) AS node_uuid,
+            max(coalesce(nep_uuid, '')) AS nep_uuid
+        FROM topology GROUP BY consumer, uuid
+    ), names AS (
+        SELECT consumer, uuid, max(name) AS name FROM topology GROUP BY consumer, uuid
+    ), lines AS (
+        SELECT consumer, from_nep_uuid AS nep_uuid, max(link_uuid) AS link_uuid
+        FROM edges GROUP BY consumer, from_nep_uuid
+    ), placed AS (
+        SELECT a.* EXCEPT (node_uuid), coalesce(a.node_uuid, p.node_uuid) AS node_uuid,
+            CASE WHEN p.class = 'LINK' THEN p.uuid ELSE l.link_uuid END AS link_uuid
+        FROM alarms a
+        LEFT JOIN places p ON p.consumer = a.consumer AND p.uuid = a.measured_entity_uuid
+        LEFT JOIN lines l ON l.consumer = a.consumer AND l.nep_uuid = p.nep_uuid
+    )
+    SELECT placed.*, n.name AS node_name, k.name AS link_name FROM placed
+    LEFT JOIN names n ON n.consumer = placed.consumer AND n.uuid = placed.node_uuid
+    LEFT JOIN names k ON k.consumer = placed.consumer AND k.uuid = placed.link_uuid
+    """,
+)
+_CONNECTIONS: Final = View(
+    "connections",
+    "Connections with their states.",
+    f"""
+    SELECT consumer, stream, {_UUID} AS connection_uuid, {_NAME} AS connection_name,
+        {json_path("layer-protocol-name")} AS layer, {json_path("direction")} AS direction,
+        {enum_field("operational-state")} AS operational_state,
+        {enum_field("lifecycle-state")} AS lifecycle_state
+    FROM entities WHERE class = 'CONNECTION'
+    """,  # noqa: S608 — constants only
+)
+_HOPS: Final = View(
+    "connection_hops",
+    "The end points that the routes of a connection pass, in order; `position` counts from 0. "
+    "`link_uuid`: the link at this end point.",
+    f"""
+    WITH routes AS (
+        SELECT consumer, stream, {_UUID} AS connection_uuid, posexplode(from_json(
+            {json_path("route")}, 'ARRAY<STRUCT<`connection-end-point`: ARRAY<{_HOP}>>>'))
+            AS (route, passed)
+        FROM entities WHERE class = 'CONNECTION'
+    ), hops AS (
+        SELECT consumer, stream, connection_uuid, route,
+            posexplode(passed.`connection-end-point`) AS (position, hop)
+        FROM routes
+    ), lines AS (
+        SELECT consumer, from_nep_uuid, max(link_uuid) AS link_uuid
+        FROM edges GROUP BY consumer, from_nep_uuid
+    )
+    SELECT hops.consumer, stream, connection_uuid, route, position,
+        hop.`node-uuid` AS node_uuid, hop.`node-edge-point-uuid` AS nep_uuid,
+        hop.`connection-end-point-uuid` AS cep_uuid, link_uuid
+    FROM hops LEFT JOIN lines
+        ON lines.consumer = hops.consumer AND from_nep_uuid = hop.`node-edge-point-uuid`
+    """,  # noqa: S608 — constants only
+)
+_SERVICES: Final = View(
+    "services",
+    "Connectivity services with what they request and the connections that they have.",
+    f"""
+    SELECT consumer, stream, {_UUID} AS service_uuid, {_NAME} AS service_name,
+        {enum_field("operational-state")} AS operational_state,
+        {_size("requested-capacity")} AS requested_capacity,
+        {json_path("requested-capacity", "total-size", "unit")} AS capacity_unit,
+        transform(from_json({json_path("connection")}, 'ARRAY<STRUCT<`connection-uuid`: STRING>>'),
+            one -> one.`connection-uuid`) AS connection_uuids
+    FROM entities WHERE class = 'CONNECTIVITY_SERVICE'
+    """,  # noqa: S608 — constants only
+)
+_CAPACITY: Final = View(
+    "link_capacity",
+    "Capacity of links as their provider states it: in total, free, and used, with its unit.",
+    f"""
+    SELECT consumer, stream, {_UUID} AS link_uuid, {_NAME} AS link_name,
+        {_size("total-potential-capacity")} AS total, {_size("available-capacity")} AS free,
+        {_size("total-potential-capacity")} - {_size("available-capacity")} AS used,
+        {json_path("total-potential-capacity", "total-size", "unit")} AS unit
+    FROM entities WHERE class = 'LINK'
+    """,  # noqa: S608 — constants only
+)
+_IMPACT: Final = View(
+    "impact",
+    "Which connections and services an open alarm is on: by the link that it is at, else by its "
+    "node. A service without a known connection is not among them.",
+    """
+    WITH passing AS (
+        SELECT DISTINCT consumer, connection_uuid, node_uuid, link_uuid FROM connection_hops
+    ), serving AS (
+        SELECT consumer, service_uuid, service_name, explode(connection_uuids) AS connection_uuid
+        FROM services
+    ), raised AS (
+        SELECT consumer, id AS alarm_id, severity, condition, raised_at, node_uuid, node_name,
+            link_uuid, link_name
+        FROM alarm_places WHERE open
+    ), hit AS (
+        SELECT r.*, p.connection_uuid FROM raised r JOIN passing p
+            ON p.consumer = r.consumer AND p.link_uuid = r.link_uuid
+        UNION
+        SELECT r.*, p.connection_uuid FROM raised r JOIN passing p
+            ON p.consumer = r.consumer AND p.node_uuid = r.node_uuid
+        WHERE r.link_uuid IS NULL
+    )
+    SELECT hit.*, service_uuid, service_name FROM hit
+    LEFT JOIN serving USING (consumer, connection_uuid)
+    """,
+)
+_AVAILABILITY: Final = View(
+    "availability",
+    "From when to when an entity that states an operational-state was up, down, or planned (not "
+    "yet installed). `basis`: see `valid_to_basis`.",
+    f"""
+    SELECT consumer, stream, id, class, {_UUID} AS uuid, {_NAME} AS name,
+        CASE WHEN {enum_field("lifecycle-state")} LIKE 'PLANNED%' THEN 'planned'
+             WHEN {enum_field("operational-state")} = 'ENABLED' THEN 'up' ELSE 'down' END AS state,
+        valid_from, valid_to, valid_to_basis AS basis
+    FROM entity_history WHERE {enum_field("operational-state")} IS NOT NULL
+    """,  # noqa: S608 — constants only
+)
+_HOURLY: Final = View(
+    "alarm_hourly",
+    "Alarms that were raised, by hour, node and worst severity.",
+    """
+    SELECT consumer, date_trunc('HOUR', raised_at) AS hour, node_uuid, node_name,
+        worst_severity AS severity, count(*) AS raised, sum(duration_s) AS duration_s
+    FROM alarm_places GROUP BY ALL
+    """,
+)
+VIEWS: Final = {
+    view.name: view
+    for view in (
+        *(_EDGES, _ALARM_PLACES, _CONNECTIONS, _HOPS, _SERVICES, _CAPACITY, _IMPACT),
+        *(_AVAILABILITY, _HOURLY),
+    )
+}
+"""The views, each behind those that it reads."""
+_AT: Final = """
+    CREATE OR REPLACE TEMPORARY FUNCTION entities_at(moment TIMESTAMP) RETURNS TABLE
+    RETURN SELECT * FROM {history} WHERE valid_from <= moment AND (open OR valid_to > moment)
+"""
+_WORD: Final = re.compile(r"\w+")
+
+
+def create_views(
+    spark: SparkSession, url: str, *, database: str = "", managed: bool = False
+) -> list[str]:
+    """Make the tables of a lake and its views known by their names, and return these names.
+
+    They are temporary views of the session. With `database`, the views are made in it, beside its
+    tables, and stay. `entities_at(moment)` is a function of the session: what existed then. A view
+    of which a table is not there is left out.
+    """
+    place = LakePlace(url, database, managed)
+    known = {
+        name: place.table(name) for name in LAKE_TABLES if table_exists(spark, place.table(name))
+    }
+    if not database:
+        for name, table in known.items():
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
+    for view in VIEWS.values():
+        read = [name for name in (*LAKE_TABLES, *VIEWS) if name in _WORD.findall(view.sql)]
+        if not known.keys() >= set(read):
+            continue
+        sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)  # noqa: S608
+        known[view.name] = place.table(view.name) if database else view.name
+        made = f"{'' if database else 'TEMPORARY'} VIEW {known[view.name]}"
+        comment = comment_literal(view.meaning)
+        query = f"WITH {sources} SELECT * FROM ({view.sql})"  # noqa: S608 — our own names
+        spark.sql(f"CREATE OR REPLACE {made} COMMENT {comment} AS {query}")
+    if "entity_history" in known:
+        spark.sql(_AT.format(history=known["entity_history"]))
+    return list(known)
+
+
+def views_reference() -> str:
+    """The views as a table of the reference, in Markdown."""
+    rows = "\n".join(f"| `{view.name}` | {view.meaning} |" for view in VIEWS.values())
+    return f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"

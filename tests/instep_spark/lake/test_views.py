@@ -1,0 +1,167 @@
+"""The views of a lake, and each query of the page of questions, over the network of a provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from instep_spark import create_views
+from instep_spark.lake.lake import Lake
+from instep_spark.lake.views import VIEWS
+from instep_tapi.provider.context import Context, Nested, Node
+from instep_tapi.provider.topology import topology_context
+from tests.docs.snippets_kit import snippets
+from tests.instep_spark.lake.lake_kit import UNGUARDED
+from tests.instep_spark.lake.log_kit import START_US, Row, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("topohub", reason="the extra `tapi` is not installed")
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/questions.md"
+CAPACITY = {"total-size": {"value": "400", "unit": "GBPS"}}
+
+
+def of_class(context: Context, entity_class: str) -> list[Node]:
+    return [node for node in context.nodes.values() if node.cls == entity_class]
+
+
+def rows(context: Context, alarmed: Node, down: Node) -> Iterator[tuple[Row, str, str | None, str]]:
+    """Each row with its class, its parent-address and its body."""
+    ordinal = 0
+
+    def row(key: str, **facts: Any) -> Row:
+        nonlocal ordinal
+        ordinal += 1
+        at = START_US + ordinal * 1_000_000
+        facts |= {"appended_at": at, "event_at": at, "committed_at": at}
+        return Row("c", "s", ordinal, "CREATE_UPDATE", key, f"t{ordinal}", **facts)
+
+    for node in context.nodes.values():
+        if node is down:
+            node.value["total-potential-capacity"] = CAPACITY
+            node.value["available-capacity"] = {"total-size": {"value": "100.5", "unit": "GBPS"}}
+        parents = json.dumps(node.parent_address)
+        yield row(node.key), node.cls, parents, node.body(Nested.IDENTIFIED).decode()
+    down.value["operational-state"] = "DISABLED"
+    parents = json.dumps(down.parent_address)
+    yield row(down.key), down.cls, parents, down.body(Nested.IDENTIFIED).decode()
+    for measured in (alarmed, down):
+        raised = row(f"LOS {measured.uuid}", detector=True, state="ACTIVE", severity="CRITICAL")
+        body = json.loads(raised.body or "")
+        body |= {"measured-entity-class": measured.cls, "measured-entity-uuid": measured.uuid}
+        yield raised, "CONDITION_DETECTOR", None, json.dumps(body)
+
+
+def name_of(node: Node) -> str:
+    return str(node.value["name"][0]["value"])
+
+
+def test_the_questions_of_an_operator_have_answers(spark: SparkSession, tmp_path: Path) -> None:
+    context = topology_context("sndlib/abilene", services=6)
+    route = of_class(context, "CONNECTION")[0].value["route"][0]["connection-end-point"]
+    port = next(
+        node for node in context.nodes.values() if node.uuid == route[1]["node-edge-point-uuid"]
+    )
+    down = next(
+        link
+        for link in of_class(context, "LINK")
+        if port.uuid in {end["node-edge-point-uuid"] for end in link.value["node-edge-point"]}
+    )
+    stated = list(rows(context, port, down))
+    landed = table([row for row, *_ in stated])
+    for name, at in (("class", 1), ("parent_address", 2), ("body", 3)):
+        column = pa.array([one[at] for one in stated], pa.string())
+        landed = landed.set_column(landed.schema.get_field_index(name), name, column)
+    write_deltalake(tmp_path / "changes", landed)
+    Lake(tmp_path.as_uri(), spark, settings=UNGUARDED).run(once=True)
+    session = spark.newSession()
+    assert set(create_views(session, tmp_path.as_uri())) >= VIEWS.keys()
+
+    def found(sql: str) -> list[Any]:
+        return session.sql(sql).collect()
+
+    ends = len(of_class(context, "LINK"))
+    assert len(found("SELECT * FROM edges")) == 2 * ends
+    sites = {node.uuid: name_of(node) for node in of_class(context, "NODE")}
+    places = found(
+        "SELECT node_name, link_name FROM alarm_places ORDER BY id LIKE '%' || link_uuid"
+    )
+    assert {tuple(one) for one in places} == {
+        (sites[route[1]["node-uuid"]], name_of(down)),
+        (None, name_of(down)),
+    }
+    for connection in of_class(context, "CONNECTION"):
+        hops = found(
+            "SELECT cep_uuid, node_uuid FROM connection_hops "
+            f"WHERE connection_uuid = '{connection.uuid}' ORDER BY position"
+        )
+        passed = connection.value["route"][0]["connection-end-point"]
+        assert [hop.cep_uuid for hop in hops] == [e["connection-end-point-uuid"] for e in passed]
+        assert [hop.node_uuid for hop in hops] == [e["node-uuid"] for e in passed]
+    over = {
+        connection.uuid
+        for connection in of_class(context, "CONNECTION")
+        if any(
+            end["node-edge-point-uuid"]
+            in {one["node-edge-point-uuid"] for one in down.value["node-edge-point"]}
+            for end in connection.value["route"][0]["connection-end-point"]
+        )
+    }
+    hit = found("SELECT connection_uuid, service_name FROM impact WHERE link_uuid IS NOT NULL")
+    assert {one.connection_uuid for one in hit} == over
+    assert {one.service_name for one in hit} == {
+        name_of(service)
+        for service in of_class(context, "CONNECTIVITY_SERVICE")
+        if service.value["connection"][0]["connection-uuid"] in over
+    }
+    spells = found(f"SELECT state, basis FROM availability WHERE uuid = '{down.uuid}' ORDER BY 1")
+    assert [tuple(one) for one in spells] == [("down", None), ("up", "STATED")]
+    (capacity,) = found("SELECT total, free, used, unit FROM link_capacity WHERE total > 0")
+    assert tuple(capacity) == (400.0, 100.5, 299.5, "GBPS")
+    (before,) = found(f"SELECT count(*) FROM entities_at(timestamp_micros({START_US + 1_500_000}))")
+    assert before[0] == 1
+
+    questions = [one.text for one in snippets(PAGE.read_text("utf-8")) if one.language == "sql"]
+    assert len(questions) >= 15
+    unanswered = {"entities_at", "current_timestamp", "flapping_count", "NOT open", "stream_health"}
+    for question in questions:
+        assert len(question.strip().splitlines()) <= 5
+        answers = found(question)
+        assert answers or any(word in question for word in unanswered), question
+
+
+def test_a_view_of_which_a_table_is_not_there_is_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_deltalake(tmp_path / "changes", table([Row("c", "s", 1, "ATTEMPT")]))
+    Lake(tmp_path.as_uri(), spark, tables=["alarms"]).run(once=True)
+    made = create_views(spark.newSession(), tmp_path.as_uri())
+    assert {"entities", "alarms", "edges", "services"} <= set(made)
+    assert not {"topology", "alarm_places", "availability"} & set(made)
+
+
+def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "changes", table([Row("c", "s", 1, "ATTEMPT")]))
+    database = "spark_catalog.views"
+    spark.sql(f"CREATE DATABASE {database}")
+    try:
+        there = (tmp_path / "changes").as_uri()
+        spark.sql(f"CREATE TABLE {database}.changes USING delta LOCATION '{there}'")
+        url = tmp_path.as_uri()
+        Lake(url, spark, database=database).run(once=True)
+        made = create_views(spark.newSession(), url, database=database)
+        assert set(made) >= VIEWS.keys()
+        for name in VIEWS:
+            assert spark.sql(f"SELECT * FROM {database}.{name}").collect() == []
+    finally:
+        spark.sql(f"DROP DATABASE {database} CASCADE")
