@@ -234,6 +234,12 @@ class JournalOffError(SinkError):
     code = "journal-off"
 
 
+class ReferencesOffError(SinkError):
+    """Places or references were asked for, but this store does not keep them."""
+
+    code = "references-off"
+
+
 class AuditError(InstepError):
     """The stream cannot be audited, or not now (TR-548 ST-2.3)."""
 

@@ -45,6 +45,10 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The number of newest changes kept; older changes are removed when new ones are appended."""
     journal_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Changes older than this are removed, too; None: only `journal_retention_records` applies."""
+    references: bool | None = None
+    """Whether the store keeps where each entity stands and what it refers to (`instep_place`,
+    `instep_reference`), for all its consumers; None: as it does already, and a new store does not.
+    """
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20

@@ -25,6 +25,8 @@ from instep_sql.entities import commit, quarantine, streams, sweep, sweep_approv
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
+from instep_sql.references import definition
+from instep_sql.references.reading import ReferenceReading, stored_entity
 
 __all__ = ["SqlReader"]
 
@@ -81,7 +83,7 @@ _QUARANTINED: Final = text("""
 """)
 
 
-class SqlReader(MessageReading, StoreReader):
+class SqlReader(MessageReading, ReferenceReading, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
@@ -127,19 +129,7 @@ class SqlReader(MessageReading, StoreReader):
         """Iterate over the entities, in the order of their first commit."""
         wanted = {"stream": ("s.stream", stream), "class": ("t.class", entity_class)}
         async for row in self._pages("instep_entity", "id", 0, wanted):
-            yield StoredEntity(
-                stream=row.stream,
-                key=row.key,
-                entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
-                token=row.token,
-                appended_at_us=row.appended_at_us,
-                attempt=row.attempt,
-                body=row.body,
-                envelope=row.envelope,
-                uuid=row.uuid,
-                proven=bool(row.proven),
-                consumer=row.consumer,
-            )
+            yield stored_entity(row)
 
     async def changes(
         self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
@@ -234,6 +224,8 @@ class SqlReader(MessageReading, StoreReader):
                 by_uuid=row.baseline,
                 now_us=now_us,
             )
+            if row.references:
+                definition.follow(connection, row.no, now_us)
             quarantine.mark_replayed(connection, id, now_us)
             return done.written + done.deleted
 

@@ -31,6 +31,7 @@ from instep_sql.fencing import SqlLease
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.reader import SqlReader
+from instep_sql.references import definition
 
 __all__ = ["SqlStore", "now_us"]
 
@@ -117,9 +118,18 @@ class SqlStore(Sink):
         """
         self._consumer = consumer
         self._streams.clear()
-        await self._database.run(
-            lambda connection: schema.migrate(connection, self._dialect), guarded=False
-        )
+
+        def work(connection: Connection) -> None:
+            schema.migrate(connection, self._dialect)
+            if self.options.references is not None:
+                definition.keep(
+                    connection,
+                    self._dialect,
+                    wanted=self.options.references,
+                    now_us=self._clock_us(),
+                )
+
+        await self._database.run(work, guarded=False)
 
     async def known_streams(self) -> list[StreamInfo]:
         """See `Sink`."""

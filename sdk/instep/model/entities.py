@@ -13,7 +13,16 @@ from instep.model.records import RecordType
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Change", "ChangeKind", "Quarantined", "StoredEntity", "StreamStatus"]
+__all__ = [
+    "Ancestor",
+    "Change",
+    "ChangeKind",
+    "Quarantined",
+    "Reference",
+    "Skeleton",
+    "StoredEntity",
+    "StreamStatus",
+]
 
 
 class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +41,55 @@ class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
     """False: a later alignment could neither confirm nor refute that the entity exists, because no
     resource shows its class.
     """
+    consumer: str = ""
+
+
+class Ancestor(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of a parent-address (TR-548 3.10.1)."""
+
+    name: str
+    """As stated: `node-uuid`, `route-local-id`."""
+    uuid: str
+    """The uuid; of a local class its place, `<uuid>/<local-id>`."""
+    known: bool
+    """Whether an entity with this uuid is stored."""
+
+
+class Skeleton(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity that is known from parent-addresses only: it has not come yet, or it has ended
+    before what is below it (TR-548 ST-2.1 note 4).
+    """
+
+    name: str
+    uuid: str
+    parent: str
+    """The uuid of its own parent; empty at the top."""
+    entities: int
+    """How many stored entities are below it, at any depth."""
+    since_us: int
+    """The commit since which it is missed: that of the first entity below it, or of its end."""
+    consumer: str = ""
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A `*-uuid` leaf of an entity: it refers to another one (TR-548 ST-4.1)."""
+
+    stream: str
+    key: str
+    entity_class: str
+    """Stream, key and class of the entity that refers."""
+    uuid: str
+    """Its own uuid; empty for one that has none, such as an alarm."""
+    role: str
+    """The member that contains the leaf, such as `client-node-edge-point`; empty at the top."""
+    name: str
+    """The leaf, such as `node-edge-point-uuid`."""
+    target: str
+    """The uuid that it states."""
+    known: bool
+    """Whether an entity with this uuid is stored, in any stream of the consumer."""
+    since_us: int
+    """The commit that first stated it or, if the target has ended since then, that of the end."""
     consumer: str = ""
 
 

@@ -11,7 +11,15 @@ import msgspec
 
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
-from instep.model.entities import Change, Quarantined, StoredEntity, StreamStatus
+from instep.model.entities import (
+    Ancestor,
+    Change,
+    Quarantined,
+    Reference,
+    Skeleton,
+    StoredEntity,
+    StreamStatus,
+)
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
@@ -107,6 +115,56 @@ class StoreReader(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Disconnect. A second call does nothing."""
+
+    # -- places and references -------------------------------------------------------------------
+
+    def children(
+        self,
+        uuid: str,  # noqa: ARG002 - the default
+        *,
+        depth: int | None = 1,  # noqa: ARG002
+        entity_class: str | None = None,  # noqa: ARG002
+        consumer: str | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[StoredEntity]:
+        """Entities below the one with this uuid, stored or not, by their parent-address: its
+        children, or with `depth` as many levels (None: all).
+
+        This and the methods below raise `ReferencesOffError` where they are not kept and
+        `ConfigurationError` for a store that cannot keep them. Several consumers of one store may
+        know one uuid: `consumer` selects one of them.
+        """
+        raise ConfigurationError("this kind of store keeps no references")
+
+    async def path(self, uuid: str, *, consumer: str | None = None) -> list[Ancestor]:  # noqa: ARG002
+        """What contains the entity with this uuid, stored or not: highest first, without itself."""
+        raise ConfigurationError("this kind of store keeps no references")
+
+    def references(
+        self,
+        uuid: str,  # noqa: ARG002 - the default
+        *,
+        consumer: str | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[Reference]:
+        """What the entity with this uuid refers to."""
+        raise ConfigurationError("this kind of store keeps no references")
+
+    def referrers(
+        self,
+        uuid: str,  # noqa: ARG002 - the default
+        *,
+        entity_class: str | None = None,  # noqa: ARG002
+        consumer: str | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[Reference]:
+        """What refers to the entity with this uuid, stored or not."""
+        raise ConfigurationError("this kind of store keeps no references")
+
+    def dangling(self, *, consumer: str | None = None) -> AsyncIterator[Reference]:  # noqa: ARG002
+        """The references whose target is not stored."""
+        raise ConfigurationError("this kind of store keeps no references")
+
+    def skeletons(self, *, consumer: str | None = None) -> AsyncIterator[Skeleton]:  # noqa: ARG002
+        """The entities that parent-addresses name and that are not stored."""
+        raise ConfigurationError("this kind of store keeps no references")
 
     # -- held sweeps (A6) ------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from instep_sql.entities import change_only, commit, streams
 from instep_sql.entities.alike import agrees
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
+from instep_sql.references import definition
 
 __all__ = ["SqlAuditMarks"]
 
@@ -225,6 +226,8 @@ class SqlAuditMarks:
             by_uuid=self._by_uuid,
             now_us=self._clock_us(),
         )
+        if row.references:
+            definition.follow(connection, row.no, self._clock_us())
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""

@@ -19,6 +19,7 @@ from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
+from instep_sql.references import definition as references
 
 __all__ = ["Written", "commit", "write_records"]
 
@@ -44,8 +45,9 @@ def commit(
     1. The position is advanced; `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal.
     3. The step of the sweep follows: the entities of the batch are marked by then.
-    4. Unreadable records go to quarantine, and departures from the specification are counted.
-    5. The journal is trimmed to its retention.
+    4. Where they are kept, places and references follow the changed entities.
+    5. Unreadable records go to quarantine, and departures from the specification are counted.
+    6. The journal is trimmed to its retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     written = Written()
@@ -70,6 +72,8 @@ def commit(
         result = msgspec.structs.replace(
             result, swept=swept.swept, sweep_cursor=swept.cursor, sweep_done=swept.done
         )
+    if stream.references:
+        references.follow(connection, stream.no, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,

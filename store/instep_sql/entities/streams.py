@@ -30,7 +30,8 @@ __all__ = [
 
 _FIND: Final = text("""
     SELECT id, position, info, journal,
-           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
+           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
+           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _KNOWN: Final = text("""
@@ -78,6 +79,8 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.unprovable`."""
     event_classes: frozenset[str] = frozenset()
     """See `StreamInfo.event_classes`."""
+    references: bool = False
+    """Whether the store keeps places and references."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -96,6 +99,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         contained=frozenset(info.get("contained", ())),
         unprovable=frozenset(info.get("unprovable", ())),
         event_classes=frozenset(info.get("event_classes", ())),
+        references=bool(row.referring),
     )
 
 

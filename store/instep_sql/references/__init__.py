@@ -1,0 +1,1 @@
+"""Where each entity stands and what it refers to: tables that are derived from the entities."""
