@@ -28,6 +28,8 @@ class _Envelope(msgspec.Struct, rename="kebab", gc=False):
 _envelope: Final = msgspec.json.Decoder(_Envelope).decode
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
+_USUAL_BYTES: Final = 4_096
+"""Longest addresses that are remembered."""
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -65,8 +67,12 @@ def _addresses(envelope: bytes) -> tuple[bytes, bytes]:
     return bytes(read.parent_address), bytes(read.further_parent_addresses)
 
 
-@lru_cache(maxsize=65_536)
 def _places(address: bytes, further: bytes) -> tuple[Place, ...]:
+    known = len(address) + len(further) <= _USUAL_BYTES
+    return _known_places(address, further) if known else _read_places(address, further)
+
+
+def _read_places(address: bytes, further: bytes) -> tuple[Place, ...]:
     others = _read(further) if further else None
     addresses = [_read(address), *(others if isinstance(others, list) else ())]
     return tuple(
@@ -74,6 +80,10 @@ def _places(address: bytes, further: bytes) -> tuple[Place, ...]:
         for place, one in enumerate(addresses)
         for distance, element in enumerate(_upwards(one), 1)
     )
+
+
+_known_places: Final = lru_cache(maxsize=8_192)(_read_places)
+"""The entities of one parent state one address. Bounded in bytes, too: long ones are not kept."""
 
 
 def _upwards(address: Any) -> list[tuple[str, str]]:
