@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check lint types docs wheel bench fuzz properties simulate crash pair hostile fmt audit lock clean
+.PHONY: help demo test coverage check lint types docs wheel bench fuzz properties simulate crash pair relay hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -61,6 +61,9 @@ crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on Postg
 
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
+
+relay: $(READY) ## Kill a consumer of reports behind a failing relay for MINUTES minutes (10)
+	$(BIN)/python -m tests.crash.sdpi --minutes $(or $(MINUTES),10) $(ARGS)
 
 hostile: $(READY) ## Attack a listener beside honest senders for MINUTES minutes (10)
 	$(BIN)/python -m tests.hostile --minutes $(or $(MINUTES),10) $(ARGS)

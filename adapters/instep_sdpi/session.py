@@ -29,7 +29,7 @@ from instep.runtime.streams.sequenced_feed import (
 from instep.sequencing.transitions import Refusal
 from instep_sdpi.conformance import SequenceConformance
 from instep_sdpi.containment import Containment
-from instep_sdpi.wire.entities import Entity, MdibVersion, UnreadableEntity
+from instep_sdpi.wire.entities import Entity, MdibVersion, UnreadableEntity, descriptor_key
 from instep_sdpi.wire.eventing import read_end
 from instep_sdpi.wire.mdib import Mdib
 from instep_sdpi.wire.names import MdibPart
@@ -114,8 +114,10 @@ class ReportSession:
         """… and the version of its report."""
         self._baseline: MdibVersion | None = None
         self._has_waveforms = False
-        self._ended_early = -1
-        """The last version whose report ended descriptors while the baseline was not known."""
+        self._early_ends: list[tuple[str, MdibVersion, list[Record]]] = []
+        """Descriptors that ended while it was not known what they contain, with the records of the
+        report, which waits for the baseline.
+        """
         self._ids: OrderedDict[str, int] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -165,8 +167,10 @@ class ReportSession:
             self._begun_anew(reported, version)
             return
         self._baseline = version
-        if self._ended_early > version.version:
-            self.feed.realign("descriptors ended while the MDIB was read")
+        for handle, at, records in self._early_ends:
+            if at.version > version.version:
+                self._end_what_it_contains(handle, records)
+        self._early_ends.clear()
         self.feed.baseline_version(version.version)
 
     # -- numbers and versions --------------------------------------------------------------------
@@ -251,18 +255,21 @@ class ReportSession:
 
     def _message(self, number: int, report: Report, size_bytes: int) -> NumberedRecords:
         at_us, token = self.feed.stamp_us(), self._token(number)
-        if report.ends_some:
-            self._check_ends(number, report.version.version)
+        if report.ends_some and number > self._highest + 1:
+            # A report that is still to come may create what ends here.
+            self.feed.realign("descriptors ended behind a gap")
         records: list[Record] = []
         for entity in report.entities:
             if entity.ends:
+                if self._baseline is None:
+                    self._early_ends.append((entity.descriptor, report.version, records))
                 within = self._containment.within(entity.descriptor)
                 records += [self._end(key, token, at_us, number) for key in within]
                 continue
             self._containment.stated(entity)
             if entity.part in self._covers:
                 records.append(self._record(entity, report.version, token, at_us, number))
-        if len(self._containment) > _MAX_DESCRIPTORS:
+        if len(self._containment) + len(self._early_ends) > _MAX_DESCRIPTORS:
             self.feed.realign(f"more than {_MAX_DESCRIPTORS:,} descriptors came and went")
         return NumberedRecords(
             number=number,
@@ -274,13 +281,15 @@ class ReportSession:
             ],
         )
 
-    def _check_ends(self, number: int, version: int) -> None:
-        """Realign where it is not known yet what a descriptor that ends contains."""
-        if self._baseline is None:
-            self._ended_early = max(self._ended_early, version)
-        elif number > self._highest + 1:
-            # A report that is still to come may create what ends here.
-            self.feed.realign("descriptors ended behind a gap")
+    def _end_what_it_contains(self, handle: str, records: list[Record]) -> None:
+        """Let a report that waits end all that its descriptor contains, before what it creates."""
+        own = next(one for one in records if one.ends and one.key == descriptor_key(handle))
+        stated = {one.key for one in records if one.ends}
+        records[:0] = [
+            self._end(key, own.token, own.appended_at_us, own.offset)
+            for key in self._containment.within(handle)
+            if key not in stated
+        ]
 
     def _record(
         self, entity: Entity, version: MdibVersion, token: str, at_us: int, number: int = -1

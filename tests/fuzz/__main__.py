@@ -18,7 +18,7 @@ def main() -> None:
     except ImportError:
         sys.exit("Atheris is not installed: pip install atheris, or use `make fuzz`")
     packages = ["instep_tapi", "instep_didcomm", "instep_http"]
-    packages += ["instep_soap", "instep_wsrm", "instep_wsr"]
+    packages += ["instep_soap", "instep_wsrm", "instep_wsr", "instep_sdpi"]
     with atheris.instrument_imports(include=packages):
         from tests.fuzz.seeds import SEEDS, WORDS  # noqa: PLC0415
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415

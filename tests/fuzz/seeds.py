@@ -7,6 +7,7 @@ import zlib
 from typing import Any, Final
 
 from tests.fuzz.didcomm_seeds import DIDCOMM_SEEDS, DIDCOMM_WORDS
+from tests.fuzz.sdpi_targets import SDPI_SEEDS, SDPI_WORDS
 from tests.fuzz.soap_seeds import SOAP_SEEDS, SOAP_WORDS
 from tests.instep_tapi.hostile_kit import CONTINUATION, PING, frame, streams
 from tests.instep_tapi.log_record_kit import log_record
@@ -87,6 +88,7 @@ SEEDS: Final[dict[str, list[bytes]]] = {
     "baseline": _bytes(_TOPOLOGY, {"tapi-common:context": _TOPOLOGY}, [_TOPOLOGY]),
     **DIDCOMM_SEEDS,
     **SOAP_SEEDS,
+    **SDPI_SEEDS,
 }
 WORDS: Final = [
     *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"-", b"0", b"1e400"),
@@ -96,5 +98,6 @@ WORDS: Final = [
     *(b"ANY_CLASS", b"CONDITION_DETECTOR", b"RECORD_TYPE_CHANGE", b"9999-12-31T23:59:59-23:59"),
     *DIDCOMM_WORDS,
     *SOAP_WORDS,
+    *SDPI_WORDS,
     *(b"0001-01-01T00:00:00+23:59", b"0001-01-01", b"FOREVER", b"ws://u:p@h", b"<!DOCTYPE"),
 ]

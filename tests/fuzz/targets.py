@@ -34,6 +34,7 @@ from instep_tapi.wire.decoder import FrameDecoder
 from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.wire.stream_context import parse_context
 from tests.fuzz.didcomm_targets import DIDCOMM_TARGETS
+from tests.fuzz.sdpi_targets import SDPI_TARGETS
 from tests.fuzz.soap_targets import SOAP_TARGETS
 
 __all__ = ["TARGETS"]
@@ -204,4 +205,5 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "baseline": baseline,
     **DIDCOMM_TARGETS,
     **SOAP_TARGETS,
+    **SDPI_TARGETS,
 }

@@ -98,6 +98,17 @@ class FakeProvider:
             "</m:ReportPart>",
         )
 
+    def create(self, handle: str, value: str) -> str:
+        """Add a metric; returns the report of it."""
+        self.version += 1
+        self.metrics[handle] = (value, self.version)
+        return self.report(
+            "DescriptionModificationReport",
+            '<m:ReportPart ModificationType="Crt" ParentDescriptor="ch0">'
+            f'<m:Descriptor xsi:type="p:NumericMetricDescriptor" Handle="{handle}"/>'
+            f"<m:State {self.state(handle)}</m:State></m:ReportPart>",
+        )
+
     def report(self, name: str, parts: str) -> str:
         version = f'MdibVersion="{self.version}" SequenceId="{self.sequence}"'
         return f"<m:{name} {version}>{parts}</m:{name}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -27,6 +27,8 @@ class Relay:
         self.target = ""
         self.client: aiohttp.ClientSession | None = None
         self.made: Counter[str] = Counter()
+        self.confirmed: Callable[[bytes], None] = lambda _: None
+        """Called with each body that the target has confirmed."""
 
     async def forward(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -57,9 +59,11 @@ class Relay:
         try:
             async with self.client.post(url, data=body, headers=headers) as answer:
                 await answer.read()
-                return answer.status
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, OSError):
             return 502
+        if 200 <= answer.status < 300:
+            self.confirmed(body)
+        return answer.status
 
     async def _cut(self, url: str, body: bytes) -> None:
         to = urlsplit(url)

@@ -12,12 +12,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import aiohttp
 import pytest
 
-__all__ = ["PeerProvider", "needs_sdc11073", "peer_provider"]
+__all__ = ["PeerProvider", "forwarding", "needs_sdc11073", "peer_provider"]
 
 SCRIPT = Path(__file__).resolve().parents[3] / "shared" / "peers" / "sdc_provider.py"
 needs_sdc11073 = pytest.mark.skipif(
@@ -61,6 +62,14 @@ class PeerProvider:
                 found[f"descriptor/{handle}"] = stated(element)
         return found
 
+    def pause(self) -> None:
+        """Let it stand still, with its connections open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> None:
         """End it: it announces that to its subscribers."""
         if self._process.returncode is None:
@@ -83,6 +92,50 @@ def stored(body: bytes) -> dict[str, str]:
     value = read.get("MetricValue", {})
     facts.update({f"MetricValue/{n}": t for n, t in value.items() if isinstance(t, str)})
     return facts
+
+
+class Forwarder:
+    """Forwards connections to where the provider is now: its port is another after each start."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._to = ("", 0)
+
+    def address(self, xaddr: str) -> str:
+        """The address of a provider behind this one; from now on it is forwarded to."""
+        at = urlsplit(xaddr)
+        assert at.hostname is not None
+        assert at.port is not None
+        self._to = (at.hostname, at.port)
+        return f"http://127.0.0.1:{self.port}{at.path}"
+
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection(*self._to)
+            await asyncio.gather(_pipe(reader, there[1]), _pipe(there[0], writer))
+        except OSError:
+            writer.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def forwarding() -> AsyncIterator[Forwarder]:
+    """A forwarder on a free port."""
+    forwarder = Forwarder()
+    server = await asyncio.start_server(forwarder.forward, "127.0.0.1", 0)
+    forwarder.port = server.sockets[0].getsockname()[1]
+    try:
+        yield forwarder
+    finally:
+        server.close()
 
 
 @asynccontextmanager

@@ -29,17 +29,22 @@ actions = ["DescriptionModificationReport", "EpisodicMetricReport"]
 [consumers.settings]
 alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.3 }}
 [consumers.sink]
-kind = "sql"
+{sink}
 url = "{store}"
 """
+SINKS = {
+    "sql": ('kind = "sql"', "sqlite:///{folder}/store.db"),
+    "delta": ('kind = "delta"\ncommit_interval_s = 0.05', "file://{folder}/lake"),
+}
 
 
 class Site:
-    def __init__(self, provider: FakeProvider, folder: Path) -> None:
+    def __init__(self, provider: FakeProvider, folder: Path, sink: str = "sql") -> None:
+        kind, store = SINKS[sink]
         self.provider = provider
-        self.store = f"sqlite:///{folder}/store.db"
+        self.store = store.format(folder=folder)
         self.config = folder / "instep.toml"
-        self.config.write_text(CONFIG.format(url=provider.url, store=self.store))
+        self.config.write_text(CONFIG.format(url=provider.url, sink=kind, store=self.store))
 
     @asynccontextmanager
     async def run(self, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -78,9 +83,10 @@ class Site:
         }
 
 
-async def test_entities_and_status_of_a_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sink", list(SINKS))
+async def test_entities_and_status_of_a_device(tmp_path: Path, sink: str) -> None:
     async with providing() as provider:
-        made = Site(provider, tmp_path)
+        made = Site(provider, tmp_path, sink)
         await made.align()
         entities = {one["key"]: one for one in await made.shown("entities")}
         assert entities["descriptor/ch0"]["class"] == "ChannelDescriptor"
@@ -89,11 +95,12 @@ async def test_entities_and_status_of_a_device(tmp_path: Path) -> None:
         assert status["stream"] == "mdib"
 
 
+@pytest.mark.parametrize("sink", list(SINKS))
 async def test_killed_between_a_confirmation_and_the_mdib_it_says_baselining_and_is_right_next(
-    tmp_path: Path,
+    tmp_path: Path, sink: str
 ) -> None:
     async with providing() as provider:
-        made = Site(provider, tmp_path)
+        made = Site(provider, tmp_path, sink)
         await made.align()
         provider.slow_s = 60
         async with made.run() as process:

@@ -20,6 +20,7 @@ from instep_sql.plugin import sink
 from tests.instep_sdpi.sdc11073_kit import (
     Facts,
     PeerProvider,
+    forwarding,
     needs_sdc11073,
     peer_provider,
     stored,
@@ -36,7 +37,7 @@ SETTINGS = ConsumerSettings(
 
 
 class Site:
-    def __init__(self, provider: PeerProvider, path: Path, **options: Any) -> None:
+    def __init__(self, provider: PeerProvider, path: Path, /, **options: Any) -> None:
         table = {"provider": provider.xaddr, "listen": "127.0.0.1:0", **options}
         self.provider = provider
         self.url = f"sqlite:///{path}/store.db"
@@ -84,7 +85,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(provider: PeerProvider, path: Path, **options: Any) -> AsyncIterator[Site]:
+async def site(provider: PeerProvider, path: Path, /, **options: Any) -> AsyncIterator[Site]:
     made = Site(provider, path, **options)
     listening = asyncio.create_task(made.listen())
     await asyncio.sleep(0)
@@ -111,6 +112,34 @@ async def test_the_end_of_the_provider_is_told(tmp_path: Path) -> None:
         await provider.stop()
         await made.until(lambda: any("SourceShuttingDown" in text for _, text in made.events))
         await made.until(lambda: not made.consumer.health().streams[0].connected)
+
+
+async def test_a_subscription_that_expires_silently_is_made_again(tmp_path: Path) -> None:
+    async with (
+        peer_provider("--period", "0.3", "--max-duration", "3") as provider,
+        site(provider, tmp_path, request_timeout_s=1.0) as made,
+    ):
+        await made.equals()
+        provider.pause()
+        await made.until(lambda: not made.consumer.health().streams[0].connected)
+        provider.go_on()
+        await made.until(lambda: made.attempt == 2)
+        await made.equals()
+
+
+async def test_a_provider_that_starts_again_with_another_sequence_is_followed(
+    tmp_path: Path,
+) -> None:
+    async with forwarding() as forwarder, peer_provider("--period", "0.3") as first:
+        address = forwarder.address(first.xaddr)
+        async with site(first, tmp_path, provider=address) as made:
+            await made.equals()
+            await first.stop()
+            async with peer_provider("--period", "0.3") as second:
+                made.provider = second
+                forwarder.address(second.xaddr)
+                await made.until(lambda: made.attempt >= 2)
+                await made.equals()
 
 
 async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:

@@ -421,12 +421,31 @@ async def test_descriptors_that_end_behind_a_gap_realign(driver: Driver) -> None
     assert "behind a gap" in await driver.realigned()
 
 
-async def test_what_ended_while_the_mdib_was_read_realigns(driver: Driver) -> None:
+async def test_what_ended_while_the_mdib_was_read_ends_with_all_that_it_contains(
+    driver: Driver,
+) -> None:
     part = """<msg:ReportPart ModificationType="Del">
       <msg:Descriptor xsi:type="dom:VmdDescriptor" Handle="vmd0"/></msg:ReportPart>"""
     await driver.send(report("DescriptionModificationReport", part, 3), "1")
     driver.baseline(2)
-    assert "ended while the MDIB was read" in await driver.realigned()
+    chunk = await driver.receive()
+    assert sorted(keys(chunk)) == [
+        "descriptor/ch0",
+        "descriptor/m1",
+        "descriptor/vmd0",
+        "state/ch0",
+        "state/m1",
+    ]
+    assert not chunk.realign
+
+
+async def test_what_had_ended_in_the_mdib_that_was_read_is_not_ended_again(driver: Driver) -> None:
+    part = """<msg:ReportPart ModificationType="Del">
+      <msg:Descriptor xsi:type="dom:VmdDescriptor" Handle="gone"/></msg:ReportPart>"""
+    await driver.send(report("DescriptionModificationReport", part, 2), "1")
+    driver.baseline(2)
+    await driver.send(metric_report("7", 3), "2")
+    assert keys(await driver.receive()) == ["state/m1"]
 
 
 async def test_an_mdib_that_cannot_be_read_whole_is_no_baseline(driver: Driver) -> None:

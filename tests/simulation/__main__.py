@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
-from tests.simulation.seeds import run_all, run_numbered, run_seed, run_sequences, run_soap
+from tests.simulation.sdpi.simulation import simulate_sdpi
+from tests.simulation.seeds import (
+    run_all,
+    run_numbered,
+    run_sdpi,
+    run_seed,
+    run_sequences,
+    run_soap,
+)
 from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 
 _REPORT_EVERY_S = 10.0
@@ -45,11 +53,20 @@ def main() -> int:
     parser.add_argument(
         "--soap", type=int, default=100, help="seeds of the SOAP protocols, beside these"
     )
+    parser.add_argument(
+        "--sdpi", type=int, default=100, help="seeds of the reports of a device, beside these"
+    )
     parser.add_argument("--sequenced-feed-seed", type=int, help="this one alone, with its trace")
+    parser.add_argument("--sdpi-seed", type=int, help="this one alone, with its trace")
     given = parser.parse_args()
-    if given.sequenced_feed_seed is not None:
+    for alone, simulate_it in (
+        (given.sequenced_feed_seed, simulate_numbered),
+        (given.sdpi_seed, simulate_sdpi),
+    ):
+        if alone is None:
+            continue
         try:
-            print(simulate_numbered(given.sequenced_feed_seed, report=print))
+            print(simulate_it(alone, report=print))
         except NumberedFailedError as error:
             print(error, file=sys.stderr)
             return 1
@@ -79,6 +96,7 @@ def main() -> int:
         (run_sequences, "sequences", given.sequences),
         (run_soap, "SOAP protocols", given.soap),
         (run_numbered, "numbered entities", given.sequenced_feeds),
+        (run_sdpi, "reports of a device", given.sdpi),
     ):
         seeds = range(given.first, given.first + count)
         failures += run_others(run, name, seeds, given.processes)

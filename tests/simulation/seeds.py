@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
 from tests.simulation.database_files import database_folder, use_folder
+from tests.simulation.sdpi.simulation import simulate_sdpi
 from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 from tests.simulation.soap.simulation import SoapFailedError, simulate_soap
 
-__all__ = ["run_all", "run_numbered", "run_seed", "run_sequences", "run_soap"]
+__all__ = ["run_all", "run_numbered", "run_sdpi", "run_seed", "run_sequences", "run_soap"]
 
 T = TypeVar("T")
 
@@ -51,6 +52,15 @@ def run_numbered(seed: int) -> str:
     """The text of a failure; empty where there is none."""
     try:
         simulate_numbered(seed)
+    except NumberedFailedError as error:
+        return str(error)
+    return ""
+
+
+def run_sdpi(seed: int) -> str:
+    """The text of a failure; empty where there is none."""
+    try:
+        simulate_sdpi(seed)
     except NumberedFailedError as error:
         return str(error)
     return ""

@@ -71,8 +71,13 @@ def type_of(element: _Element) -> str:
 
 
 def canonical_xml(element: _Element) -> bytes:
-    """The element in exclusive canonical form: the same content gives the same bytes."""
-    raw: bytes = etree.tostring(element, method="c14n", exclusive=True, with_tail=False)
+    """The element in exclusive canonical form: the same content gives the same bytes. One that has
+    no such form, because the name of a namespace is relative, as it was written.
+    """
+    try:
+        raw: bytes = etree.tostring(element, method="c14n", exclusive=True, with_tail=False)
+    except etree.C14NError:
+        raw = etree.tostring(element, with_tail=False)
     return raw
 
 

@@ -55,7 +55,10 @@ def read_subscribed(envelope: Envelope, now_s: float) -> Granted:
     manager = response.find(wse_name("SubscriptionManager"))
     if manager is None:
         raise XmlError("SubscribeResponse has no SubscriptionManager")
-    return Granted(read_reference(manager), _expires_s(response, now_s))
+    reference = read_reference(manager)
+    if not reference.address:
+        raise XmlError("the SubscriptionManager has no address")
+    return Granted(reference, _expires_s(response, now_s))
 
 
 def read_granted(envelope: Envelope, local: str, now_s: float) -> float:

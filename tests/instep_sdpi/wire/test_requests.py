@@ -109,3 +109,12 @@ def test_an_end_that_cannot_be_read_is_refused(text: str) -> None:
 def test_another_response_is_no_subscription(body: str) -> None:
     with pytest.raises(XmlError):
         read_subscribed(read_envelope(envelope(body)), 0.0)
+
+
+def test_a_subscription_manager_without_an_address_is_none() -> None:
+    body = (
+        "<wse:SubscribeResponse><wse:SubscriptionManager><wsa:Address/></wse:SubscriptionManager>"
+        "<wse:Expires>PT1H</wse:Expires></wse:SubscribeResponse>"
+    )
+    with pytest.raises(XmlError, match="no address"):
+        read_subscribed(read_envelope(envelope(body)), 0.0)

@@ -1,0 +1,1 @@
+"""Commands of `instep` that speak BICEPS, found through the entry-point group `instep.commands`."""

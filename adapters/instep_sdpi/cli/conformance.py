@@ -1,0 +1,93 @@
+"""`instep conformance`: which rules of numbered reports a provider holds, tried on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.output import Format, FormatOption, json_line, plain, stamp
+
+if TYPE_CHECKING:
+    from instep_sdpi.conformance import Finding
+
+_SHOWN_BYTES = 2_000
+
+
+def conformance(
+    provider: Annotated[str, typer.Argument(help="The address of the device (an XAddr).")],
+    listen: Annotated[
+        str, typer.Option(help="Where reports are received; an address that the device reaches.")
+    ] = "127.0.0.1:0",
+    notify_to: Annotated[
+        str, typer.Option(help="What the device sends to, where that is another address.")
+    ] = "",
+    actions: Annotated[
+        list[str] | None,
+        typer.Option("--action", help="A report to subscribe to; repeatable. Default: all."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to watch.")] = 30.0,
+    refuse: Annotated[
+        bool, typer.Option("--refuse", help="Answer one report with a fault (R0801).")
+    ] = False,
+    hold: Annotated[
+        float, typer.Option(min=0, help="Leave one report unanswered for so many seconds (R0802).")
+    ] = 0.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Subscribe to a BICEPS provider, confirm its reports, and say which requirements it holds.
+
+    Nothing is stored. A requirement is held, broken (with the reports that prove it), or was not
+    seen. Ends with 1 where one is broken. A layer between can break them as well as the provider.
+    """
+    from instep_sdpi.options import read_options
+    from instep_sdpi.source import SdpiSource
+    from instep_sdpi.watch import Probe, watch
+
+    probe = Probe(refuse=refuse, hold_s=hold)
+    table: dict[str, Any] = {"provider": provider, "listen": listen, "feed": probe.feed}
+    if notify_to:
+        table["notify_to"] = notify_to
+    if actions:
+        table["actions"] = actions
+    source = SdpiSource(read_options(table, "conformance"), "conformance")
+    asyncio.run(watch(source, seconds, probe))
+    findings = source.conformance.findings()
+    for finding in findings:
+        if output is Format.JSONL:
+            json_line(_facts(finding))
+        else:
+            _print(finding)
+    if any(finding.broken for finding in findings):
+        raise typer.Exit(1)
+
+
+def _facts(finding: Finding) -> dict[str, Any]:
+    return {
+        "requirement": finding.requirement,
+        "verdict": finding.verdict,
+        "held": finding.held,
+        "broken": finding.broken,
+        "reason": finding.reason,
+        "evidence": [
+            {
+                "session": one.session,
+                "number": one.number,
+                "received_at": stamp(one.received_at_us),
+                "body": one.raw.decode(errors="replace"),
+            }
+            for one in finding.evidence
+        ],
+    }
+
+
+def _print(finding: Finding) -> None:
+    counted = f"held {finding.held:,} times, broken {finding.broken:,} times"
+    typer.echo(f"{finding.requirement}  {finding.verdict}  ({counted})")
+    if finding.reason:
+        typer.echo(f"  {plain(finding.reason)}")
+    for one in finding.evidence:
+        number = "no number" if one.number is None else f"number {one.number}"
+        body = plain(one.raw[:_SHOWN_BYTES].decode(errors="replace"))
+        typer.echo(f"  {stamp(one.received_at_us)}  {number}\n    {body}")

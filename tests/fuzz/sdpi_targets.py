@@ -1,0 +1,123 @@
+"""What a stranger reaches of a consumer of BICEPS reports: any envelope, sent or answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from instep.errors import BaselineError
+from instep.model.records import Record
+from instep.runtime.streams.sequenced_feed import SequencedFeedSettings
+from instep_sdpi.session import ReportSession
+from instep_sdpi.wire.eventing import read_end, read_granted, read_subscribed
+from instep_sdpi.wire.mdib import read_context_states, read_mdib
+from instep_sdpi.wire.metadata import read_metadata
+from instep_sdpi.wire.names import MdibPart
+from instep_sdpi.wire.report_sequence import NumberError, read_message_number
+from instep_sdpi.wire.reports import read_report
+from instep_soap import Envelope, SoapFaultError, XmlError, XmlLimits, read_envelope
+from tests.instep_sdpi.sdpi_kit import envelope, metric_report, report
+
+__all__ = ["SDPI_SEEDS", "SDPI_TARGETS", "SDPI_WORDS"]
+
+_LIMITS: Final = XmlLimits(max_elements=10_000)
+_MOST_CHARS: Final = 4_096
+
+
+def sdpi_report(data: bytes) -> None:
+    """Any report is read, refused, or kept as it came; what is read can be stored."""
+    read = _envelope(data)
+    if read is None:
+        return
+    with suppress(NumberError):
+        number = read_message_number(read.headers)
+        assert number is None or number >= 1
+    with suppress(XmlError):
+        read_end(read)
+    with suppress(XmlError):
+        found = read_report(read)
+        if found is not None:
+            assert len(found.digest()) == 16
+            message = _session()._message(1, found, len(data))
+            _check(message.records)
+            assert all(one.reason for one in message.unreadable)
+
+
+def sdpi_answer(data: bytes) -> None:
+    """Any answer of a provider is read or refused in our terms; what is read can be stored."""
+    read = _envelope(data)
+    if read is None:
+        return
+    with suppress(XmlError):
+        assert read_subscribed(read, 0.0).manager.address
+    with suppress(XmlError):
+        assert read_granted(read, "RenewResponse", 0.0) < float("inf")
+    with suppress(XmlError):
+        read_metadata(read)
+    for reader in (read_mdib, read_context_states):
+        with suppress(XmlError, BaselineError):
+            _check(_session().baseline(reader(read)))
+
+
+def _session() -> ReportSession:
+    return ReportSession("s", frozenset(MdibPart), SequencedFeedSettings())
+
+
+def _envelope(data: bytes) -> Envelope | None:
+    try:
+        return read_envelope(data, _LIMITS)
+    except SoapFaultError:
+        return None
+
+
+def _check(records: Iterable[Record]) -> None:
+    for record in records:
+        assert record.key.partition("/")[2]
+        assert len(record.key) <= _MOST_CHARS
+        assert "\0" not in record.key
+        assert len(record.entity_class) <= _MOST_CHARS
+        for raw in (record.body, record.envelope):
+            if raw:
+                assert isinstance(msgspec.json.decode(raw), dict)
+                assert b"\\u0000" not in raw
+
+
+_DELETED: Final = (
+    '<msg:ReportPart ModificationType="Del"><msg:Descriptor Handle="m1"'
+    ' xsi:type="dom:NumericMetricDescriptor"/></msg:ReportPart>'
+)
+_MDIB: Final = (
+    '<msg:GetMdibResponse MdibVersion="7" SequenceId="urn:uuid:a"><msg:Mdib><dom:MdDescription>'
+    '<dom:Mds Handle="mds0"><dom:Vmd Handle="vmd0"><dom:Channel Handle="ch0">'
+    '<dom:Metric Handle="m1" xsi:type="dom:NumericMetricDescriptor"/></dom:Channel></dom:Vmd>'
+    '</dom:Mds></dom:MdDescription><dom:MdState><dom:State DescriptorHandle="m1"'
+    ' xsi:type="dom:NumericMetricState" StateVersion="3"><dom:MetricValue Value="1"/></dom:State>'
+    "</dom:MdState></msg:Mdib></msg:GetMdibResponse>"
+)
+SDPI_TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "sdpi_report": sdpi_report,
+    "sdpi_answer": sdpi_answer,
+}
+SDPI_SEEDS: Final = {
+    "sdpi_report": [
+        envelope(metric_report("1"), number="1"),
+        envelope(report("DescriptionModificationReport", _DELETED, 3), number="2"),
+        envelope("<wse:SubscriptionEnd><wse:Status>x</wse:Status></wse:SubscriptionEnd>"),
+    ],
+    "sdpi_answer": [
+        envelope(_MDIB),
+        envelope(
+            "<wse:SubscribeResponse><wse:SubscriptionManager><wsa:Address>http://h/a</wsa:Address>"
+            "</wse:SubscriptionManager><wse:Expires>PT11.8S</wse:Expires></wse:SubscribeResponse>"
+        ),
+        envelope("<wse:RenewResponse><wse:Expires>PT1H</wse:Expires></wse:RenewResponse>"),
+    ],
+}
+SDPI_WORDS: Final = [
+    *(b"01", b" 7 ", b"-1", b"1" + b"0" * 30, b"&#0;", b"&#x1F;", b"\xc2\x85", b"P1Y", b"PT1E9S"),
+    *(b' MdibVersion="', b' Handle="', b' xsi:type="', b"<dom:State ", b"<![CDATA[", b"<?x?>"),
+    *(b"<msg:ReportPart>", b' xmlns:dom=""', b"<a>" * 300, b"9999-12-31T23:59:59Z"),
+]

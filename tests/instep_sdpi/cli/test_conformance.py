@@ -1,0 +1,101 @@
+"""`instep conformance` against providers on loopback: what is held, broken, and not seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.instep_sdpi.provider_kit import FakeProvider, providing
+
+pytestmark = pytest.mark.asyncio
+
+
+async def instep(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "instep.cli",
+        "conformance",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def judged(provider: FakeProvider, *options: str) -> tuple[int, dict[str, Any]]:
+    """What is found of a provider that reports all the time."""
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(0.02)
+            await provider.deliver(provider.set("m1", str(provider.version)))
+
+    reporting = asyncio.create_task(report())
+    try:
+        code, out, _ = await instep(provider.url, "--seconds", "3", "--format", "jsonl", *options)
+    finally:
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+    return code, {one["requirement"]: one for one in map(json.loads, out.splitlines())}
+
+
+async def test_a_provider_that_holds_them() -> None:
+    async with providing() as provider:
+        code, found = await judged(provider, "--refuse")
+        assert code == 0
+        assert {name: one["verdict"] for name, one in found.items()} == {
+            "R0800": "held",
+            "R0801": "held",
+            "R0802": "held",
+        }
+        assert not provider.subscriptions
+
+
+async def test_a_provider_that_counts_on_after_a_fault_is_shown_with_both_reports() -> None:
+    class CountsOn(FakeProvider):
+        async def deliver(self, body: str) -> None:
+            for subscription in list(self.subscriptions.values()):
+                await self.post(subscription, body, subscription.number)
+                subscription.number += 1
+
+    async with providing() as provider:
+        provider.__class__ = CountsOn
+        code, found = await judged(provider, "--refuse")
+    assert code == 1
+    broken = found["R0801"]
+    assert broken["verdict"] == "broken"
+    assert "fault" in broken["reason"]
+    assert [one["number"] for one in broken["evidence"]] == [3, 4]
+    assert all("EpisodicMetricReport" in one["body"] for one in broken["evidence"])
+
+
+async def test_a_provider_without_numbers_breaks_the_first_one_and_people_can_read_it() -> None:
+    async with providing(numbered=False) as provider:
+        reporting = asyncio.create_task(_once_subscribed(provider))
+        code, out, _ = await instep(provider.url, "--seconds", "2")
+        await reporting
+    assert code == 1
+    assert "R0800  broken  (held 0 times, broken 1 times)" in out
+    assert "no number" in out
+    assert "R0802  not seen" in out
+
+
+async def _once_subscribed(provider: FakeProvider) -> None:
+    while not provider.subscriptions:
+        await asyncio.sleep(0.01)
+    await provider.notify(provider.set("m1", "1"))
+
+
+async def test_nothing_to_subscribe_to_is_an_error() -> None:
+    async with providing() as provider:
+        provider.failing["Subscribe"] = 1
+        code, _, err = await instep(provider.url, "--seconds", "2")
+    assert code == 1
+    assert "503" in err
