@@ -18,7 +18,7 @@ _SPARK = [
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("mode", "count"), [("landing", 10), pytest.param("rust", 2, marks=_SPARK)]
+    ("mode", "count"), [("landing", 10), pytest.param("rust", 1, marks=_SPARK)]
 )
 def test_killed_at_any_moment_a_lake_is_what_the_provider_states(mode: Mode, count: int) -> None:
     seed = random.randrange(10_000)

@@ -116,7 +116,6 @@ def test_the_file_is_found_where_it_usually_is(
     [
         (("endpoints", "endpoint"), "unknown key 'endpoint'"),
         (('kind = "tapi"', 'kind = "tappi"'), "there is no source of kind 'tappi'"),
-        (('kind = "tapi"', 'kind = "sdpi"'), 'pip install "instep[soap]"'),
         (('kind = "sql"', 'kind = "delta"'), "it begins with none of file:"),
         (("url =", "uri ="), "unknown key 'uri'"),
         (("sqlite:///network.db", "oracle://u:pw@h/x"), "consumers[0].sink"),

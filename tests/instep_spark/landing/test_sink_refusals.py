@@ -1,7 +1,6 @@
 """What the Delta sink refuses, quarantines and reports; nothing is lost."""
 
 import asyncio
-import json
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -15,7 +14,7 @@ from instep.model.position import Position
 from instep.model.records import Unreadable
 from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
-from instep_spark.landing_schema import CHANGES, TABLES, arrow_schema, ddl
+from instep_spark.landing_schema import CHANGES, arrow_schema, ddl
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, stream_info
 
@@ -131,21 +130,7 @@ async def test_no_access_and_no_lake(tmp_path: Path) -> None:
 
 
 def test_ddl_is_what_arrow_has() -> None:
-    assert ddl(CHANGES).count(" COMMENT '") == len(arrow_schema(CHANGES))
-
-
-@pytest.mark.asyncio
-async def test_catalogues_show_what_each_column_means(
-    tmp_path: Path, writer: dict[str, Any]
-) -> None:
-    async with stage(url_of(tmp_path), **writer):
-        pass
-    for name, columns in TABLES.items():
-        schema = json.loads(DeltaTable(f"{url_of(tmp_path)}/{name}").schema().to_json())
-        told = [field["metadata"].get("comment") for field in schema["fields"]]
-        assert [one.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for one in told] == [
-            column.meaning for column in columns
-        ]
+    assert ddl(CHANGES).count(",") == len(arrow_schema(CHANGES)) - 1
 
 
 def test_secrets_do_not_show() -> None:

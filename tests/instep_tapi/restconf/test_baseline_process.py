@@ -39,9 +39,17 @@ async def stated(body: bytes, seen: set[tuple[str, str]] | None = None) -> list[
 
 
 def children() -> set[int]:
-    """The processes that have this one for a parent."""
+    """The processes of baselines that have this one for a parent; other tests have others."""
     tasks = Path("/proc/self/task").iterdir()
-    return {int(one) for task in tasks for one in (task / "children").read_text().split()}
+    found = {int(one) for task in tasks for one in (task / "children").read_text().split()}
+    return {one for one in found if b"baseline_process" in command_of(one)}
+
+
+def command_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 @pytest.fixture
