@@ -13,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check lint types docs wheel bench fuzz properties simulate crash pair relay hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash pair relay hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -22,7 +22,10 @@ demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the pro
 	$(BIN)/instep demo
 
 test: $(READY) ## Run the tests on up to four cores (ARGS="-k name" for some)
-	$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadgroup --durations 25 $(ARGS)
+	$(PYTEST) -m "not long" --numprocesses auto --maxprocesses 4 --dist loadgroup --durations 25 $(ARGS)
+
+long: $(READY) ## Run the tests that take a minute or more
+	$(PYTEST) -m long --timeout 600 $(ARGS)
 
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long
 	$(MAKE) test ARGS="--cov --cov-report=term $(ARGS)"

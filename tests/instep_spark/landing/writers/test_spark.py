@@ -44,6 +44,7 @@ def test_spark_connect(tmp_path: Path) -> None:
         assert "0 more in a micro-batch\n100 right\n100 live" in output
 
 
+@pytest.mark.long
 def test_a_cluster_of_two_workers_whose_driver_is_killed_loses_nothing(tmp_path: Path) -> None:
     with cluster(tmp_path) as (master, _):
         config = {**QUICK, "spark.executor.memory": "600m", "spark.cores.max": "2"}
