@@ -59,8 +59,7 @@ class MessageDecoder:
         ours: Our DIDs; empty if we have none.
         now: The clock, in seconds since 1970 UTC.
         prove_sender: Whether a message whose sender is not proven is refused.
-        max_age_s: The oldest unsequenced message that is accepted, by its `created_time`; None:
-            any.
+        max_age_s: The oldest unsequenced message that is accepted, by its `created_time`.
     """
 
     def __init__(

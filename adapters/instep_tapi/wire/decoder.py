@@ -77,8 +77,7 @@ class FrameDecoder:
         whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
         verifier: Checks each record's authenticity token; only what passes is read.
         stated: Deviations of what was declared of the stream, told with the first frames.
-        only: The classes that are kept (TR-548 3.12); empty: all. An end that states no class is
-            kept, too: it may be about any entity.
+        only: The classes that are kept (3.12), and ends that state no class; empty: all.
     """
 
     def __init__(
