@@ -14,7 +14,7 @@ from instep.errors import DiscoveryError, SourceError, UnreachableError
 from instep_http import ClientSettings, GuardedClient, parse_url, shown
 from instep_sdpi.options import Options
 from instep_sdpi.wire import requests
-from instep_sdpi.wire.eventing import Granted, read_granted, read_subscribed
+from instep_sdpi.wire.eventing import GrantedSubscription, read_granted, read_subscribed
 from instep_sdpi.wire.mdib import Mdib, read_context_states, read_mdib
 from instep_sdpi.wire.metadata import Device, read_metadata
 from instep_soap import (
@@ -88,7 +88,7 @@ class Provider:
 
     async def subscribe(
         self, to: EndpointReference, notify_to: str, actions: list[str], expires_s: float
-    ) -> Granted:
+    ) -> GrantedSubscription:
         """Subscribe to reports with these actions; they and the end come to `notify_to`."""
         us = EndpointReference(WSA_2005, notify_to)
         request = requests.subscribe(

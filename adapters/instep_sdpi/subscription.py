@@ -12,7 +12,7 @@ from instep.errors import SourceError, UnreachableError
 from instep_sdpi.options import Options
 from instep_sdpi.provider import Provider
 from instep_sdpi.session import ReportSession
-from instep_sdpi.wire.eventing import Granted
+from instep_sdpi.wire.eventing import GrantedSubscription
 from instep_soap import EndpointReference
 
 __all__ = ["Subscription", "subscribed"]
@@ -32,7 +32,11 @@ class Subscription:
     """One subscription that was granted. `keep` runs as long as it lasts."""
 
     def __init__(
-        self, provider: Provider, session: ReportSession, granted: Granted, options: Options
+        self,
+        provider: Provider,
+        session: ReportSession,
+        granted: GrantedSubscription,
+        options: Options,
     ) -> None:
         self._provider = provider
         self._session = session

@@ -26,7 +26,7 @@ from instep_wsrm.wire import encoder
 from instep_wsrm.wire.names import RmVersion
 
 __all__ = [
-    "Claimed",
+    "AcknowledgedSequence",
     "Exchange",
     "acknowledged_response",
     "acknowledgements",
@@ -81,7 +81,7 @@ class Exchange(msgspec.Struct, frozen=True):
         return xml_bytes(root, content)
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class AcknowledgedSequence(msgspec.Struct, frozen=True):
     """What the response says about one sequence."""
 
     identifier: str
@@ -94,7 +94,7 @@ class Claimed(msgspec.Struct, frozen=True):
         return acknowledgements(version, self.identifier, self.claims, cancels=self.cancels)
 
 
-def acknowledged_response(exchange: Exchange, claimed: list[Claimed]) -> bytes | None:
+def acknowledged_response(exchange: Exchange, claimed: list[AcknowledgedSequence]) -> bytes | None:
     """The response that only acknowledges; None: there is nothing to say.
 
     One acknowledgement without cancelled numbers, as nearly all are, is written as text, with the

@@ -34,7 +34,12 @@ from instep_soap import (
 )
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
-from instep_wsrm.answers import Claimed, Exchange, acknowledged_response, acknowledgements
+from instep_wsrm.answers import (
+    AcknowledgedSequence,
+    Exchange,
+    acknowledged_response,
+    acknowledgements,
+)
 from instep_wsrm.events import identifiers, requests
 from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder
@@ -254,7 +259,7 @@ class Destination:
                 replies = self._reply_to_all or action in self._options.reply_actions
         if replies:
             self._responder.check(exchange)
-        claimed: list[Claimed] = []
+        claimed: list[AcknowledgedSequence] = []
         for identifier in identifiers(rm):
             of_message = message if message and message.scope == identifier else None
             claimed += await self._handle(exchange, rm, identifier, of_message)
@@ -273,7 +278,7 @@ class Destination:
 
     async def _handle(
         self, exchange: Exchange, rm: RmMessage, identifier: str, message: Message | None
-    ) -> list[Claimed]:
+    ) -> list[AcknowledgedSequence]:
         """Apply all that an envelope says about one sequence, as a whole (S11); returns what the
         response says about it. Raises `SoapFaultError` for a message that is not accepted.
         """
@@ -300,7 +305,7 @@ class Destination:
         asked = any(one.identifier == identifier for one in rm.ack_requests)
         cancels = any(one.identifier == identifier for one in rm.cancels)
         if not attributes.acks_to:
-            return [Claimed(identifier, claims, cancels)]
+            return [AcknowledgedSequence(identifier, claims, cancels)]
         self._acknowledger.want(identifier, attributes, at_once=asked or cancels)
         return []
 

@@ -29,7 +29,12 @@ from instep_soap import (
     read_envelope,
     xml_bytes,
 )
-from instep_wsrm.answers import Claimed, Exchange, acknowledged_response, acknowledgements
+from instep_wsrm.answers import (
+    AcknowledgedSequence,
+    Exchange,
+    acknowledged_response,
+    acknowledgements,
+)
 from instep_wsrm.wire import encoder
 from instep_wsrm.wire.decoder import read_rm
 from instep_wsrm.wire.messages import (
@@ -134,7 +139,7 @@ def test_an_acknowledgement_written_as_text_is_the_same(
     exchange = Exchange(SoapRequest(Envelope(soap, [], []), addressing, "peer", "/rm"), version)
     blocks = acknowledgements(version, text, claims)
     plain = exchange.response(version.action("SequenceAcknowledgement"), blocks)
-    written = acknowledged_response(exchange, [Claimed(text, claims, cancels=False)])
+    written = acknowledged_response(exchange, [AcknowledgedSequence(text, claims, cancels=False)])
     assert written == (plain if blocks else None)
 
 

@@ -18,12 +18,12 @@ from instep_soap import (
     read_reference,
 )
 
-__all__ = ["Granted", "SubscriptionEnd", "read_end", "read_granted", "read_subscribed"]
+__all__ = ["GrantedSubscription", "SubscriptionEnd", "read_end", "read_granted", "read_subscribed"]
 
 _MAX_REASON_CHARS: Final = 200
 
 
-class Granted(msgspec.Struct, frozen=True):
+class GrantedSubscription(msgspec.Struct, frozen=True):
     """A subscription, as its provider grants it."""
 
     manager: EndpointReference
@@ -46,7 +46,7 @@ class SubscriptionEnd(msgspec.Struct, frozen=True):
         return f"{stated}: {self.reason}" if self.reason else stated
 
 
-def read_subscribed(envelope: Envelope, now_s: float) -> Granted:
+def read_subscribed(envelope: Envelope, now_s: float) -> GrantedSubscription:
     """A SubscribeResponse. `now_s`: seconds since 1970, for an end that is a date.
 
     Raises `XmlError`: it is none, or it names no subscription manager.
@@ -58,7 +58,7 @@ def read_subscribed(envelope: Envelope, now_s: float) -> Granted:
     reference = read_reference(manager)
     if not reference.address:
         raise XmlError("the SubscriptionManager has no address")
-    return Granted(reference, _expires_s(response, now_s))
+    return GrantedSubscription(reference, _expires_s(response, now_s))
 
 
 def read_granted(envelope: Envelope, local: str, now_s: float) -> float:

@@ -15,7 +15,7 @@ from yarl import URL
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.model.records import Record
 from instep_tapi.restconf.baseline_process import stated_pages
-from instep_tapi.restconf.baseline_rows import Unstatable, Wanted
+from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.wire.containment import CONTEXT, carried_classes
@@ -125,14 +125,14 @@ async def read_baseline(
     stated = frozenset(classes)
     everything = not stated or ANY_CLASS in stated
     carried = carried_classes(stated)
-    wanted = Wanted(stream, opened_at_us, carried, everything, carried.union(followed))
+    wanted = BaselineScope(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
     async for answer in _documents(rest, URL(address.context), carried, everything=everything):
         try:
             async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:
                 async for page in pages:
                     yield page
-        except Unstatable as error:
+        except UnreadableAnswer as error:
             raise BaselineError(str(error), where=answer.url, retriable=error.retriable) from None
 
 

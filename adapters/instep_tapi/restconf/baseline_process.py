@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from instep.model.records import Record
-from instep_tapi.restconf.baseline_rows import Unstatable, Wanted, pages_of
+from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer, pages_of
 
 __all__ = ["main", "stated_pages"]
 
@@ -33,7 +33,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class _Request(msgspec.Struct, frozen=True):
-    wanted: Wanted
+    wanted: BaselineScope
     seen: set[tuple[str, str]]
 
 
@@ -48,9 +48,12 @@ _answer: Final = msgspec.msgpack.Decoder(list[Record] | _Failure)
 
 
 async def stated_pages(
-    body: bytes, wanted: Wanted, seen: set[tuple[str, str]]
+    body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
 ) -> AsyncGenerator[list[Record], None]:
-    """Pages of records of an answer; what they state is added to `seen`. Raises `Unstatable`."""
+    """Pages of records of an answer; what they state is added to `seen`.
+
+    Raises `UnreadableAnswer`.
+    """
     if len(body) <= _INLINE_BYTES:
         for page in pages_of(body, wanted, seen):
             yield page
@@ -97,7 +100,9 @@ async def _child(command: list[str]) -> AsyncIterator[Process]:
         await process.wait()
 
 
-async def _feed(process: Process, body: bytes, wanted: Wanted, seen: set[tuple[str, str]]) -> None:
+async def _feed(
+    process: Process, body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
+) -> None:
     assert process.stdin is not None
     process.stdin.write(_message(_encode(_Request(wanted, seen))))
     view = memoryview(body)
@@ -116,9 +121,9 @@ async def _pages(process: Process) -> AsyncIterator[list[Record]]:
                 page = _answer.decode(await process.stdout.readexactly(size))
         except (asyncio.IncompleteReadError, TimeoutError) as error:
             text = "the process that reads the answer has ended or hangs: is memory short?"
-            raise Unstatable(text, retriable=True) from error
+            raise UnreadableAnswer(text, retriable=True) from error
         if isinstance(page, _Failure):
-            raise Unstatable(page.text, retriable=page.retriable)
+            raise UnreadableAnswer(page.text, retriable=page.retriable)
         if not page:
             return
         yield page
@@ -138,6 +143,6 @@ def main() -> None:
             pages = pages_of(requests.read(), request.wanted, request.seen)
             answers.writelines(_message(_encode(page)) for page in pages)
             answers.write(_message(_encode([])))
-        except Unstatable as error:
+        except UnreadableAnswer as error:
             answers.write(_message(_encode(_Failure(str(error), error.retriable))))
         answers.flush()

@@ -14,12 +14,12 @@ from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.wire.containment import GLOBAL_CLASSES, LOCAL_CLASSES
 from instep_tapi.wire.context_tree import Entity, entities
 
-__all__ = ["Unstatable", "Wanted", "page_records", "pages_of"]
+__all__ = ["BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]
 
 PAGE_RECORDS: Final = 1_000
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class BaselineScope(msgspec.Struct, frozen=True):
     """What a baseline states."""
 
     stream: str
@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """
 
 
-class Unstatable(Exception):
+class UnreadableAnswer(Exception):
     """An answer that cannot be read as current state; `retriable` where another may be."""
 
     def __init__(self, text: str, *, retriable: bool) -> None:
@@ -40,15 +40,17 @@ class Unstatable(Exception):
         self.retriable = retriable
 
 
-def pages_of(body: bytes, wanted: Wanted, seen: set[tuple[str, str]]) -> Iterator[list[Record]]:
+def pages_of(
+    body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
+) -> Iterator[list[Record]]:
     """Pages of records of an answer; entities that are `seen`, by class and identity, are stated
-    already. Raises `Unstatable`.
+    already. Raises `UnreadableAnswer`.
     """
     try:
         document = decode_bounded(body)
     except ValueError as error:
         text = f"the answer is cut short or no JSON: {error}"
-        raise Unstatable(text, retriable=True) from None
+        raise UnreadableAnswer(text, retriable=True) from None
     try:
         found = [
             entity
@@ -57,7 +59,7 @@ def pages_of(body: bytes, wanted: Wanted, seen: set[tuple[str, str]]) -> Iterato
             or (wanted.everything and entity.entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES)
         ]
     except ValueError as error:
-        raise Unstatable(str(error), retriable=False) from None
+        raise UnreadableAnswer(str(error), retriable=False) from None
     records = page_records(found, wanted.stream, wanted.opened_at_us, seen)
     while page := list(islice(records, PAGE_RECORDS)):
         yield page

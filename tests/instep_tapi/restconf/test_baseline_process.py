@@ -13,12 +13,12 @@ import pytest
 from instep.model.records import Record
 from instep_tapi.restconf import baseline_process
 from instep_tapi.restconf.baseline_process import stated_pages
-from instep_tapi.restconf.baseline_rows import Unstatable, Wanted, pages_of
+from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer, pages_of
 
 pytestmark = pytest.mark.asyncio
 
 NODES = frozenset({"NODE", "NODE_EDGE_POINT"})
-WANTED = Wanted("s", 42, NODES, everything=False, cut=NODES)
+WANTED = BaselineScope("s", 42, NODES, everything=False, cut=NODES)
 
 
 def context(nodes: int) -> bytes:
@@ -83,7 +83,7 @@ async def test_a_child_states_what_the_process_itself_would(
 async def test_what_a_child_cannot_state_is_the_same_error(
     body: bytes, text: str, retriable: bool
 ) -> None:
-    with pytest.raises(Unstatable, match=text) as raised:
+    with pytest.raises(UnreadableAnswer, match=text) as raised:
         await stated(body)
     assert raised.value.retriable is retriable
 
@@ -93,7 +93,7 @@ async def test_a_child_that_dies_is_an_error_that_may_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(baseline_process, "_command", lambda: ["/bin/sh", "-c", "exit 3"])
-    with pytest.raises(Unstatable, match="has ended") as raised:
+    with pytest.raises(UnreadableAnswer, match="has ended") as raised:
         await stated(context(3))
     assert raised.value.retriable
 
