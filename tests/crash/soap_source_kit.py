@@ -4,12 +4,14 @@ shuffles; and a receiver that is killed while many of them send.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -20,7 +22,7 @@ from lxml import etree
 from tests.crash import messages
 from tests.crash.messages import IN_FLIGHT, LinkFaults, Receiver, effects
 
-__all__ = ["Link", "Report", "SoapSource", "run_killed"]
+__all__ = ["Link", "Report", "SoapSource", "run_from_command_line", "run_killed"]
 
 
 @dataclass
@@ -142,3 +144,24 @@ async def run_killed(
             report.exit_code = receiver.stop(signal.SIGTERM)
         compare(effects(receiver.store), sources)
     report.seconds = time.monotonic() - started_s
+
+
+def run_from_command_line(
+    doc: str | None, run: Callable[..., Awaitable[Report]], *, first_number: int
+) -> None:
+    """Run as the command line says, print the report, and exit with 1 where a list is not empty."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--sources", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=5_000, help="of each source")
+    parser.add_argument("--kill-every", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    last = first_number + given.messages - 1
+
+    async def story() -> Report:
+        return await run(given.sources, last, seed=given.seed, kill_every_s=given.kill_every)
+
+    report = asyncio.run(story())
+    print(report)
+    sys.exit(0 if report.good else 1)

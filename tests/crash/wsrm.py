@@ -11,9 +11,7 @@ Run by hand at full size: `python -m tests.crash.wsrm --sources 20 --messages 50
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ from lxml import etree
 
 from tests.crash import soap_source_kit
 from tests.crash.messages import WINDOW, LinkFaults
-from tests.crash.soap_source_kit import Link, SoapSource, run_killed
+from tests.crash.soap_source_kit import Link, SoapSource, run_from_command_line, run_killed
 
 DESTINATION = [sys.executable, "-m", "tests.crash.soap_receiver", "wsrm"]
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
@@ -199,20 +197,5 @@ async def run(
     return report
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--sources", type=int, default=20)
-    parser.add_argument("--messages", type=int, default=5_000, help="of each source")
-    parser.add_argument("--kill-every", type=float, default=1.0, metavar="SECONDS")
-    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
-    given = parser.parse_args()
-    print(f"seed {given.seed}")
-    report = asyncio.run(
-        run(given.sources, given.messages, seed=given.seed, kill_every_s=given.kill_every)
-    )
-    print(report)
-    sys.exit(0 if report.good else 1)
-
-
 if __name__ == "__main__":
-    main()
+    run_from_command_line(__doc__, run, first_number=1)

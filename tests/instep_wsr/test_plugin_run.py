@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import socket
 import ssl
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from instep.errors import SourceError
 from instep_http import ClientSettings, GuardedClient
 from instep_wsr import WsrSource
-
-INSTEP = [sys.executable, "-m", "instep.cli"]
-CONFIG = """
-[[consumers]]
-name = "orders"
-[consumers.source]
-kind = "wsr"
-listen = "{url}"
-[consumers.sink]
-kind = "sql"
-url = "{store}"
-"""
-
-
-class Site:
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}/rm"
-        self.store = f"sqlite:///{folder}/store.db"
-        self.config = folder / "instep.toml"
-        self.config.write_text(CONFIG.format(url=self.url, store=self.store))
-
-    @contextmanager
-    def run(self) -> Iterator[subprocess.Popen[bytes]]:
-        process = subprocess.Popen([*INSTEP, "run", str(self.config), "--format", "jsonl"])
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait(30)
-
-    def listed(self, command: str) -> list[dict[str, Any]]:
-        done = subprocess.run(
-            [*INSTEP, command, "--store", self.store, "--format", "jsonl"],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+from tests.instep_soap.process_kit import Site
 
 
 async def listening(source: WsrSource) -> None:
@@ -77,7 +33,7 @@ async def send(source: WsrSource, *numbers: int) -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_acknowledged_survives_sigkill(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Site("wsr", tmp_path)
     settings = ClientSettings(connect_timeout_s=5.0, total_timeout_s=30.0)
     async with GuardedClient(settings, ssl.create_default_context()) as client:
         source = WsrSource(site.url, client)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -25,7 +27,14 @@ from tests.simulation.database_files import new_database
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.sequencing.process import Process
 
-__all__ = ["WATCHED", "Faults", "SequencesFailedError", "World", "owed", "simulate_sequences"]
+__all__ = [
+    "WATCHED",
+    "SequencesFailedError",
+    "World",
+    "crash_at_times",
+    "owed",
+    "simulate_sequences",
+]
 
 _HEAL_WITHIN_S = 1_000.0
 WATCHED = """
@@ -208,24 +217,33 @@ class Sender:
         return self.world.process.intake if self.world.process else None
 
 
-async def _story(world: World) -> None:
+_WorldT = TypeVar("_WorldT", bound="World")
+
+
+async def crash_at_times(world: _WorldT, start: Callable[[_WorldT], Process]) -> None:
+    """Let all go wrong for a while, with some crashes, each at any await; then heal it."""
     rng = world.rng
-    with closing(sqlite3.connect(world.path)) as connection:
-        connection.executescript(WATCHED)
-    world.process = Process(world)
-    sending = asyncio.gather(*[sender.run() for sender in world.senders])
     for _ in range(rng.randint(0, 6)):
         turned = asyncio.Event()
         world.loop.after_turns(rng.randint(1, 1_500), turned.set)
         with suppress(TimeoutError):
             async with asyncio.timeout(60):
                 await turned.wait()
+        assert world.process is not None
         await world.process.crash()
         world.crashes += 1
         await asyncio.sleep(rng.uniform(0, 20))
-        world.process = Process(world)
+        world.process = start(world)
     await asyncio.sleep(rng.uniform(0, 60))
     world.faults = Faults(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+async def _story(world: World) -> None:
+    with closing(sqlite3.connect(world.path)) as connection:
+        connection.executescript(WATCHED)
+    world.process = Process(world)
+    sending = asyncio.gather(*[sender.run() for sender in world.senders])
+    await crash_at_times(world, Process)
     async with asyncio.timeout(_HEAL_WITHIN_S):
         while not _all_there(world):
             await asyncio.wait({sending}, timeout=0.5)

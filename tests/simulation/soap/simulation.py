@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,7 +23,7 @@ from instep_wsr.options import DEFAULT_SEQUENCE
 from tests.crash import wsr, wsrm
 from tests.crash.messages import LinkFaults
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.sequencing.simulation import WATCHED, Faults, World, owed
+from tests.simulation.sequencing.simulation import WATCHED, World, crash_at_times, owed
 from tests.simulation.soap.process import SimulatedWsr, SimulatedWsrm, SoapProcess
 
 __all__ = ["SoapFailedError", "simulate_soap"]
@@ -173,23 +173,11 @@ def _stamp(at_s: float) -> str:
 
 
 async def _story(world: SoapWorld) -> None:
-    rng = world.rng
     with closing(sqlite3.connect(world.path)) as connection:
         connection.executescript(WATCHED)
     world.process = SoapProcess(world)
     sending = asyncio.gather(*[source.run(world.last) for source in world.sources])
-    for _ in range(rng.randint(0, 6)):
-        turned = asyncio.Event()
-        world.loop.after_turns(rng.randint(1, 1_500), turned.set)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(60):
-                await turned.wait()
-        await world.process.crash()
-        world.crashes += 1
-        await asyncio.sleep(rng.uniform(0, 20))
-        world.process = SoapProcess(world)
-    await asyncio.sleep(rng.uniform(0, 60))
-    world.faults = Faults(0, 0, 0, 0, 0, 0, 0, 0, 0)
+    await crash_at_times(world, SoapProcess)
     for source in world.sources:
         source._faults = LinkFaults(0, 0)
     async with asyncio.timeout(_HEAL_WITHIN_S):
