@@ -101,7 +101,10 @@ async def test_a_handler_that_raises_is_answered_with_500_and_logged(
             status, _, body = await answer(reader)
             assert status == 500
             assert b"hidden" not in body
-    assert "LookupError: hidden" in caplog.text
+    # Not `caplog.text`: a logger of PySpark, once made, turns the lines of pytest into JSON.
+    assert [repr(one.exc_info[1]) for one in caplog.records if one.exc_info] == [
+        "LookupError('hidden')"
+    ] * 2
 
 
 @pytest.mark.asyncio
@@ -116,7 +119,7 @@ async def test_what_is_no_request_is_answered_without_a_traceback(
                 assert (status, json.loads(body)["title"]) == (400, "bad-request")
                 assert await closed(reader) == b""
         assert server.refused == {"bad-request": 2}
-    assert "Traceback" not in caplog.text
+    assert not [one for one in caplog.records if one.exc_info]
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
