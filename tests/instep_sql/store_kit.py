@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -63,6 +63,15 @@ def record_columns(pairs: list[tuple[str, bool]]) -> RecordColumns:
     return RecordColumns(headers, *columns, whole=True)
 
 
+def columns_of(records: Sequence[Record]) -> RecordColumns:
+    """The same records in columns."""
+    names = ("key", "offset", "appended_at_us", "kind", "token")
+    more = ("entity_class", "body", "envelope", "ends", "uuid")
+    columns: list[Any] = [[getattr(one, name) for one in records] for name in (*names, *more)]
+    headers = HeaderArrays(STREAM, records[0].partition, *columns[:5])
+    return RecordColumns(headers, *columns[5:], whole=True)
+
+
 class Stage:
     """A store with one stream, committed to step by step."""
 
@@ -81,9 +90,10 @@ class Stage:
                 lineage=self.lineage,
             ),
             "expects_ordinal": self.position.ordinal,
+            "records": list(records),
             **changes,
         }
-        return Batch(stream=STREAM, records=list(records), **given)
+        return Batch(stream=STREAM, **given)
 
     async def commit(self, *records: Record, **changes: Any) -> CommitResult:
         batch = self.batch(*records, **changes)

@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from instep.errors import SinkError
+from instep.model.records import RecordHeader
 from instep_sql.options import SqlOptions
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "EndRow",
     "EntityRow",
     "FailureKind",
+    "StatedRow",
+    "StoredRow",
     "UnstorableError",
     "json_array",
 ]
@@ -45,6 +48,19 @@ ChangeRow = (
     ]
 )
 """key, class, change, kind, token, appended_at_us, envelope; with bodies also body, previous."""
+
+
+StatedRow = tuple[str, bytes | bytearray, bytes | bytearray]
+"""key, envelope, body."""
+
+
+class StoredRow(RecordHeader, frozen=True, gc=False, array_like=True):
+    """A stored entity beside what is stated of it."""
+
+    entity_class: str = ""
+    lineage: int = 0
+    same_envelope: bool = False
+    same_body: bool = False
 
 
 class UnstorableError(SinkError):
@@ -127,6 +143,14 @@ class Dialect(Protocol):
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         """Remove the entities for which no newer record is stored (A3, A4). Returns how many were
         removed.
+        """
+        ...
+
+    def compare(
+        self, connection: Connection, no: int, rows: Sequence[StatedRow]
+    ) -> Sequence[StoredRow]:
+        """What is stored of the entities with these keys, beside what is stated of them. No body
+        leaves the database. A key that is not stored has no row.
         """
         ...
 

@@ -13,18 +13,27 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep.model.ordering import BOUND_PLACE, SQL_PLACE, Place, supersedes_sql
-from instep_sql.engine.dialect import AttemptMark, ChangeRow, EndRow, EntityRow, FailureKind
+from instep_sql.engine.dialect import (
+    AttemptMark,
+    ChangeRow,
+    EndRow,
+    EntityRow,
+    FailureKind,
+    StatedRow,
+    StoredRow,
+)
 from instep_sql.options import SqlOptions
 
 __all__ = ["Sqlite"]
@@ -64,6 +73,18 @@ _END: Final = f"""
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ?
 AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
 """  # noqa: S608 — constants only
+# One row for all entities: the driver takes the interpreter's lock once for each row of a result.
+_COMPARE: Final = """
+SELECT json_group_array(json_array(
+  '', e.key, 1, e.token, e.appended_at_us, e.partition, e."offset", e.class, e.lineage,
+  e.envelope = stated.column2, e.body = stated.column3))
+FROM (VALUES """
+_STATED_ROW: Final = "(?, ?, ?)"
+_STORED_BESIDE: Final = """) AS stated
+CROSS JOIN instep_entity AS e WHERE e.stream_no = {:d} AND e.key = stated.column1
+"""
+# Not strict: what is true in SQLite is 1.
+_stored_rows: Final = msgspec.json.Decoder(list[StoredRow], strict=False).decode
 _CHANGE: Final = """
 INSERT INTO instep_change (stream_no, committed_at_us, key, class, change, kind, token,
                            appended_at_us, envelope, body, previous)
@@ -214,6 +235,16 @@ class Sqlite:
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return self.execute_many(connection, _END, rows)
 
+    def compare(
+        self, connection: Connection, no: int, rows: Sequence[StatedRow]
+    ) -> Sequence[StoredRow]:
+        stored: list[StoredRow] = []
+        for statement, values in _statements(
+            _COMPARE, _STATED_ROW, rows, _STORED_BESIDE.format(no)
+        ):
+            stored += _stored_rows(connection.exec_driver_sql(statement, values).scalar_one())
+        return stored
+
     def add_changes(
         self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
     ) -> None:
@@ -237,22 +268,30 @@ def _insert(
     then: str = "",
     first: tuple[Any, ...] = (),
 ) -> int:
-    """Insert the rows in as few statements as possible; `first` are parameters before those of the
-    rows. Returns the number of rows changed.
+    """Insert the rows; `first` are parameters before those of the rows. Returns the number of rows
+    changed.
     """
-    written = done = 0
+    return sum(
+        connection.exec_driver_sql(statement, (*first, *values)).rowcount
+        for statement, values in _statements(into, row, rows, then)
+    )
+
+
+def _statements(
+    before: str, row: str, rows: Sequence[tuple[Any, ...]], after: str
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """As few statements as possible over all rows, each with its parameters."""
+    done = 0
     for size in _ROWS_A_STATEMENT:
         while done + size <= len(rows):
-            values = (*first, *chain.from_iterable(rows[done : done + size]))
-            statement = _statement(into, row, size, then)
-            written += connection.exec_driver_sql(statement, values).rowcount
+            values = tuple(chain.from_iterable(rows[done : done + size]))
+            yield _statement(before, row, size, after), values
             done += size
-    return written
 
 
 @lru_cache(maxsize=64)
-def _statement(into: str, row: str, rows: int, then: str) -> str:
-    return into + ", ".join([row] * rows) + then
+def _statement(before: str, row: str, rows: int, after: str) -> str:
+    return before + ", ".join([row] * rows) + after
 
 
 def _make_private(file: str) -> None:

@@ -14,18 +14,18 @@ from instep.model.columns import RecordColumns
 from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_sql.engine.dialect import ChangeRow, Dialect, json_array
+from instep_sql.engine.dialect import ChangeRow, Dialect
 from instep_sql.entities.alike import alike
+from instep_sql.entities.state_before import Living, compared_state, loaded_state
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
 
-_STORED: Final = """
-    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
-    FROM instep_entity WHERE stream_no = :no AND key IN {members}
-"""
+_CREATED: Final = ChangeKind.CREATED.value
+_UPDATED: Final = ChangeKind.UPDATED.value
+_DELETED: Final = ChangeKind.DELETED.value
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
     DELETE FROM instep_change WHERE cursor IN (
@@ -56,8 +56,8 @@ def append_changes(
     has said.
     """
     columns = records if isinstance(records, RecordColumns) else None
-    keys = columns.keys if columns else [record.key for record in records]
-    living, comparable = _stored(connection, dialect, stream, lineage, set(keys))
+    find = loaded_state if mode is Journal.PREVIOUS else compared_state
+    living, comparable = find(connection, dialect, stream, lineage, records)
     facts: Iterable[_Fact]
     if stream.change_only:
         facts = map(_fact, records)
@@ -70,56 +70,34 @@ def append_changes(
 
 
 def _rows(
-    facts: Iterable[_Fact], living: dict[str, _Living | None], mode: Journal, stream: StreamRow
+    facts: Iterable[_Fact], living: dict[str, Living | None], mode: Journal, stream: StreamRow
 ) -> list[ChangeRow]:
     rows: list[ChangeRow] = []
-    events = stream.event_classes
+    events, contained = stream.event_classes, stream.contained
     for key, kind, token, appended_at_us, stated_class, body, ends, envelope in facts:
         before = living.get(key)
         living[key] = None if ends else (body, stated_class, token, envelope)
         if before is None:
             if ends:
                 continue
-            change, entity_class = ChangeKind.CREATED, stated_class
+            change, entity_class = _CREATED, stated_class
         else:
             if not ends and (
                 (before[0] == body and (stated_class not in events or before[3] == envelope))
                 # A baseline says the same in other words.
-                or (not before[2] and alike(before[0], body, stream.contained))
+                or (not before[2] and before[0] is not None and alike(before[0], body, contained))
             ):
                 continue
-            change = ChangeKind.DELETED if ends else ChangeKind.UPDATED
+            change = _DELETED if ends else _UPDATED
             # An ending record may have no class, or ANY_CLASS.
             entity_class = before[1] if ends or not stated_class else stated_class
-        row = (key, entity_class, change.value, kind.value, token, appended_at_us, envelope)
+        row = (key, entity_class, change, kind._value_, token, appended_at_us, envelope)
         if mode is Journal.CHANGES:
             rows.append(row)
         else:
             previous = before[0] if before is not None and mode is Journal.PREVIOUS else None
             rows.append((*row, body, previous))
     return rows
-
-
-_Living = tuple[bytes | bytearray, str, str, bytes | bytearray]
-"""Body, class, token and, of a stream with events, the envelope of an entity."""
-
-
-def _stored(
-    connection: Connection, dialect: Dialect, stream: StreamRow, lineage: int, keys: set[str]
-) -> tuple[dict[str, _Living | None], dict[str, RecordHeader]]:
-    """Load body and class of these keys, and the headers of those of the batch's lineage."""
-    envelope = "envelope" if stream.event_classes else "NULL"
-    query = text(_STORED.format(members=dialect.members("keys"), envelope=envelope))
-    rows = connection.execute(query, {"no": stream.no, "keys": json_array(keys)})
-    living: dict[str, _Living | None] = {}
-    comparable: dict[str, RecordHeader] = {}
-    for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
-        living[key] = (body, entity_class, token, envelope)
-        if of == lineage:
-            comparable[key] = RecordHeader(
-                "", key, RecordType.CREATE_UPDATE, token, at_us, partition, offset
-            )
-    return living, comparable
 
 
 _Fact = tuple[str, RecordType, str, int, str, bytes | bytearray, bool, bytes | bytearray]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,13 @@ from msgspec.structs import replace
 from instep.errors import JournalOffError, SinkError
 from instep.model.batches import SweepStep
 from instep.model.entities import Change, ChangeKind
-from instep.model.records import RecordType
+from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
 from instep_sql.entities.journal import _accepted, _accepted_in_order
 from tests.instep_sql.store_kit import (
     Stage,
     Stages,
+    columns_of,
     create_update,
     end_record,
     record_columns,
@@ -264,3 +267,93 @@ async def test_the_state_of_other_entities_does_not_change_with_a_time(stage: St
             await at.commit(create_update("n", n, b"{}", envelope=RAISED[n - 1]))
         assert await at.journal() == [("n", "created")]
         assert (await at.entities())["n"].envelope == RAISED[1]
+
+
+class Stated(NamedTuple):
+    """A record of the next test: what is stated of a key, when, and whether the log states it."""
+
+    key: str
+    at: int
+    ends: bool
+    body: bytes
+    envelope: bytes
+    logged: bool
+
+    def record(self, prefix: str) -> Record:
+        record = create_update(
+            prefix + self.key,
+            self.at,
+            self.body,
+            envelope=self.envelope,
+            entity_class="CONDITION_DETECTOR" if self.key == "a" else "NODE",
+            ends=self.ends,
+        )
+        return record if self.logged else replace(record, token="", offset=-1)
+
+
+def drawn(random: Random, in_columns: bool) -> list[tuple[int, list[Stated]]]:
+    """Batches, each of a lineage. Columns state nothing older than what they have stated before."""
+    batches = []
+    for _ in range(random.randint(1, 5)):
+        records = [
+            Stated(
+                random.choice("abc"),
+                random.randint(0, 5),
+                random.random() < 0.3,
+                random.choice([b'{"x":1,"y":2}', b'{"y":2,"x":1}', b'{"x":2}']),
+                random.choice(RAISED),
+                in_columns or random.random() < 0.7,
+            )
+            for _ in range(random.randint(1, 6))
+        ]
+        if in_columns:
+            records.sort(key=lambda one: one.at)
+        batches.append((random.randint(1, 2), records))
+    return batches
+
+
+def expected_journal(batches: list[tuple[int, list[Stated]]]) -> list[tuple[str, str, int]]:
+    """Key, change and time, by A3 and the promise of `append_changes`, record by record."""
+    journal: list[tuple[str, str, int]] = []
+    stored: dict[str, tuple[int, Stated]] = {}
+    for lineage, records in batches:
+        for record in records:
+            of, before = stored.get(record.key, (0, None))
+            if before is not None and of == lineage and before.at > record.at:
+                continue
+            if record.ends:
+                if stored.pop(record.key, None):
+                    journal.append((record.key, "deleted", record.at))
+                continue
+            stored[record.key] = lineage, record
+            if before is None:
+                journal.append((record.key, "created", record.at))
+                continue
+            same = before.body == record.body and (
+                record.key != "a" or before.envelope == record.envelope
+            )
+            alike = not before.logged and json.loads(before.body) == json.loads(record.body)
+            if not (same or alike):
+                journal.append((record.key, "updated", record.at))
+    return journal
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+@pytest.mark.parametrize("mode", ["changes", "bodies", "previous"])
+async def test_the_journal_is_what_a3_makes_of_each_record(
+    stage: Stages, mode: str, in_columns: bool
+) -> None:
+    """Also where the database compares bodies and they are not loaded (all but "previous")."""
+    cursor = 0
+    async with stage(stream=ALARMS, journal=mode) as at:
+        for seed in range(100):
+            batches = drawn(Random(seed), in_columns)
+            for lineage, stated in batches:
+                at.lineage = at.attempt = lineage
+                records = [one.record(f"{seed}-") for one in stated]
+                await at.commit(records=columns_of(records) if in_columns else records)
+            changes = await at.changes(cursor)
+            cursor = max([cursor, *(one.cursor for one in changes)])
+            journal = [(one.key, one.change.value, one.appended_at_us) for one in changes]
+            expected = expected_journal(batches)
+            assert journal == [(f"{seed}-{key}", *rest) for key, *rest in expected], f"seed {seed}"

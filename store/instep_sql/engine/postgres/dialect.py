@@ -16,7 +16,15 @@ from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
-from instep_sql.engine.dialect import AttemptMark, ChangeRow, EndRow, EntityRow, FailureKind
+from instep_sql.engine.dialect import (
+    AttemptMark,
+    ChangeRow,
+    EndRow,
+    EntityRow,
+    FailureKind,
+    StatedRow,
+    StoredRow,
+)
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
 from instep_sql.options import SqlOptions
@@ -80,6 +88,13 @@ CREATE TEMPORARY TABLE IF NOT EXISTS instep_incoming (
 _COPY_INCOMING: Final = "COPY instep_incoming ({}) FROM STDIN (FORMAT BINARY)"
 # These columns nearly always have one value in all rows of a batch: it is then sent once.
 _SHARED: Final = frozenset({"class", "partition", "uuid"})
+_STATED: Final = {"key": "text", "envelope": "bytea", "body": "bytea"}
+_COMPARE: Final = f"""
+SELECT '', stored.key, 1, stored.token, stored.appended_at_us, stored.partition, stored."offset",
+       stored.class, stored.lineage, stored.envelope = given.envelope, stored.body = given.body
+FROM {_arrays(_STATED)} JOIN instep_entity AS stored ON stored.key = given.key
+WHERE stored.stream_no = %s
+"""  # noqa: S608 — constants only
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
 
 _STORED: Final = Place.of("stored", SQL_PLACE)
@@ -192,6 +207,13 @@ class Postgres:
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return _run_arrays(connection, _REMOVE, rows)
+
+    def compare(
+        self, connection: Connection, no: int, rows: Sequence[StatedRow]
+    ) -> Sequence[StoredRow]:
+        arrays = [list(column) for column in zip(*rows, strict=True)]
+        found = _cursor(connection).execute(_COMPARE.encode(), [*arrays, no])
+        return [StoredRow(*row) for row in found]
 
     def add_changes(
         self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
