@@ -141,7 +141,21 @@ class RecordColumns(HeaderColumns[Record]):
         self.whole = whole
 
     def at(self, index: int) -> Record:
-        return next(iter(self.picked((index,))))
+        return Record(
+            self.stream,
+            self.keys[index],
+            self.kinds[index],
+            self.tokens[index],
+            self.appended_at_us[index],
+            self.partition,
+            self.offsets[index],
+            self.classes[index],
+            bytes(self.bodies[index]),
+            bytes(self.envelopes[index]),
+            self.ends[index],
+            self.uuids[index],
+            self.whole,
+        )
 
     def __iter__(self) -> Iterator[Record]:
         return map(
