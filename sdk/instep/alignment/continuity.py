@@ -138,6 +138,18 @@ def _is_last(record: RecordHeader, position: Position) -> bool:
     return record.offset == committed
 
 
+def _leaves_out(before: RecordHeader, record: RecordHeader, position: Position) -> bool:
+    """Whether two records that come again one after the other have others between them in the log.
+    A redelivery repeats all of the log, a snapshot shows each entity once.
+    """
+    if record.token == before.token:
+        return False
+    if len(_known_partitions(position)) > 1:
+        # Tokens of several partitions were committed in turn: only offsets tell neighbours.
+        return record.offset > before.offset + 1
+    return not position.recently(before.token, record.token)
+
+
 class ContinuityCheck:
     """Classifies the first record of each partition after an opening, and drops redelivered
     records.
@@ -146,7 +158,8 @@ class ContinuityCheck:
     def __init__(self) -> None:
         self._unseen: set[str] = set()
         """Partitions whose first record is still to come."""
-        self._redelivering: set[str] = set()
+        self._redelivering: dict[str, RecordHeader] = {}
+        """Partitions of which committed records come again, and the last one that came."""
         self._probe_answers: dict[str, bool] = {}
         self._gapless = False
         self._provable = False
@@ -228,15 +241,20 @@ class ContinuityCheck:
                     return [], (continuity, record)
                 self._unseen.discard(partition)
                 if continuity is Continuity.REDELIVERED:
-                    self._redelivering.add(partition)
+                    self._redelivering[partition] = record
                     found = (continuity, record)
-            if partition in self._redelivering:
+            before = self._redelivering.get(partition)
+            if before is not None:
+                if self._snapshot and _leaves_out(before, record, position):
+                    # This was the beginning of a snapshot, which leaves out what has ended while we
+                    # were away, too.
+                    return [], (Continuity.RESTARTED, record)
+                self._redelivering[partition] = record
                 if self._committed(record, position):
                     continue
-                self._redelivering.discard(partition)
+                del self._redelivering[partition]
                 if self._snapshot and not _is_last(record, position):
-                    # Our last record did not come again: this was the beginning of a snapshot,
-                    # which leaves out what has ended while we were away.
+                    # So it was: our last record did not come again.
                     return [], (Continuity.RESTARTED, record)
             kept.append(record)
         self._provable = False

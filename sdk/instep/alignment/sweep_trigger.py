@@ -303,7 +303,11 @@ class PartitionProgress:
         # snapshot (TR-548 3.19.2) leaves out what it states again further on.
         goal_us = max(barrier.appended_at_us, self._opened_us)
         young = now_us - at_us < self._compaction_delay_us and not self._ahead(partition)
-        if at_us > goal_us and young:
+        # Whatever a time says, the head is not before what was read of this log once: the clock of
+        # the provider may have been ahead for a while.
+        known_offset = barrier.offsets.get(partition, -1)
+        before = position.offsets.get(partition, -1) < known_offset < UNREACHABLE_OFFSET
+        if at_us > goal_us and young and not before:
             return True
         heard_us = self._heard_us.get(partition, self._last_heard_us)
         silent_s = self._silence_s(heard_us, now_us)

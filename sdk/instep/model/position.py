@@ -108,12 +108,14 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     baseline_pending: bool = msgspec.field(default=False, name="owes_baseline")
     """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
 
-    def recently(self, token: str) -> bool:
-        """Whether the record with this token is among the last committed."""
-        digest = recent_digest(token)
-        start = self.recent.find(digest)
+    def recently(self, *tokens: str) -> bool:
+        """Whether records with these tokens are among the last committed, each right after the one
+        before.
+        """
+        digests = b"".join(map(recent_digest, tokens))
+        start = self.recent.find(digests)
         while start >= 0 and start % _DIGEST_BYTES:
-            start = self.recent.find(digest, start + 1)
+            start = self.recent.find(digests, start + 1)
         return start >= 0
 
     def remember(self, tokens: list[str]) -> bytes:

@@ -122,7 +122,20 @@ def test_3_19_2_a_snapshot_that_begins_with_a_known_record_is_no_redelivery() ->
     arrivals = ContinuityCheck()
     arrivals.opened(after(), resumed=True, gapless=False, snapshot=True)
     arrivals.probe_answered("0", has_older_entity=True)
-    assert sift(arrivals, 5, 8, 9) == [8, 9]
+    assert sift(arrivals, 5, 6, 6, 7, 8, 9) == [8, 9]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_3_19_2_a_snapshot_that_shows_our_last_record_leaves_others_out(partitions: int) -> None:
+    """An entity may have ended between them, and after our last record as well."""
+    position = after()
+    if partitions == 2:
+        position = msgspec.structs.replace(position, offsets={"0": 8, "1": 4})
+    arrivals = ContinuityCheck()
+    arrivals.opened(position, resumed=True, gapless=False, snapshot=True)
+    arrivals.probe_answered("0", has_older_entity=True)
+    kept, found = arrivals.sift([record(5), record(6), record(8), record(9)], position)
+    assert (kept, found) == ([], (Continuity.RESTARTED, record(8)))
 
 
 def test_evidence_is_of_one_connection() -> None:

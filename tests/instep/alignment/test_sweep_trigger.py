@@ -65,6 +65,15 @@ def test_a_record_older_than_the_compaction_delay_does_not_pass() -> None:
     assert not follower.due(2_602)
 
 
+def test_no_time_shows_the_head_before_what_was_read_of_the_log_once() -> None:
+    """The provider's clock was ahead for a while: old records state times after the opening."""
+    follower = Follower()
+    follower.follow(2_003, of("0", 4, 2_001), of("1", 10, 2_002))
+    assert not follower.due(2_003)
+    follower.follow(2_004, of("0", 5, 2_002))
+    assert follower.due(2_004)
+
+
 def test_the_delay_that_is_not_declared_is_assumed() -> None:
     follower = Follower(compaction_delay_s=None)
     follower.follow(2_599, of("0", 6, 2_001), of("1", 10, 2_002))

@@ -16,6 +16,8 @@ KEPT = {
     599: "the simulation forgot what was dropped before it was read again",
     657: "the pages of a snapshot came more slowly than a silence lasts",
     2193: "the simulation asked for what a snapshot had left out, once the process was restarted",
+    2353: "the provider's clock was ahead for a while, and its records looked like the head",
+    2672: "a snapshot that showed our last record again was taken for a redelivery",
     3239: "a realignment was forgotten when the provider failed over and back before it was begun",
     4034: "the simulated provider changed the order of its partitions when it was healed",
     5776: "a log that had lost records showed it in partitions only that were not received yet",
