@@ -156,7 +156,11 @@ NAMES = {
         "log_script",
     ],
     "instep_sql": [
+        "Field",
         "Journal",
+        "ProjectedEntity",
+        "Projection",
+        "ProjectionError",
         "SqlOptions",
         "SqlReader",
         "SqlStore",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from sqlalchemy import URL, make_url
@@ -14,10 +14,23 @@ from sqlalchemy.exc import ArgumentError
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
 
-__all__ = ["Journal", "SqlOptions"]
+__all__ = ["Journal", "ReadyTable", "SqlOptions"]
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _SCHEMA: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z"
+
+
+ReadyTable: TypeAlias = Literal[
+    "node",
+    "node_edge_point",
+    "link",
+    "connection_end_point",
+    "connection",
+    "connectivity_service",
+    "equipment",
+    "alarm",
+]
+"""The names of the ready projections."""
 
 
 class Journal(StrEnum):
@@ -49,6 +62,8 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether the store keeps where each entity stands and what it refers to (`instep_place`,
     `instep_reference`), for all its consumers; None: as it does already, and a new store does not.
     """
+    projections: tuple[ReadyTable, ...] = ()
+    """Ready tables that the store fills from its entities, in the transaction of each commit."""
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20

@@ -28,7 +28,7 @@ from instep_sql.options import SqlOptions
 from instep_sql.references import definition
 from instep_sql.references.reading import ReferenceReading, stored_entity
 
-__all__ = ["SqlReader"]
+__all__ = ["ProjectionError", "SqlReader"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,26 @@ _PAGE: Final = """
     FROM {table} AS t {owner.join}
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
+
+
+_REFUSED: Final = text("""
+    SELECT p.name, s.consumer, s.stream, e.key, e.class, p.reason, p.since_us
+    FROM instep_projection_error AS p JOIN instep_entity AS e ON e.id = p.entity_id
+    JOIN instep_stream AS s ON s.id = p.stream_no
+    ORDER BY p.since_us DESC, p.entity_id LIMIT :limit
+""")
+
+
+class ProjectionError(msgspec.Struct, frozen=True):
+    """A row that is missing in a projected table, because the table cannot hold it."""
+
+    table: str
+    consumer: str
+    stream: str
+    key: str
+    entity_class: str
+    reason: str
+    since_us: int
 
 
 class _Owner(NamedTuple):
@@ -230,6 +250,15 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
             return done.written + done.deleted
 
         return await self._write(work)
+
+    async def projection_errors(self, limit: int = 1_000) -> list[ProjectionError]:
+        """The rows that projected tables could not hold, the newest first."""
+
+        def find(connection: Connection) -> list[ProjectionError]:
+            rows = connection.execute(_REFUSED, {"limit": limit})
+            return [ProjectionError(*row) for row in rows]
+
+        return await self._fetch(find)
 
     async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
         """Delete entries of the quarantine: these, or all (of a stream). Returns their number."""

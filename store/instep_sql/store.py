@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
@@ -30,6 +30,9 @@ from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
+from instep_sql.projections import following
+from instep_sql.projections.projection import Projection
+from instep_sql.projections.tapi import READY
 from instep_sql.reader import SqlReader
 from instep_sql.references import definition
 
@@ -63,11 +66,23 @@ class SqlStore(Sink):
 
     Not promised: order between streams; that a reader sees the whole store in one snapshot.
 
-    The keyword arguments are those of `SqlOptions`. Raises `ConfigurationError` for wrong options.
+    The keyword arguments are those of `SqlOptions`; `projections` are tables of the user, or names
+    of ready ones. Raises `ConfigurationError` for wrong options.
     """
 
-    def __init__(self, url: str, *, clock_us: Callable[[], int] = now_us, **options: Any) -> None:
-        self.options = SqlOptions.read({"url": url, **options}, "SqlStore")
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock_us: Callable[[], int] = now_us,
+        projections: Sequence[Projection | str] = (),
+        **options: Any,
+    ) -> None:
+        named = [one for one in projections if isinstance(one, str)]
+        self.options = SqlOptions.read({"url": url, "projections": named, **options}, "SqlStore")
+        self._projections = tuple(
+            READY[one] if isinstance(one, str) else one for one in projections
+        )
         self._dialect = dialect_of(self.options)
         self._clock_us = clock_us
         self._consumer: str | None = None
@@ -128,8 +143,20 @@ class SqlStore(Sink):
                     wanted=self.options.references,
                     now_us=self._clock_us(),
                 )
+            following.keep(connection, self._dialect, self._projections, self._clock_us())
 
         await self._database.run(work, guarded=False)
+
+    async def rebuild_projections(self) -> None:
+        """Fill the tables of all declared projections again from the stored entities, in one
+        transaction. It is never needed, but after someone else has written into them.
+        """
+
+        def work(connection: Connection) -> None:
+            for projection in self._projections:
+                following.rebuild(connection, projection, self._clock_us())
+
+        await self._database.run(work)
 
     async def known_streams(self) -> list[StreamInfo]:
         """See `Sink`."""
@@ -163,7 +190,9 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> CommitResult:
             row = self._row(connection, batch.stream)
-            return commit.commit(connection, self._dialect, self.options, row, batch, now_us)
+            return commit.commit(
+                connection, self._dialect, self.options, row, batch, now_us, self._projections
+            )
 
         def committed(connection: Connection) -> bool:
             fencing.lock_stream(connection, self._name, batch.stream)
@@ -239,7 +268,13 @@ class SqlStore(Sink):
     async def audit(self, stream: StreamInfo) -> AsyncIterator[SqlAuditMarks]:
         """See `Sink`."""
         marks = SqlAuditMarks(
-            self._database, self._dialect, self.options, self._name, stream, self._clock_us
+            self._database,
+            self._dialect,
+            self.options,
+            self._name,
+            stream,
+            self._clock_us,
+            self._projections,
         )
         await marks.open()
         try:

@@ -130,6 +130,25 @@ async def test_own_table_follows_the_journal(
     assert rows == [("n2", "Berlin", "DISABLED"), ("n3", "Cottbus", "DISABLED")]
 
 
+@pytest.mark.asyncio
+async def test_projection_writes_a_row_for_each_port(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ports = [
+        {"uuid": "p1", "layer-protocol-name": "DSR", "operational-state": "ENABLED"},
+        {"uuid": "p2", "layer-protocol-name": "DSR", "operational-state": "ENABLED"},
+        {"uuid": "p3", "layer-protocol-name": "ODU"},
+    ]
+    topology = {"uuid": "t", "node": [{"uuid": "n1", "owned-node-edge-point": ports}]}
+    context = Context({"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}})
+    async with Provider(context) as provider:
+        await example("projection").main(provider.url, f"sqlite:///{tmp_path}/projection.db")
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "1 ports of ODU are UNKNOWN",
+        "2 ports of DSR are ENABLED",
+    ]
+
+
 def keep(path: Path, provider: Provider) -> Consumer:
     sink: Sink = example("plug_in").sink.build({"path": str(path)}, "test")
     source = TapiSource(read_options({"endpoints": [provider.url]}, "test"))

@@ -26,6 +26,8 @@ from instep_sql.entities import change_only, commit, streams
 from instep_sql.entities.alike import agrees
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
+from instep_sql.projections import following
+from instep_sql.projections.projection import Projection
 from instep_sql.references import definition
 
 __all__ = ["SqlAuditMarks"]
@@ -50,7 +52,9 @@ class SqlAuditMarks:
         consumer: str,
         stream: StreamInfo,
         clock_us: Callable[[], int],
+        projections: Sequence[Projection] = (),
     ) -> None:
+        self._projections = projections
         self._database, self._dialect, self._options = database, dialect, options
         self._consumer, self._stream, self._clock_us = consumer, stream.id, clock_us
         self._audit = clock_us()
@@ -228,6 +232,7 @@ class SqlAuditMarks:
         )
         if row.references:
             definition.follow(connection, row.no, self._clock_us())
+        following.follow(connection, row.no, self._projections, self._clock_us())
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""

@@ -13,7 +13,7 @@ from instep_sql.engine.dialect import Dialect
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0012"
+HEAD: Final = "0013"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 _MIGRATING: Final = threading.Lock()
 """Alembic keeps what a migration works on in globals of its modules: one thread at a time."""

@@ -19,6 +19,8 @@ from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
+from instep_sql.projections import following
+from instep_sql.projections.projection import Projection
 from instep_sql.references import definition as references
 
 __all__ = ["Written", "commit", "write_records"]
@@ -39,13 +41,14 @@ def commit(
     stream: StreamRow,
     batch: Batch,
     now_us: int,
+    projections: Sequence[Projection] = (),
 ) -> CommitResult:
     """Write all of a batch in the caller's transaction.
 
     1. The position is advanced; `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal.
     3. The step of the sweep follows: the entities of the batch are marked by then.
-    4. Where they are kept, places and references follow the changed entities.
+    4. Where they are kept, places, references and projections follow the changed entities.
     5. Unreadable records go to quarantine, and departures from the specification are counted.
     6. The journal is trimmed to its retention.
     """
@@ -74,6 +77,7 @@ def commit(
         )
     if stream.references:
         references.follow(connection, stream.no, now_us)
+    following.follow(connection, stream.no, projections, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,

@@ -1,0 +1,57 @@
+"""A table of your own, written in the transaction of each commit: the ports of the network.
+
+instep provider --port 8548 &
+python examples/projection.py http://127.0.0.1:8548
+"""
+
+import asyncio
+import sys
+
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text, create_engine, func, select
+
+from instep import Consumer
+from instep_sql import Field, ProjectedEntity, Projection, SqlStore
+from instep_tapi import TapiSource, read_options
+
+PORT = Table(
+    "port",
+    MetaData(),
+    Column("entity_id", BigInteger, primary_key=True),
+    Column("uuid", Text, index=True),
+    Column("name", Text, nullable=False),
+    Column("layer", Text),
+    Column("state", Text),
+)
+
+
+def name_of(entity: ProjectedEntity) -> str:
+    """Its first name, or its uuid."""
+    return next((str(one["value"]) for one in entity.body.get("name", ())), entity.uuid)
+
+
+PORTS = Projection(
+    PORT,
+    {
+        "NODE_EDGE_POINT": {
+            "uuid": "/uuid",
+            "name": name_of,
+            "layer": "/layer-protocol-name",
+            "state": Field("/operational-state", default="UNKNOWN"),
+        }
+    },
+)
+
+
+async def main(endpoint: str, url: str = "sqlite:///projection.db") -> None:
+    source = TapiSource(read_options({"endpoints": [endpoint]}, "projection.py"))
+    store = SqlStore(url, projections=[PORTS])
+    async with Consumer("projection", source, store) as consumer:
+        await consumer.aligned()
+    count = select(PORT.c.layer, PORT.c.state, func.count()).group_by(PORT.c.layer, PORT.c.state)
+    with create_engine(url).connect() as connection:
+        for layer, state, ports in connection.execute(count):
+            print(f"{ports} ports of {layer} are {state}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

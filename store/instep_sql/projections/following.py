@@ -1,0 +1,232 @@
+"""Creates the tables of projections, and keeps them in step with the entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, inspect, text
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+
+from instep.errors import ConfigurationError
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import without_nul
+from instep_sql.projections import triggers
+from instep_sql.projections.projection import (
+    ENTITY_ID,
+    ProjectedEntity,
+    Projection,
+    ValueRefusedError,
+)
+
+__all__ = ["follow", "keep", "rebuild"]
+
+_PAGE_RECORDS: Final = 1_000
+_REASON_CHARACTERS: Final = 500
+_PREFIX: Final = "table:"
+_DEFINITIONS: Final = text("SELECT name, definition FROM instep_projection")
+_DEFINE: Final = text("INSERT INTO instep_projection (name, definition) VALUES (:name, :value)")
+_UNDEFINE: Final = text("DELETE FROM instep_projection WHERE name = :name")
+_CLASSES: Final = text("INSERT INTO instep_projected_class (class, name) VALUES (:class, :name)")
+_FORGET: Final = tuple(
+    text(f"DELETE FROM {table} WHERE name = :name")  # noqa: S608 — constants only
+    for table in ("instep_projected_class", "instep_unprojected", "instep_projection_error")
+)
+_ALL: Final = text("""
+    INSERT INTO instep_unprojected (stream_no, name, entity_id)
+    SELECT e.stream_no, p.name, e.id
+    FROM instep_entity AS e JOIN instep_projected_class AS p ON p.class = e.class
+    WHERE p.name = :name ON CONFLICT DO NOTHING
+""")
+_STREAMS: Final = text("SELECT DISTINCT stream_no FROM instep_unprojected WHERE name = :name")
+_NEXT: Final = text("""
+    SELECT e.id, s.consumer, s.stream, e.key, e.class, e.uuid, e.body, e.envelope
+    FROM (SELECT entity_id FROM instep_unprojected
+          WHERE stream_no = :no AND name = :name AND entity_id > :after
+          ORDER BY entity_id LIMIT :limit) AS u
+    JOIN instep_entity AS e ON e.id = u.entity_id JOIN instep_stream AS s ON s.id = e.stream_no
+    ORDER BY e.id
+""")
+_DONE: Final = text("DELETE FROM instep_unprojected WHERE stream_no = :no AND name = :name")
+_CLEAR: Final = text("DELETE FROM instep_projection_error WHERE name = :name AND entity_id = :id")
+_KEEP: Final = text("""
+    INSERT INTO instep_projection_error (entity_id, name, stream_no, reason, since_us)
+    VALUES (:id, :name, :no, :reason, :now_us)
+""")
+
+
+def keep(
+    connection: Connection, dialect: Dialect, projections: Sequence[Projection], now_us: int
+) -> None:
+    """Create or build again what the declared projections need, and project what a process without
+    them has left. Projections that are not declared here stay as they are.
+
+    Raises `ConfigurationError` if a table exists that is not a projection's.
+    """
+    if not projections:
+        return
+    wanted = {one.name: one.definition(connection.dialect) for one in projections}
+    if not wanted.items() <= _defined(connection).items():
+        dialect.lock_for_migration(connection)
+        defined = _defined(connection)
+        changed = [one for one in projections if defined.get(one.name) != wanted[one.name]]
+        # The triggers of before delete from the tables that are replaced.
+        for statement in triggers.drop(connection.dialect):
+            connection.exec_driver_sql(statement)
+        for one in changed:
+            _define(connection, dialect, one, wanted[one.name], exists=one.name in defined)
+        quote = connection.dialect.identifier_preparer.quote
+        tables = [quote(name) for name in sorted(_defined(connection))]
+        for statement in triggers.create(connection.dialect, tables):
+            connection.exec_driver_sql(statement)
+        # Nothing is written between the triggers and this: they lock the entities.
+        for one in changed:
+            connection.execute(_ALL, {"name": one.name})
+    for one in projections:
+        for no in connection.execute(_STREAMS, {"name": one.name}).scalars().all():
+            follow(connection, no, [one], now_us)
+
+
+def rebuild(connection: Connection, projection: Projection, now_us: int) -> None:
+    """Fill the table again from the stored entities."""
+    name = {"name": projection.name}
+    connection.execute(projection.table.delete())
+    for statement in _FORGET[1:]:
+        connection.execute(statement, name)
+    connection.execute(_ALL, name)
+    for no in connection.execute(_STREAMS, name).scalars().all():
+        follow(connection, no, [projection], now_us)
+
+
+def _defined(connection: Connection) -> dict[str, str]:
+    """The definition of each projected table, by its name."""
+    return {
+        row.name.removeprefix(_PREFIX): row.definition
+        for row in connection.execute(_DEFINITIONS)
+        if row.name.startswith(_PREFIX)
+    }
+
+
+def _define(
+    connection: Connection,
+    dialect: Dialect,
+    projection: Projection,
+    definition: str,
+    *,
+    exists: bool,
+) -> None:
+    if not exists and inspect(connection).has_table(projection.name):
+        raise ConfigurationError(
+            f"the table {projection.name!r} exists and is not a projection's",
+            where=dialect.where,
+            hint="name the projection otherwise, or drop the table",
+        )
+    projection.table.drop(connection, checkfirst=True)
+    projection.table.create(connection)
+    name = {"name": projection.name}
+    connection.execute(_UNDEFINE, {"name": _PREFIX + projection.name})
+    for forget in _FORGET:
+        connection.execute(forget, name)
+    connection.execute(_CLASSES, [{"class": one, **name} for one in projection.classes])
+    connection.execute(_DEFINE, {"name": _PREFIX + projection.name, "value": definition})
+
+
+def follow(connection: Connection, no: int, projections: Iterable[Projection], now_us: int) -> None:
+    """Project the changed entities of a stream anew."""
+    for projection in projections:
+        which: dict[str, Any] = {"no": no, "name": projection.name}
+        after = -1
+        while True:
+            values = {**which, "after": after, "limit": _PAGE_RECORDS}
+            rows = connection.execute(_NEXT, values).all()
+            if rows:
+                _project(connection, projection, no, rows, now_us)
+                after = rows[-1].id
+            if len(rows) < _PAGE_RECORDS:
+                break
+        if after >= 0:
+            connection.execute(_DONE, which)
+
+
+def _project(
+    connection: Connection, projection: Projection, no: int, rows: Sequence[Row[Any]], now_us: int
+) -> None:
+    table = projection.table
+    ids = [row.id for row in rows]
+    connection.execute(table.delete().where(table.c[ENTITY_ID].in_(ids)))
+    connection.execute(_CLEAR, [{"name": projection.name, "id": one} for one in ids])
+    written: list[dict[str, Any]] = []
+    errors: dict[int, str] = {}
+    for id, consumer, stream, key, entity_class, uuid, body, envelope in map(tuple, rows):
+        if entity_class not in projection.classes:
+            continue
+        try:
+            entity = ProjectedEntity(
+                consumer, stream, key, entity_class, uuid, _json(body), _json(envelope)
+            )
+            written.append({ENTITY_ID: id, **projection.row(entity)})
+        except ValueRefusedError as refused:
+            errors[id] = str(refused)
+    errors |= _insert(connection, projection, written)
+    if errors:
+        connection.execute(
+            _KEEP,
+            [
+                {
+                    "id": id,
+                    "name": projection.name,
+                    "no": no,
+                    "reason": without_nul(reason)[:_REASON_CHARACTERS],
+                    "now_us": now_us,
+                }
+                for id, reason in errors.items()
+            ],
+        )
+
+
+def _insert(
+    connection: Connection, projection: Projection, rows: Sequence[dict[str, Any]]
+) -> dict[int, str]:
+    """Insert the rows that the table can hold. Returns the reason for each other entity."""
+    refused: dict[int, str] = {}
+    # Rows of one statement state the same columns; the others have their defaults.
+    groups: dict[frozenset[str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(frozenset(row), []).append(row)
+    for group in groups.values():
+        if (reason := _refusal(connection, projection, group)) is None:
+            continue
+        if len(group) == 1:
+            refused[group[0][ENTITY_ID]] = reason
+            continue
+        # Halves: a table of a thousand rows with a bad one is written in ten steps.
+        middle = len(group) // 2
+        for half in (group[:middle], group[middle:]):
+            refused |= _insert(connection, projection, half)
+    return refused
+
+
+def _refusal(
+    connection: Connection, projection: Projection, rows: list[dict[str, Any]]
+) -> str | None:
+    """Insert the rows, all or none. Returns why the table cannot hold them; other errors are
+    raised.
+    """
+    try:
+        with connection.begin_nested():
+            connection.execute(projection.table.insert(), rows)
+    except (IntegrityError, DataError) as error:
+        return str(error.orig).partition("\n")[0]
+    except DBAPIError:
+        raise
+    except StatementError as error:  # a value that the type of the column does not take
+        return str(error.orig)
+    return None
+
+
+def _json(stored: bytes) -> Any:
+    try:
+        return msgspec.json.decode(stored) if stored else None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueRefusedError(f"it is no JSON: {error}") from error

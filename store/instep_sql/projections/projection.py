@@ -1,0 +1,254 @@
+"""How a table of the user is filled from entities: pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from sqlalchemy import JSON, Column, Dialect, Table
+from sqlalchemy.schema import CreateTable
+
+from instep.errors import ConfigurationError
+
+__all__ = ["ENTITY_ID", "Field", "ProjectedEntity", "Projection", "Source", "ValueRefusedError"]
+
+ENTITY_ID: Final = "entity_id"
+_MISSING: Final = object()
+_INTEGER_BITS: Final = 63
+_SHOWN_CHARACTERS: Final = 80
+_TYPES: Final[dict[type | None, str]] = {
+    str: "text",
+    bool: "boolean",
+    int: "whole number of 64 bits",
+    float: "number",
+    Decimal: "number",
+    datetime: "time (ISO 8601)",
+    dict: "JSON",
+}
+"""The Python types of columns that can be filled, and what a value of them is called."""
+
+
+class ValueRefusedError(ValueError):
+    """A value that its column cannot hold. The row is left out, and the reason is kept."""
+
+
+class ProjectedEntity(msgspec.Struct, frozen=True):
+    """What a function that computes a column is given."""
+
+    consumer: str
+    stream: str
+    key: str
+    entity_class: str
+    uuid: str
+    """Empty where the entity has none."""
+    body: Any
+    """The decoded JSON of the entity itself."""
+    envelope: Any
+    """The decoded JSON of the rest of its record (event time, parent address …)."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """The value of a column: what stands at a place in the body."""
+
+    pointer: str
+    """A JSON Pointer (RFC 6901) into the body, such as `/layer-qualifier` or `/name/0/value`."""
+    default: Any = None
+    """The value where the body has nothing there."""
+
+
+Source: TypeAlias = str | Field | Callable[[ProjectedEntity], Any]
+"""The value of a column: a JSON Pointer, a `Field`, or a function. What a function raises is the
+reason why the row is left out."""
+
+
+class Projection:
+    """A table of the user, with one row for each entity of some classes.
+
+    Promised:
+
+    - The rows are written, changed and removed in the transaction that commits the entities, by
+      commits, sweeps, replays and repairs alike: a reader sees both or none.
+    - A row that the table cannot hold is left out, and its reason is kept
+      (`SqlReader.projection_errors`) until the entity changes. Other rows, the stream and its
+      position are not concerned.
+    - The table is created if it does not exist, and built again from the stored entities when its
+      columns, its mapping or `version` change.
+
+    Not promised: rows of a process that does not declare the projection, before one that does
+    declare it opens the store; foreign keys between projections of different streams, since streams
+    have no order.
+
+    Args:
+        table: The table. Its primary key is the column `entity_id` (`BigInteger`). It belongs to
+            the projection: no one else writes into it.
+        classes: For each class the source of each column, `entity_id` excepted. A column without a
+            source has its default, or NULL.
+        version: Raise it when a function of the mapping changes its meaning: that cannot be seen.
+
+    Raises `ConfigurationError` for a table or a mapping that cannot serve.
+    """
+
+    def __init__(
+        self, table: Table, classes: Mapping[str, Mapping[str, Source]], *, version: int = 1
+    ) -> None:
+        self.table = table
+        self.name = table.name
+        self.classes = {name: dict(sources) for name, sources in classes.items()}
+        self.version = version
+        self._columns: dict[str, Column[Any]] = dict(table.columns.items())
+        self._check()
+
+    def _check(self) -> None:
+        where = f"the projection {self.name!r}"
+        if self.name.startswith("instep_"):
+            raise ConfigurationError(
+                "the names instep_… are those of the store", where=where, hint="name it otherwise"
+            )
+        if self.table.schema is not None:
+            raise ConfigurationError(
+                "its table names a schema",
+                where=where,
+                hint="leave it out: the table stands in the schema of the store",
+            )
+        if [column.name for column in self.table.primary_key] != [ENTITY_ID]:
+            raise ConfigurationError(
+                "its primary key is not the column 'entity_id'",
+                where=where,
+                hint='begin with Column("entity_id", BigInteger, primary_key=True)',
+            )
+        if not self.classes:
+            raise ConfigurationError(
+                "it has no class", where=where, hint='for example {"NODE": {"uuid": "/uuid"}}'
+            )
+        for sources in self.classes.values():
+            for name, source in sources.items():
+                if name not in self._columns or name == ENTITY_ID:
+                    raise ConfigurationError(
+                        f"its table has no column {name!r} to fill",
+                        where=where,
+                        hint=f"it has {', '.join(sorted({*self._columns} - {ENTITY_ID}))}",
+                    )
+                pointer = source.pointer if isinstance(source, Field) else source
+                if isinstance(pointer, str) and not pointer.startswith("/"):
+                    raise ConfigurationError(
+                        f"{pointer!r} is no JSON Pointer (RFC 6901), for column {name!r}",
+                        where=where,
+                        hint='one begins with "/", for example "/layer-qualifier"',
+                    )
+                if _python_type(self._columns[name]) not in _TYPES:
+                    raise ConfigurationError(
+                        f"columns of type {self._columns[name].type} cannot be filled ({name!r})",
+                        where=where,
+                        hint="use a text, a number, a boolean, a time or JSON",
+                    )
+
+    def definition(self, dialect: Dialect) -> str:
+        """A digest of the table and its mapping: another one builds the table again."""
+        parts = [str(self.version), str(CreateTable(self.table).compile(dialect=dialect))]
+        for entity_class, sources in sorted(self.classes.items()):
+            parts.append(entity_class)
+            parts += [f"{name}={_described(source)}" for name, source in sorted(sources.items())]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def row(self, entity: ProjectedEntity) -> dict[str, Any]:
+        """The columns of an entity's row. Raises `ValueRefusedError`, which names the column."""
+        values: dict[str, Any] = {}
+        for name, source in self.classes[entity.entity_class].items():
+            column = self._columns[name]
+            try:
+                found = _found(source, entity)
+                if found is not None:
+                    values[name] = _converted(found, column)
+            except Exception as error:
+                reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
+                raise ValueRefusedError(f"column {name!r}: {reason}") from error
+        return values
+
+
+def _found(source: Source, entity: ProjectedEntity) -> Any:
+    if isinstance(source, str):
+        source = Field(source)
+    if not isinstance(source, Field):
+        return source(entity)
+    value = _at(entity.body, source.pointer)
+    return source.default if value is _MISSING or value is None else value
+
+
+def _at(document: Any, pointer: str) -> Any:
+    """What stands at a JSON Pointer (RFC 6901), or `_MISSING`."""
+    for token in pointer.split("/")[1:]:
+        member = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict):
+            document = document.get(member, _MISSING)
+        elif isinstance(document, list) and member.isdecimal() and int(member) < len(document):
+            document = document[int(member)]
+        else:
+            return _MISSING
+    return document
+
+
+def _python_type(column: Column[Any]) -> type | None:
+    if isinstance(column.type, JSON):
+        return dict
+    try:
+        return column.type.python_type
+    except NotImplementedError:
+        return None
+
+
+def _converted(value: Any, column: Column[Any]) -> Any:
+    """The value in the type of its column. YANG's 64-bit numbers and decimals are JSON strings
+    (RFC 7951 6.1), so a number may be a text.
+    """
+    wanted = _python_type(column)
+    if wanted is dict:
+        return value
+    if wanted is bool:
+        if type(value) is bool or value in ("true", "false"):
+            return value in (True, "true")
+    elif type(value) is not bool and isinstance(value, str | int | float | Decimal | datetime):
+        try:
+            return _READ[wanted](value, column)
+        except (ValueError, OverflowError, InvalidOperation):
+            pass
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    raise ValueRefusedError(f"{shown} is no {_TYPES[wanted]}")
+
+
+def _text(value: Any, _: Column[Any]) -> str:
+    if not isinstance(value, str):
+        raise ValueRefusedError(f"{value!r} is no text")
+    return value
+
+
+def _whole_number(value: Any, _: Column[Any]) -> int:
+    number = int(value)
+    if (isinstance(value, float) and number != value) or number.bit_length() > _INTEGER_BITS:
+        raise ValueError
+    return number
+
+
+def _time(value: Any, column: Column[Any]) -> datetime:
+    time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    return time if getattr(column.type, "timezone", False) else time.replace(tzinfo=None)
+
+
+_READ: Final[dict[type | None, Callable[[Any, Column[Any]], Any]]] = {
+    str: _text,
+    int: _whole_number,
+    float: lambda value, _: float(value),
+    Decimal: lambda value, _: Decimal(str(value)),
+    datetime: _time,
+}
+
+
+def _described(source: Source) -> str:
+    if isinstance(source, str | Field | msgspec.Struct):
+        return repr(source)
+    return f"{getattr(source, '__module__', '')}.{getattr(source, '__qualname__', repr(source))}"
