@@ -114,6 +114,7 @@ class Alignment:
         self._continuity = ContinuityCheck()
         self._resume_point = ResumePoint("")
         self._opened_us = 0
+        self._clock_error_us = 0
         self._connected = False
         self.realign_reason = ""
         self._new_log = False
@@ -161,9 +162,13 @@ class Alignment:
         )
         return self._resume_point.start
 
-    def opened(self, now_us: int) -> None:
-        """The stream is open where `start` returned. If that is its start, a new attempt begins."""
+    def opened(self, now_us: int, clock_error_us: int = 0) -> None:
+        """The stream is open where `start` returned. If that is its start, a new attempt begins.
+
+        All times are the provider's, which may differ by `clock_error_us` (`Feed.clock_error_us`).
+        """
         self._connected = True
+        self._clock_error_us = clock_error_us
         resumed = not isinstance(self._resume_point.start, Start)
         self.lag.opened(now_us)
         if resumed:
@@ -205,7 +210,7 @@ class Alignment:
     def _follow_from(self, opened_us: int) -> None:
         self._opened_us = opened_us
         self._progress = PartitionProgress(self.stream, self.settings)
-        self._progress.opened(self.position, opened_us)
+        self._progress.opened(self.position, opened_us, self._clock_error_us)
 
     def _begin_attempt(self, opened_us: int, reason: str, *, new_log: bool = False) -> None:
         """A new attempt, on the stream that was opened at this time."""

@@ -92,6 +92,7 @@ class PartitionProgress:
         self._heard_us: dict[str, int] = {}
         self._last_heard_us = 0
         self._opened_us = 0
+        self._clock_error_us = 0
         self._may_start_with_snapshot = stream.may_start_with_snapshot
         self._snapshot: SnapshotEndDetector | None = None
         """The snapshot that the log may begin with in this attempt."""
@@ -109,14 +110,18 @@ class PartitionProgress:
         self._last_heard_us = now_us
         self._heard_us = dict.fromkeys(self._heard_us, now_us)
 
-    def opened(self, position: Position, now_us: int) -> None:
-        """The stream is open, after the position's token or for a new attempt."""
+    def opened(self, position: Position, now_us: int, clock_error_us: int = 0) -> None:
+        """The stream is open, after the position's token or for a new attempt. `now_us` may differ
+        from the provider's clock by `clock_error_us`.
+        """
         partitions = position.barrier.offsets.keys() | position.offsets.keys()
         self._heard_us = dict.fromkeys(partitions, now_us)
-        self._opened_us = now_us
+        self._clock_error_us = clock_error_us
+        # What is newer was appended after the opening, whatever the error.
+        self._opened_us = now_us + clock_error_us
         aligning = position.phase is Phase.ALIGNING
         watched = self._may_start_with_snapshot and aligning
-        self._snapshot = SnapshotEndDetector(now_us) if watched else None
+        self._snapshot = SnapshotEndDetector(self._opened_us) if watched else None
         self.heard = False
         self.silence_from(now_us)
 
@@ -302,7 +307,8 @@ class PartitionProgress:
         # this opening, because a provider may have begun anew with it without showing it: a
         # snapshot (TR-548 3.19.2) leaves out what it states again further on.
         goal_us = max(barrier.appended_at_us, self._opened_us)
-        young = now_us - at_us < self._compaction_delay_us and not self._ahead(partition)
+        age_us = now_us + self._clock_error_us - at_us
+        young = age_us < self._compaction_delay_us and not self._ahead(partition)
         # Whatever a time says, the head is not before what was read of this log once: the clock of
         # the provider may have been ahead for a while.
         known_offset = barrier.offsets.get(partition, -1)

@@ -30,7 +30,8 @@ class Feed(ABC):
     """
     clock_error_us: int = 0
     """How far `clock_offset_us` may be wrong. The rows of a baseline are dated that much earlier,
-    so that no record appended since the opening looks older (A14).
+    so that no record appended since the opening looks older (A14). No sweep rests on a record that
+    may have been appended before the opening (A5).
     """
 
     @abstractmethod

@@ -74,6 +74,20 @@ def test_no_time_shows_the_head_before_what_was_read_of_the_log_once() -> None:
     assert follower.due(2_004)
 
 
+def test_a_record_that_may_be_older_than_the_opening_does_not_pass() -> None:
+    """By as much as the provider's clock is known too badly."""
+    follower = Follower()
+    follower.progress.opened(follower.position, at(OPENED_S), clock_error_us=2 * US)
+    follower.follow(2_003, of("0", 6, 2_002), of("1", 10, 2_002))
+    assert not follower.due(2_003)
+    assert not follower.progress.caught_up(at(2_003))
+    follower.follow(2_004, of("0", 7, 2_002.1), of("1", 11, 2_002.1))
+    assert follower.due(2_004)
+    # As badly is known how old a record is.
+    follower.follow(2_602, of("0", 8, 2_003), of("1", 12, 2_003))
+    assert not follower.due(2_602)
+
+
 def test_the_delay_that_is_not_declared_is_assumed() -> None:
     follower = Follower(compaction_delay_s=None)
     follower.follow(2_599, of("0", 6, 2_001), of("1", 10, 2_002))

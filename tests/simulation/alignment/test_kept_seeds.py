@@ -20,6 +20,7 @@ KEPT = {
     2672: "a snapshot that showed our last record again was taken for a redelivery",
     3239: "a realignment was forgotten when the provider failed over and back before it was begun",
     4034: "the simulated provider changed the order of its partitions when it was healed",
+    4276: "records from before an opening looked newer: the provider's clock was known to a second",
     5776: "a log that had lost records showed it in partitions only that were not received yet",
     6865: "a sweep was released while it was estimated again",
     7704: "records that came once more were taken for a silence, and it for the head of the log",

@@ -262,7 +262,7 @@ class StreamWorker:
         self._clock_offset_us = feed.clock_offset_us
         self._connected_before = True
         self._feed_realign = ""
-        core.opened(self._provider_us())
+        core.opened(self._provider_us(), feed.clock_error_us)
         self._last_error = ""
         self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
         read_ahead = ReadAhead(
