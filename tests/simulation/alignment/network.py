@@ -88,6 +88,8 @@ class SimSource(Source):
         await self._request(UnreachableError)
         shown: set[str] = set()
         while True:
+            if not self._world.provider.current.up:
+                raise UnreachableError("nobody listens")
             bodies = self._world.provider.bodies
             page = [key for key in bodies if key not in shown][:5]
             if not page:
