@@ -64,6 +64,14 @@ def source_error(
     match error:
         case SourceError():
             return error
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER") | aiohttp.ClientConnectorSSLError(
+            os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")
+        ):
+            return TlsError(
+                "the server does not speak TLS",
+                where=place,
+                hint="write http:// if it has none, or the port at which it speaks TLS",
+            )
         case (
             aiohttp.ClientConnectorCertificateError()
             | aiohttp.ClientConnectorSSLError()
@@ -100,6 +108,13 @@ def source_error(
         case ValueError() | OverflowError():
             # The text of the error is left out: it may quote a header with a login.
             return SourceError("no URL or header that can be sent", where=place)
+        case aiohttp.ServerDisconnectedError() if place.startswith(("http://", "ws://")):
+            return UnreachableError(
+                "the server closes the connection without an answer",
+                where=place,
+                hint=f"if it speaks TLS, write {place.replace('://', 's://', 1)}",
+                maybe_received=True,
+            )
         case _:
             return UnreachableError(
                 f"connection lost: {type(error).__name__}", where=place, maybe_received=True

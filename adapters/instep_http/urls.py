@@ -44,7 +44,13 @@ def check_url(
         raise ConfigurationError(f"{name} is no URL", where=where) from None
     if url.scheme not in schemes or (url.scheme and not url.host):
         wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
-        raise ConfigurationError(f"{name} is no URL of {wanted}", where=where)
+        given = [] if secret or "://" in text else [scheme for scheme in schemes if scheme]
+        written = " or ".join(f"{scheme}://{shown(text).lstrip('/')}" for scheme in given)
+        raise ConfigurationError(
+            f"{name} is no URL of {wanted}",
+            where=where,
+            hint=f"write {written}" if given else f"begin it with {wanted}",
+        )
     if not secret and (url.user is not None or url.password is not None):
         raise ConfigurationError("a login in a URL ends in logs", where=where, hint=login_hint)
     return url

@@ -14,6 +14,7 @@ InstepError
 │   └── BaselineError         current state could not be read
 ├── SinkError                 the store or the way to it
 │   ├── StoreUnavailableError locked, connection lost, disk full (retriable)
+│   ├── NoStoreError          there is no store where one was to be read
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
 │   │   └── LeaseLostError    another process holds the lease: stand by
@@ -38,6 +39,7 @@ __all__ = [
     "InstepError",
     "JournalOffError",
     "LeaseLostError",
+    "NoStoreError",
     "NoStreamError",
     "NotAlignedError",
     "SinkError",
@@ -208,6 +210,12 @@ class StoreUnavailableError(SinkError):
 
     code = "store-unavailable"
     retriable = True
+
+
+class NoStoreError(SinkError):
+    """There is no store where one was to be read."""
+
+    code = "no-store"
 
 
 class StoreVersionError(SinkError):

@@ -141,7 +141,7 @@ def advance_stream(
         raise FencedError(
             f"another process has committed on stream {batch.stream!r}",
             where=dialect.where,
-            hint="only one process may consume a stream under one name; end one of them",
+            hint="end one of them; or, for a standby that takes over, set lease_s in the sinks of both",
             stream=batch.stream,
             expected=batch.expects_ordinal,
         )
@@ -218,7 +218,7 @@ def check_receiver(
         raise FencedError(
             "another process receives for this consumer",
             where=dialect.where,
-            hint="only one process may receive under one name; end one of them",
+            hint="end one of them; or, for a standby that takes over, set lease_s in the sinks of both",
         )
 
 

@@ -157,6 +157,13 @@ def check_url(url: str, where: str) -> None:
             hint='use a URL such as "sqlite:///network.db" or "postgresql://user@host/database"',
             key="url",
         )
+    if backend == "sqlite" and parsed.host:
+        raise ConfigurationError(
+            "the key 'url' has the file in the place of a host",
+            where=where,
+            hint=f'write three slashes: url = "sqlite:///{parsed.host}{_below(parsed)}"',
+            key="url",
+        )
     if parsed.port is not None and not 0 < parsed.port < 1 << 16:
         raise ConfigurationError(
             f"the key 'url' is not usable: there is no port {parsed.port}",
@@ -172,3 +179,7 @@ def check_url(url: str, where: str) -> None:
             hint="letters, digits and underscores, for example ?schema=instep",
             key="url",
         )
+
+
+def _below(url: URL) -> str:
+    return f"/{url.database}" if url.database else ""

@@ -20,7 +20,10 @@ from instep_tapi.restconf.auth import Authenticator
 
 __all__ = ["TLS_HINT", "Response", "RestconfClient", "error_text", "new_client", "restconf_root"]
 
-TLS_HINT = "give the issuer as tls.ca; a client certificate as tls.cert and tls.key"
+TLS_HINT = (
+    "give the issuer as tls.ca; a client certificate as tls.cert and tls.key;"
+    ' tls.verify = "off" trusts whoever answers'
+)
 
 _ACCEPT = "application/yang-data+json, application/json;q=0.9"
 _MAX_CONNECTIONS = 100

@@ -22,8 +22,6 @@ from instep.cli import (
     sweep,
 )
 from instep.cli.exit_codes import DEBUG, with_exit_code
-from instep.cli.log_lines import log_to_stderr
-from instep.cli.output import Format
 from instep.config.plugins import commands
 from instep.errors import ConfigurationError
 
@@ -67,7 +65,6 @@ def _options(
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
     """
     DEBUG.set(debug)
-    log_to_stderr(Format.TABLE)
 
 
 def _failing(error: ConfigurationError) -> Any:

@@ -1,12 +1,11 @@
-"""How every command ends: 0 done, 1 failed, 2 wrong configuration. An error says what is wrong,
-where, and what to do.
-"""
+"""How every command ends (`EXIT_CODES`). An error says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -14,10 +13,17 @@ from typing import Any, Final, Never
 
 import typer
 
-from instep.cli.output import plain, plain_lines
-from instep.errors import ConfigurationError, InstepError
+from instep.cli.log_lines import OUTPUT, log_to_stderr
+from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
+from instep.errors import ConfigurationError, InstepError, NoStoreError
 
-__all__ = ["DEBUG", "with_exit_code"]
+__all__ = ["DEBUG", "EXIT_CODES", "with_exit_code"]
+
+EXIT_CODES: Final = {
+    0: "done; or stopped by SIGTERM or SIGINT as asked",
+    1: "failed, or the answer is no: a store differs (`audit`), nothing was to release",
+    2: "wrong usage or configuration, or what was named is not there: a store, a stream, a class",
+}
 
 DEBUG: Final[ContextVar[bool]] = ContextVar("DEBUG", default=False)
 """Whether a traceback is wanted (`instep --debug`)."""
@@ -29,6 +35,8 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
+            output = kwargs.get("output")
+            log_to_stderr(output if isinstance(output, Format) else Format.TABLE)
             command(*args, **kwargs)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -58,8 +66,20 @@ def _print_error(error: Exception) -> Never:
         case _:
             what, where = f"{type(error).__name__}: {error}", ""
             to_do = "this is a mistake in instep: report what `instep --debug …` prints"
-    lines = [f"error: {what}"]
-    lines += [f"  where: {where}"] if where else []
-    lines += [f"  to do: {to_do}"] if to_do else []
-    typer.echo("\n".join(map(plain, lines)), err=True)
-    raise typer.Exit(2 if isinstance(error, ConfigurationError) else 1)
+    if OUTPUT.get() is Format.JSONL:
+        line = {
+            "at": stamp(time.time_ns() // 1_000),
+            "log": "error",
+            "logger": "instep.cli",
+            "code": error.code if isinstance(error, InstepError) else "error",
+            "text": what,
+            "where": where,
+            "to_do": to_do,
+        }
+        typer.echo(json_bytes(line), err=True)
+    else:
+        lines = [f"error: {what}"]
+        lines += [f"  where: {where}"] if where else []
+        lines += [f"  to do: {to_do}"] if to_do else []
+        typer.echo("\n".join(map(plain, lines)), err=True)
+    raise typer.Exit(2 if isinstance(error, (ConfigurationError, NoStoreError)) else 1)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
+from typing import Final
 
 from instep.cli.output import Format, json_bytes, plain, stamp
 
-__all__ = ["LogLines", "log_to_stderr"]
+__all__ = ["OUTPUT", "LogLines", "log_to_stderr"]
+
+OUTPUT: Final[ContextVar[Format]] = ContextVar("OUTPUT", default=Format.TABLE)
+"""How the command prints: its errors on stderr, too."""
 
 
 class LogLines(logging.Formatter):
@@ -31,6 +36,7 @@ class LogLines(logging.Formatter):
 
 def log_to_stderr(output: Format) -> None:
     """Print warnings and errors to stderr, unless this program has configured logging itself."""
+    OUTPUT.set(output)
     root = logging.getLogger()
     ours = [one for one in root.handlers if isinstance(one.formatter, LogLines)]
     if root.handlers and not ours:

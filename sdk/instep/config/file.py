@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard, get_type_hints
 import msgspec
 
 from instep.config.env_vars import expand, redact
-from instep.config.options import unknown_key
+from instep.config.options import read_table, unknown_key
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
 
@@ -145,7 +145,7 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"the file is not TOML: {error}", where=place, hint="mend that line (https://toml.io)"
+            f"the file is not TOML: {error}", where=place, hint="correct that line (https://toml.io describes the format)"
         ) from None
     except RecursionError:
         raise ConfigurationError(
@@ -194,15 +194,7 @@ def _settings(table: Any, where: str, environ: Mapping[str, str]) -> ConsumerSet
         )
     filled, _ = expand(table, where, environ)
     _only_fields(filled, ConsumerSettings, where)
-    try:
-        return msgspec.convert(filled, ConsumerSettings)
-    except msgspec.ValidationError as error:
-        fault, _, at = str(error).partition(" - at `$")
-        raise ConfigurationError(
-            f"the value does not fit: {fault}",
-            where=f"{where}{at.rstrip('`')}",
-            hint="see the reference of ConsumerSettings",
-        ) from None
+    return read_table(ConsumerSettings, filled, where)
 
 
 def _only_fields(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:

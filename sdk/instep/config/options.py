@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from enum import EnumMeta
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -14,6 +16,17 @@ from instep.errors import ConfigurationError
 __all__ = ["read_table", "unknown_key"]
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_TYPE: Final = re.compile(r"`(\w+)`")
+_NAMES_OF_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+"""Types as msgspec names them → as a reader of TOML does."""
 
 
 def read_table(
@@ -48,7 +61,7 @@ def read_table(
     try:
         return msgspec.convert(table, struct, dec_hook=_secret, builtin_types=())
     except msgspec.ValidationError as error:
-        raise _not_usable(error, where) from None
+        raise _not_usable(struct, error, where) from None
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
@@ -65,12 +78,38 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationErro
     )
 
 
-def _not_usable(error: msgspec.ValidationError, where: str) -> ConfigurationError:
+def _not_usable(
+    struct: type[msgspec.Struct], error: msgspec.ValidationError, where: str
+) -> ConfigurationError:
     text, _, at = str(error).partition(" - at `$")
+    text = _TYPE.sub(lambda match: _NAMES_OF_TYPES.get(match[1], match[0]), text)
     key = at.rstrip("`").removeprefix(".")
     if not key:
         return ConfigurationError(text, where=where)
-    return ConfigurationError(f"the key {key!r} is not usable: {text}", where=where, key=key)
+    return ConfigurationError(
+        f"the key {key!r} is not usable: {text}", where=where, hint=_allowed(struct, key), key=key
+    )
+
+
+def _allowed(struct: type[msgspec.Struct], key: str) -> str:
+    """What can be written for a key, `alignment.quiet_s` for one of a table; empty if that is not
+    said in a few words.
+    """
+    found: Any = struct
+    for name in key.split("."):
+        if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
+            return ""
+        fields = dict(zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True))
+        if name not in fields:
+            return ""
+        found = get_type_hints(found)[fields[name]]
+    found = [one for one in get_args(found) if one is not type(None)] or [found]
+    values = [value for one in found for value in (one if isinstance(one, EnumMeta) else [one])]
+    texts = [f'"{value}"' for value in values if isinstance(value, str)]
+    if texts:
+        return f"write {' or '.join(filter(None, (', '.join(texts[:-1]), texts[-1])))}"
+    names = [_NAMES_OF_TYPES[one.__name__] for one in found if one in {int, float, str, bool}]
+    return f"write {' or '.join(names)}" if names else ""
 
 
 def _secret(wanted: type, value: object) -> object:

@@ -42,6 +42,14 @@ _EXTRAS: Final = {
     "delta": "spark",
 }
 """Kind → the extra of the distribution that installs it."""
+_POSTGRES: Final = 'write kind = "sql" and url = "postgresql://user@host/database"'
+_OTHER_NAMES: Final = {
+    "postgres": _POSTGRES,
+    "postgresql": _POSTGRES,
+    "sqlite": 'write kind = "sql" and url = "sqlite:///network.db"',
+    "spark": 'write kind = "delta"',
+}
+"""Kinds of sinks that users guess → what they mean."""
 _CORE_DEVIATIONS: Final = {
     "content-changed": "other content came under a number that was received, without a fault",
     "offset-ahead": "an offset far ahead of its partition; it is not used (TR-548 3.10)",
@@ -167,6 +175,11 @@ def _loaded(group: str, kind: str, where: str) -> Any:
     points = {point.name: point for point in entry_points(group=group)}
     if kind not in points:
         extra = _EXTRAS.get(kind)
+        other = _OTHER_NAMES.get(kind)
+        if other and group == _SINKS:
+            raise ConfigurationError(
+                f"there is no {what} of kind {kind!r}", where=where, hint=other, kind=kind
+            )
         install = f'install it with: pip install "instep[{extra}]"; ' if extra else ""
         raise ConfigurationError(
             f"there is no {what} of kind {kind!r}",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Final
 
 from sqlalchemy import Connection, inspect, text
 
-from instep.errors import SinkError, StoreVersionError
+from instep.errors import NoStoreError, StoreVersionError, plain
 from instep_sql.engine.dialect import Dialect
 
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
+
+_log = logging.getLogger("instep.sql")
+_NAMED_TABLES: Final = 3
 
 VERSION_TABLE: Final = "instep_schema"
 HEAD: Final = "0013"
@@ -36,6 +40,8 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     if version == HEAD:
         return
     _refuse_newer(version, dialect.where)
+    if version is None:
+        _tell_of_others(connection, dialect.where)
     # Alembic takes a tenth of a second to import: a store that is up to date does not import it.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -48,13 +54,13 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
 
 
 def check_version(connection: Connection, where: str) -> None:
-    """Raise `SinkError` unless the store can be read as it is; a reader never migrates."""
+    """Raise `NoStoreError` or `StoreVersionError` unless the store can be read as it is; a reader never migrates."""
     version = stored_version(connection)
     if version == HEAD:
         return
     _refuse_newer(version, where)
     if version is None:
-        raise SinkError(
+        raise NoStoreError(
             "the database holds no store of instep", where=where, hint="look at the URL"
         )
     raise StoreVersionError(
@@ -64,6 +70,19 @@ def check_version(connection: Connection, where: str) -> None:
         found=version,
         known=HEAD,
     )
+
+
+def _tell_of_others(connection: Connection, where: str) -> None:
+    """Log the tables of another program, beside which a new store is made: it may be a mistake."""
+    tables = sorted(inspect(connection).get_table_names())
+    if tables:
+        _log.warning(
+            "%s: the database has tables of another program (%s%s); those of instep are added"
+            " beside them, as instep_…",
+            where,
+            ", ".join(map(plain, tables[:_NAMED_TABLES])),
+            ", …" if len(tables) > _NAMED_TABLES else "",
+        )
 
 
 def _refuse_newer(version: str | None, where: str) -> None:

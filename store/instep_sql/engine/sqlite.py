@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
-from instep.errors import SinkError, StoreUnavailableError
+from instep.errors import NoStoreError, SinkError, StoreUnavailableError
 from instep.model.ordering import BOUND_PLACE, SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.dialect import (
     AttemptMark,
@@ -160,7 +160,7 @@ class Sqlite:
 
     def reader(self) -> Engine:
         if self.in_memory or not Path(self._file).exists():
-            raise SinkError(
+            raise NoStoreError(
                 "there is no such store", where=self.where, hint="look at the path in the URL"
             )
         engine = self._engine()

@@ -103,7 +103,7 @@ def translate(error: BaseException, where: str) -> SinkError:
         return StoreUnavailableError(
             f"the server cannot be reached: {server_message}",
             where=where,
-            hint="check that it runs and can be reached; nothing is lost, instep tries again",
+            hint="check that it runs and can be reached; nothing is lost: a consumer tries again",
             **facts,
         )
     if state in _UNSTORABLE or (state is None and isinstance(_orig(error), psycopg.DataError)):

@@ -1,0 +1,184 @@
+"""What a user is told who has given something wrong: what, where, and what to do."""
+
+import json
+import sqlite3
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+
+from instep.errors import SourceError
+from instep_http import ClientSettings, GuardedClient
+from tests.instep.cli.cli_kit import failed, fill, instep, statement
+
+CONSUMER = """
+[[consumers]]
+name = "east"
+source = { kind = "tapi", endpoints = ["%(endpoint)s"] }
+sink = { kind = "%(kind)s", url = "%(url)s"%(more)s }
+%(settings)s
+"""
+GOOD = {
+    "endpoint": "http://127.0.0.1:1",
+    "kind": "sql",
+    "url": "sqlite:///network.db",
+    "more": "",
+    "settings": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where", "what", "to_do"),
+    [
+        (
+            {"url": "sqlite://network.db"},
+            "consumers[0].sink",
+            "the key 'url' has the file in the place of a host",
+            'write three slashes: url = "sqlite:///network.db"',
+        ),
+        (
+            {"endpoint": "127.0.0.1:8548"},
+            "consumers[0].source.endpoints",
+            "'127.0.0.1:8548' is no URL of http:// or https://",
+            "write http://127.0.0.1:8548 or https://127.0.0.1:8548",
+        ),
+        (
+            {"more": ', journal = "all"'},
+            "consumers[0].sink",
+            "the key 'journal' is not usable: Invalid enum value 'all'",
+            '"off", "changes", "bodies" or "previous"',
+        ),
+        (
+            {"more": ', synchronous = "off"'},
+            "consumers[0].sink",
+            "the key 'synchronous' is not usable: Invalid enum value 'off'",
+            '"full" or "normal"',
+        ),
+        (
+            {"more": ', cache_bytes = "4 MB"'},
+            "consumers[0].sink",
+            "the key 'cache_bytes' is not usable: Expected a whole number, got a text",
+            "write a whole number",
+        ),
+        (
+            {"settings": '[consumers.settings]\nbatch_records = "many"'},
+            "consumers[0].settings",
+            "the key 'batch_records' is not usable: Expected a whole number, got a text",
+            "write a whole number",
+        ),
+        (
+            {"kind": "postgres"},
+            "consumers[0].sink.kind",
+            "there is no sink of kind 'postgres'",
+            'write kind = "sql" and url = "postgresql://user@host/database"',
+        ),
+    ],
+)
+def test_a_wrong_configuration(
+    tmp_path: Path, wrong: dict[str, str], where: str, what: str, to_do: str
+) -> None:
+    path = tmp_path / "instep.toml"
+    path.write_text(CONSUMER % (GOOD | wrong))
+    error = failed(instep("check", str(path)), 2)
+    assert f"error: {what}" in error
+    assert f"where: {path}: {where}" in error
+    assert to_do in error.partition("to do: ")[2]
+    # What `check` refuses, `run` refuses in the same words, before it connects to anything.
+    assert failed(instep("run", str(path), "--format", "table"), 2) == error
+
+
+@asynccontextmanager
+async def served(tls: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """A web server; yields its host and port."""
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    try:
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def refusal(url: str, tls_hint: str) -> SourceError:
+    context = ssl.create_default_context()
+    async with GuardedClient(ClientSettings(tls_hint=tls_hint), context) as client:
+        with pytest.raises(SourceError) as caught:
+            await client.send("GET", url)
+    return caught.value
+
+
+@pytest.mark.asyncio
+async def test_a_server_with_tls_asked_without() -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+    async with served(tls) as place:
+        error = await refusal(f"http://{place}/", "")
+    assert "https://" in error.hint
+
+
+@pytest.mark.asyncio
+async def test_a_server_without_tls_asked_with_it() -> None:
+    async with served(None) as place:
+        error = await refusal(f"https://{place}/", "the certificate")
+    assert "http://" in error.hint
+    assert "the certificate" not in error.hint
+
+
+def test_a_certificate_of_an_unknown_issuer_names_both_ways() -> None:
+    from instep_tapi.restconf.client import TLS_HINT  # noqa: PLC0415 - the one text that is meant
+
+    assert "tls.ca" in TLS_HINT
+    assert 'tls.verify = "off"' in TLS_HINT
+
+
+def test_a_class_that_no_entity_has(tmp_path: Path) -> None:
+    error = failed(instep("entities", "--store", fill(tmp_path, statement(1, b"{}")), "--class", "NODEX"), 2)
+    assert "the store has no entity of class 'NODEX'" in error
+    assert "it has: NODE" in error
+
+
+def test_what_is_named_and_not_there_ends_with_2(tmp_path: Path) -> None:
+    store = fill(tmp_path, statement(1, b"{}"))
+    missing = f"sqlite:///{tmp_path / 'none.db'}"
+    with sqlite3.connect(tmp_path / "foreign.db") as foreign:
+        foreign.execute("CREATE TABLE customers (id int)")
+    for arguments in (
+        ("status", "--store", missing),
+        ("status", "--store", f"sqlite:///{tmp_path / 'foreign.db'}"),
+        ("quarantine", "show", "77", "--store", store),
+        ("entities", "--store", store, "--stream", "none"),
+    ):
+        failed(instep(*arguments), 2)
+
+
+def test_errors_are_json_lines_where_output_is(tmp_path: Path) -> None:
+    missing = f"sqlite:///{tmp_path / 'none.db'}"
+    (line,) = failed(instep("status", "--store", missing, "--format", "jsonl"), 2).splitlines()
+    told = json.loads(line)
+    assert told.pop("at")
+    assert told == {
+        "log": "error",
+        "logger": "instep.cli",
+        "code": "no-store",
+        "text": "there is no such store",
+        "where": str(tmp_path / "none.db"),
+        "to_do": "look at the path in the URL",
+    }
+
+
+def test_a_database_of_another_program_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sqlite3.connect(tmp_path / "network.db") as foreign:
+        foreign.execute("CREATE TABLE customers (id int)")
+    store = fill(tmp_path, statement(1, b"{}"))
+    (warning,) = [one.message for one in caplog.records if "customers" in one.message]
+    assert "instep_" in warning
+    caplog.clear()
+    instep("quarantine", "drop", "1", "--store", store)
+    assert not [one for one in caplog.records if "customers" in one.message]
