@@ -61,17 +61,11 @@ def source_error(
         body_hint: The hint when a response is too large.
     """
     place = shown(where)
+    if (other := _other_scheme(error, place)) is not None:
+        return other
     match error:
         case SourceError():
             return error
-        case ssl.SSLError(reason="WRONG_VERSION_NUMBER") | aiohttp.ClientConnectorSSLError(
-            os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")
-        ):
-            return TlsError(
-                "the server does not speak TLS",
-                where=place,
-                hint="write http:// if it has none, or the port at which it speaks TLS",
-            )
         case (
             aiohttp.ClientConnectorCertificateError()
             | aiohttp.ClientConnectorSSLError()
@@ -108,6 +102,24 @@ def source_error(
         case ValueError() | OverflowError():
             # The text of the error is left out: it may quote a header with a login.
             return SourceError("no URL or header that can be sent", where=place)
+        case _:
+            return UnreachableError(
+                f"connection lost: {type(error).__name__}", where=place, maybe_received=True
+            )
+
+
+def _other_scheme(error: BaseException, place: str) -> SourceError | None:
+    """The error where TLS was spoken to a server without it, or the other way round."""
+    match error:
+        case (
+            ssl.SSLError(reason="WRONG_VERSION_NUMBER")
+            | aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER"))
+        ):
+            return TlsError(
+                "the server does not speak TLS",
+                where=place,
+                hint="write http:// if it has none, or the port at which it speaks TLS",
+            )
         case aiohttp.ServerDisconnectedError() if place.startswith(("http://", "ws://")):
             return UnreachableError(
                 "the server closes the connection without an answer",
@@ -116,9 +128,7 @@ def source_error(
                 maybe_received=True,
             )
         case _:
-            return UnreachableError(
-                f"connection lost: {type(error).__name__}", where=place, maybe_received=True
-            )
+            return None
 
 
 def _reason(error: BaseException) -> str:

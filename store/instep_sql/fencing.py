@@ -31,6 +31,8 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 
+_END_ONE: Final = "end one of them; or set lease_s in the sinks of both: then one stands by"
+
 __all__ = [
     "ReceiverRow",
     "SqlLease",
@@ -141,7 +143,7 @@ def advance_stream(
         raise FencedError(
             f"another process has committed on stream {batch.stream!r}",
             where=dialect.where,
-            hint="end one of them; or, for a standby that takes over, set lease_s in the sinks of both",
+            hint=_END_ONE,
             stream=batch.stream,
             expected=batch.expects_ordinal,
         )
@@ -218,7 +220,7 @@ def check_receiver(
         raise FencedError(
             "another process receives for this consumer",
             where=dialect.where,
-            hint="end one of them; or, for a standby that takes over, set lease_s in the sinks of both",
+            hint=_END_ONE,
         )
 
 

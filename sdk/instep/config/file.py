@@ -145,7 +145,9 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"the file is not TOML: {error}", where=place, hint="correct that line (https://toml.io describes the format)"
+            f"the file is not TOML: {error}",
+            where=place,
+            hint="correct that line (https://toml.io describes the format)",
         ) from None
     except RecursionError:
         raise ConfigurationError(

@@ -99,7 +99,10 @@ class Service(ABC):
             await asyncio.gather(self._task, return_exceptions=True)
         self._lag.stop()
         self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
-        self._emit("", "stopped", "stopped")
+        if self._error is None:
+            self._emit("", "stopped", "stopped")
+        else:
+            self._wake()
         try:
             await self._close()
         finally:
@@ -153,9 +156,11 @@ class Service(ABC):
 
     @property
     def _stands_by(self) -> bool:
-        """Whether another process is active."""
+        """Whether another process is active. The first epoch is 1: before, no lease was read."""
         pair = self._pair
-        return pair is not None and pair.role is not Role.ACTIVE and self._state not in _OVER
+        if pair is None or pair.seen.epoch == 0:
+            return False
+        return pair.role is not Role.ACTIVE and self._state not in _OVER
 
     def _pair_health(self) -> PairHealth | None:
         if self._pair is None:
@@ -222,6 +227,10 @@ class Service(ABC):
         event = ConsumerEvent(at_us, self.name, stream, kind, plain(text))
         for listener in self._listeners:
             listener.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those look again who wait for a change."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

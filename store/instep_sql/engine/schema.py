@@ -54,7 +54,9 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
 
 
 def check_version(connection: Connection, where: str) -> None:
-    """Raise `NoStoreError` or `StoreVersionError` unless the store can be read as it is; a reader never migrates."""
+    """Raise `NoStoreError` or `StoreVersionError` unless the store can be read as it is; a reader
+    never migrates.
+    """
     version = stored_version(connection)
     if version == HEAD:
         return

@@ -130,14 +130,16 @@ async def test_a_server_without_tls_asked_with_it() -> None:
 
 
 def test_a_certificate_of_an_unknown_issuer_names_both_ways() -> None:
-    from instep_tapi.restconf.client import TLS_HINT  # noqa: PLC0415 - the one text that is meant
+    from instep_tapi.restconf.client import TLS_HINT
 
     assert "tls.ca" in TLS_HINT
     assert 'tls.verify = "off"' in TLS_HINT
 
 
 def test_a_class_that_no_entity_has(tmp_path: Path) -> None:
-    error = failed(instep("entities", "--store", fill(tmp_path, statement(1, b"{}")), "--class", "NODEX"), 2)
+    error = failed(
+        instep("entities", "--store", fill(tmp_path, statement(1, b"{}")), "--class", "NODEX"), 2
+    )
     assert "the store has no entity of class 'NODEX'" in error
     assert "it has: NODE" in error
 

@@ -63,11 +63,13 @@ async def test_one_follows_and_the_other_stands_by(tmp_path: Path) -> None:
         await a.aligned(20)
         assert role(a) is Role.ACTIVE
         async with contender(tmp_path, "b", second) as b:
-            await until(lambda: holder(b) == "a")
+            # Before the lease was read, nobody can say that another process is active.
+            assert b.health().state is ConsumerState.STARTING
+            await until(lambda: b.health().state is ConsumerState.STANDBY)
+            assert holder(b) == "a"
             health = b.health()
             assert health.pair is not None
             assert (health.pair.epoch, health.streams) == (1, ())
-            assert health.state is ConsumerState.STANDBY
             assert not health.aligned
             await asyncio.sleep(2 * LEASE_S)
             assert (role(a), role(b)) == (Role.ACTIVE, Role.STANDBY)
@@ -169,7 +171,7 @@ async def test_a_store_that_is_away_is_reported_and_waited_for(
         consumer = Consumer("test", source(), store, QUICK, environment=LATER)
         await consumer.__aenter__()
         await until(lambda: consumer.health().error != "")
-        assert (consumer.health().state, consumer.health().error) == ("standby", "there: away")
+        assert (consumer.health().state, consumer.health().error) == ("starting", "there: away")
     await consumer.aligned(20)
     assert consumer.health().error == ""
     await consumer.__aexit__(None, None, None)

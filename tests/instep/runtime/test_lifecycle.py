@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -81,6 +82,26 @@ async def test_a_store_that_no_waiting_mends_is_an_error_at_once() -> None:
             pass
     assert isinstance(consumer.error, SinkError)
     assert consumer.health().state is ConsumerState.FAILED
+
+
+async def test_what_has_failed_is_never_told_as_stopped(tmp_path: Path) -> None:
+    for source, url in (
+        (_source([SILENT]), "sqlite:////no/such/folder.db"),
+        (_source([AuthenticationError("401")]), f"sqlite:///{tmp_path}/store.db"),
+    ):
+        consumer = _consumer(source, SqlStore(url))
+        told = asyncio.create_task(_kinds(consumer))
+        await asyncio.sleep(0)
+        with contextlib.suppress(InstepError):
+            await consumer.__aenter__()
+            await consumer.wait()
+        await consumer.__aexit__(None, None, None)
+        assert (await told)[-1] == "failed"
+        assert "stopped" not in await told
+
+
+async def _kinds(consumer: Consumer) -> list[str]:
+    return [event.kind async for event in consumer.events()]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)

@@ -22,6 +22,7 @@ It has no login, so it is off unless asked for. Bodies are JSON; a wrong one is 
     POST revoke             make all logins invalid
 """
 
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -174,24 +175,26 @@ class Commands:
 async def _entities(provider: ControllableProvider, request: web.Request) -> web.StreamResponse:
     """The true state, one entity a line, in the order of the last change."""
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
-    await response.prepare(request)
-    for stream in provider.streams:
-        keys = stream.keys_by_last_change()
-        for first in range(0, len(keys), _CHUNK_RECORDS):
-            lines = []
-            for key in keys[first : first + _CHUNK_RECORDS]:
-                statement = stream.entities.get(key)
-                if statement is None or statement.record is None:
-                    continue
-                line = {
-                    "stream": stream.stream_id,
-                    "stream_id": stream.stream_id,
-                    "key": key,
-                    "class": statement.cls,
-                    "token": statement.record.token,
-                    "appended_at": rfc3339(statement.record.appended_s),
-                    "body": msgspec.Raw(statement.body),
-                }
-                lines.append(msgspec.json.encode(line))
-            await response.write(b"\n".join([*lines, b""]))
+    # Who asked may hang up before the end.
+    with contextlib.suppress(ConnectionResetError):
+        await response.prepare(request)
+        for stream in provider.streams:
+            keys = stream.keys_by_last_change()
+            for first in range(0, len(keys), _CHUNK_RECORDS):
+                lines = []
+                for key in keys[first : first + _CHUNK_RECORDS]:
+                    statement = stream.entities.get(key)
+                    if statement is None or statement.record is None:
+                        continue
+                    line = {
+                        "stream": stream.stream_id,
+                        "stream_id": stream.stream_id,
+                        "key": key,
+                        "class": statement.cls,
+                        "token": statement.record.token,
+                        "appended_at": rfc3339(statement.record.appended_s),
+                        "body": msgspec.Raw(statement.body),
+                    }
+                    lines.append(msgspec.json.encode(line))
+                await response.write(b"\n".join([*lines, b""]))
     return response

@@ -1,10 +1,12 @@
 """The control endpoint: the truth for another process, and trouble on request."""
 
+import asyncio
 import json
 from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi.provider.client_kit import connected, held, network, token, truth, until
@@ -131,3 +133,22 @@ async def test_a_body_that_is_no_object_is_400(data: bytes) -> None:
         session.post("/_instep/drop", data=data) as response,
     ):
         assert response.status == 400
+
+
+@pytest.mark.asyncio
+async def test_who_hangs_up_while_the_truth_is_sent_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    big = network(nodes=3_000)
+    async with Provider(big, SETTINGS) as provider:
+        place = URL(provider.url)
+        assert place.host
+        assert place.port
+        _, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(b"GET /_instep/entities HTTP/1.1\r\nHost: x\r\n\r\n")
+        await writer.drain()
+        writer.transport.abort()
+        await asyncio.sleep(0.5)
+        # The server goes on.
+        assert json.loads(await get(provider, "counters"))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
