@@ -61,8 +61,10 @@ def source_error(
         body_hint: The hint when a response is too large.
     """
     place = shown(where)
-    if (other := _other_scheme(error, place)) is not None:
-        return other
+    return _other_scheme(error, place) or _translated(error, place, tls_hint, body_hint)
+
+
+def _translated(error: BaseException, place: str, tls_hint: str, body_hint: str) -> SourceError:
     match error:
         case SourceError():
             return error

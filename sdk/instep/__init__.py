@@ -5,42 +5,46 @@ stored and committed together with the position they came from; what the provide
 is found and removed. `Consumer` is where to begin.
 """
 
-from instep.alignment.audit import AuditReport, Finding, Verdict
-from instep.alignment.lag import Fidelity
-from instep.alignment.settings import AlignmentSettings
-from instep.errors import (
-    AuditError,
-    ConfigurationError,
-    FencedError,
-    InstepError,
-    LeaseLostError,
-    SinkError,
-    SourceError,
-    StoreUnavailableError,
-    SweepHeldError,
-    TokenRefusedError,
-)
-from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
-from instep.model.messages import Message, StoredMessage
-from instep.model.position import Phase, Position
-from instep.model.records import Record, RecordType
-from instep.model.streams import Mode, StreamInfo
-from instep.ports.message_store import Handler, HandlerConnection
-from instep.ports.reader import SequenceStatus
-from instep.runtime.consumer import Consumer
-from instep.runtime.group import Group
-from instep.runtime.health import (
-    ConsumerEvent,
-    ConsumerState,
-    Health,
-    IntakeHealth,
-    PairHealth,
-    StreamHealth,
-)
-from instep.runtime.receiver import Receiver
-from instep.runtime.retry import Environment, process_error
-from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
-from instep.sequencing.settings import SequencerSettings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from instep.alignment.audit import AuditReport, Finding, Verdict
+    from instep.alignment.lag import Fidelity
+    from instep.alignment.settings import AlignmentSettings
+    from instep.errors import (
+        AuditError,
+        ConfigurationError,
+        FencedError,
+        InstepError,
+        LeaseLostError,
+        SinkError,
+        SourceError,
+        StoreUnavailableError,
+        SweepHeldError,
+        TokenRefusedError,
+    )
+    from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+    from instep.model.messages import Message, StoredMessage
+    from instep.model.position import Phase, Position
+    from instep.model.records import Record, RecordType
+    from instep.model.streams import Mode, StreamInfo
+    from instep.ports.message_store import Handler, HandlerConnection
+    from instep.ports.reader import SequenceStatus
+    from instep.runtime.consumer import Consumer
+    from instep.runtime.group import Group
+    from instep.runtime.health import (
+        ConsumerEvent,
+        ConsumerState,
+        Health,
+        IntakeHealth,
+        PairHealth,
+        StreamHealth,
+    )
+    from instep.runtime.receiver import Receiver
+    from instep.runtime.retry import Environment, process_error
+    from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
+    from instep.sequencing.settings import SequencerSettings
 
 __all__ = [
     "AlignmentSettings",
@@ -91,3 +95,64 @@ __all__ = [
     "process_error",
 ]
 __version__ = "0.1.0"
+_PLACES = {
+    "instep.alignment.audit": ("AuditReport", "Finding", "Verdict"),
+    "instep.alignment.lag": ("Fidelity",),
+    "instep.alignment.settings": ("AlignmentSettings",),
+    "instep.errors": (
+        "AuditError",
+        "ConfigurationError",
+        "FencedError",
+        "InstepError",
+        "LeaseLostError",
+        "SinkError",
+        "SourceError",
+        "StoreUnavailableError",
+        "SweepHeldError",
+        "TokenRefusedError",
+    ),
+    "instep.model.entities": (
+        "Change",
+        "ChangeKind",
+        "Quarantined",
+        "StoredEntity",
+        "StreamStatus",
+    ),
+    "instep.model.messages": ("Message", "StoredMessage"),
+    "instep.model.position": ("Phase", "Position"),
+    "instep.model.records": ("Record", "RecordType"),
+    "instep.model.streams": ("Mode", "StreamInfo"),
+    "instep.ports.message_store": ("Handler", "HandlerConnection"),
+    "instep.ports.reader": ("SequenceStatus",),
+    "instep.runtime.consumer": ("Consumer",),
+    "instep.runtime.group": ("Group",),
+    "instep.runtime.health": (
+        "ConsumerEvent",
+        "ConsumerState",
+        "Health",
+        "IntakeHealth",
+        "PairHealth",
+        "StreamHealth",
+    ),
+    "instep.runtime.receiver": ("Receiver",),
+    "instep.runtime.retry": ("Environment", "process_error"),
+    "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
+    "instep.sequencing.settings": ("SequencerSettings",),
+}
+"""Module → the names that are public here. They are imported at their first use: the command line
+starts in a third of the time.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use (PEP 562)."""
+    for module, names in _PLACES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return [*globals(), *__all__]

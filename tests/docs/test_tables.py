@@ -101,7 +101,7 @@ def test_every_deviation_is_listed() -> None:
 def test_every_command_is_listed_with_its_help() -> None:
     markdown = tables.command_line()
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert f"## instep {name}\n\n```text\n Usage: instep {name} " in markdown
+        assert f"## instep {name}\n\n```text\nUsage: instep {name} " in markdown
     assert "## instep quarantine replay\n" in markdown
 
 

@@ -36,9 +36,10 @@ def conformance(
     ] = 0.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Subscribe to a BICEPS provider, confirm its reports, and say which requirements it holds.
+    """Say which requirements a BICEPS provider holds.
 
-    Nothing is stored. A requirement is held, broken (with the reports that prove it), or was not
+    It subscribes, and confirms the reports. Nothing is stored. A requirement is held, broken (with
+    the reports that prove it), or was not
     seen. Ends with 1 where one is broken. A layer between can break them as well as the provider.
     """
     from instep_sdpi.options import read_options

@@ -26,7 +26,9 @@ def demo(
         typer.Option(metavar="URL", help="Where to keep the entities; default: a temporary file."),
     ] = None,
 ) -> None:
-    """Show alignment at work, in half a minute: storm, short loss, long loss, comparison.
+    """Show alignment at work, in half a minute.
+
+    A storm, a short loss, a long loss, and the comparison of provider and store.
 
     Ends with 0 only when provider and store are equal, entity by entity, and each step kept what
     it promises.

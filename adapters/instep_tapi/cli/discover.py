@@ -58,7 +58,9 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a TAPI provider streams (TR-548 ST-0.2), what would be followed, and why.
+    """Show what a TAPI provider streams (TR-548 ST-0.2).
+
+    What would be followed, what not, and why.
 
     Ends with 1 where no stream would be followed.
     """

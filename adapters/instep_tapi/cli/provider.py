@@ -137,9 +137,10 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         Format, typer.Option("--format", help="How it tells where it is.")
     ] = Format.TABLE,
 ) -> None:
-    """Serve a simulated TAPI provider (TR-548) until SIGINT or SIGTERM.
+    """Serve a simulated TAPI provider (TR-548).
 
-    It serves --context, or --topology, or by default the backbone sndlib/germany50.
+    It serves --context, or --topology, or by default the backbone sndlib/germany50, until SIGINT
+    or SIGTERM.
     """
     from instep_tapi.provider import (
         AuthSettings,

@@ -1,48 +1,111 @@
-"""Puts the commands together, those of plug-ins too, and ends each by the same exit codes."""
+"""Puts the commands together, those of plug-ins too; none is imported before it is run."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from instep.cli import (
-    audit,
-    changes,
-    check,
-    entities,
-    handover,
-    messages,
-    quarantine,
-    run,
-    sequences,
-    status,
-    sweep,
-)
-from instep.cli.exit_codes import DEBUG, with_exit_code
-from instep.config.plugins import commands
-from instep.errors import ConfigurationError
+from instep.cli.command_group import LazyCommand, group, imported
+from instep.config.entry_points import command_points, load_command, summary
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "GROUPS", "app"]
+
+COMMANDS: Final = {
+    "check": (
+        "instep.cli.check:check",
+        "Check a configuration; connect to nothing.",
+    ),
+    "run": ("instep.cli.run:run", "Keep stores in step with their providers."),
+    "status": (
+        "instep.cli.status:status",
+        "Show position, read delay and deviations of streams.",
+    ),
+    "audit": (
+        "instep.cli.audit:audit",
+        "Compare stores with their providers; repair them.",
+    ),
+    "entities": ("instep.cli.entities:entities", "List or count the entities of a store."),
+    "changes": (
+        "instep.cli.changes:changes",
+        "List or follow the committed changes of a store.",
+    ),
+    "messages": (
+        "instep.cli.messages:messages",
+        "List the delivered messages of a store.",
+    ),
+    "handover": (
+        "instep.cli.handover:handover",
+        "Let the process that stands by take over.",
+    ),
+}
+"""Name → the function of a command, and its line in the list of commands."""
+
+GROUPS: Final = {
+    "quarantine": (
+        "See and replay what could not be read or handled.",
+        {
+            "list": ("instep.cli.quarantine:list_", "List what is in quarantine, oldest first."),
+            "show": ("instep.cli.quarantine:show", "Show one entry whole, with its bytes."),
+            "replay": ("instep.cli.quarantine:replay", "Read entries again, and commit them."),
+            "drop": ("instep.cli.quarantine:drop", "Forget entries for good."),
+        },
+    ),
+    "sequences": (
+        "See numbered sequences, and help those that are stuck.",
+        {
+            "list": ("instep.cli.sequences:list_", "Show what is received, missing and waiting."),
+            "give-up": (
+                "instep.cli.sequences:give_up",
+                "Go on without the messages that are missing.",
+            ),
+            "reset": ("instep.cli.sequences:reset", "Let a sequence begin anew."),
+            "close": ("instep.cli.sequences:close", "Accept nothing more of a sequence."),
+        },
+    ),
+    "sweep": (
+        "See sweeps that the guard holds, and release them.",
+        {
+            "status": ("instep.cli.sweep:status", "Show held sweeps, and what they would remove."),
+            "release": ("instep.cli.sweep:release", "Let held sweeps go on."),
+        },
+    ),
+}
+"""Name → the line of a group in that list, and its commands as in `COMMANDS`."""
+
+
+class _Root(TyperGroup):
+    """All commands: first our own, then those of plug-ins."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands.update(_lazy(COMMANDS))
+        for name, (words, verbs) in GROUPS.items():
+            self.commands[name] = group(name, words, _lazy(verbs))
+        self.commands.update(_plugged())
+
+
+def _lazy(table: dict[str, tuple[str, str]]) -> dict[str, LazyCommand]:
+    return {
+        name: LazyCommand(name, words, imported(target)) for name, (target, words) in table.items()
+    }
+
+
+def _plugged() -> Iterator[tuple[str, LazyCommand]]:
+    for point in command_points():
+        yield point.name, LazyCommand(point.name, summary(point), partial(load_command, point))
+
 
 app = typer.Typer(
+    cls=_Root,
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-_quarantine = typer.Typer(
-    no_args_is_help=True, help="Look at what could not be read or handled, and replay it."
-)
-
-_sweep = typer.Typer(
-    no_args_is_help=True, help="Look at sweeps that the guard holds, and let them go on."
-)
-
-_sequences = typer.Typer(
-    no_args_is_help=True, help="Look at numbered sequences, and help those that are stuck."
 )
 
 
@@ -57,72 +120,14 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _shown: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Keeps a store in step with a provider.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
     """
-    DEBUG.set(debug)
+    if debug:
+        from instep.cli.exit_codes import DEBUG  # to list commands needs none of it
 
-
-def _failing(error: ConfigurationError) -> Any:
-    """A command in place of one that cannot be loaded; running it prints the reason."""
-
-    def fail(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-        raise error
-
-    fail.__doc__ = f"Not usable: {error.message}"
-    return fail
-
-
-def _add_commands() -> None:
-    own: dict[str, Callable[..., None]] = {
-        "check": check.check,
-        "run": run.run,
-        "status": status.status,
-        "audit": audit.audit,
-        "entities": entities.entities,
-        "changes": changes.changes,
-        "messages": messages.messages,
-        "handover": handover.handover,
-    }
-    for name, command in own.items():
-        app.command(name)(with_exit_code(command))
-    _add_group(
-        _quarantine,
-        "quarantine",
-        {
-            "list": quarantine.list_,
-            "show": quarantine.show,
-            "replay": quarantine.replay,
-            "drop": quarantine.drop,
-        },
-    )
-    _add_group(
-        _sequences,
-        "sequences",
-        {
-            "list": sequences.list_,
-            "give-up": sequences.give_up,
-            "reset": sequences.reset,
-            "close": sequences.close,
-        },
-    )
-    _add_group(_sweep, "sweep", {"status": sweep.status, "release": sweep.release})
-    for name, plugged in commands():
-        if isinstance(plugged, ConfigurationError):
-            anything = {"ignore_unknown_options": True}
-            app.command(name, context_settings=anything)(with_exit_code(_failing(plugged)))
-        else:
-            app.command(name)(with_exit_code(plugged))
-
-
-def _add_group(group: typer.Typer, name: str, commands: dict[str, Callable[..., None]]) -> None:
-    for command, function in commands.items():
-        group.command(command)(with_exit_code(function))
-    app.add_typer(group, name=name)
-
-
-_add_commands()
+        DEBUG.set(debug)

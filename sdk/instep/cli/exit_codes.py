@@ -33,11 +33,11 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a command: print its errors to stderr, with a traceback only after `instep --debug`."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
             output = kwargs.get("output")
             log_to_stderr(output if isinstance(output, Format) else Format.TABLE)
-            command(*args, **kwargs)
+            done = command(*args, **kwargs)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
@@ -50,6 +50,7 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(1) from None
         except Exception as error:  # noqa: BLE001 - told in a few lines, or whole with --debug
             _print_error(error)
+        return done
 
     return run
 

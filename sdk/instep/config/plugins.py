@@ -1,12 +1,13 @@
-"""Finds sources, sinks, verifiers and commands by entry points, ours and those of others."""
+"""Finds sources, sinks and verifiers by entry points, ours and those of others."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any, Final
 
+from instep.config.entry_points import EXTRAS, broken
 from instep.config.file import ConsumerConfiguration, PluginConfiguration
 from instep.config.shown import masked
 from instep.errors import ConfigurationError
@@ -19,7 +20,6 @@ __all__ = [
     "build_sink",
     "build_source",
     "check",
-    "commands",
     "deviations_of",
     "shown_sink",
     "shown_source",
@@ -32,16 +32,6 @@ __all__ = [
 _SOURCES: Final = "instep.sources"
 _SINKS: Final = "instep.sinks"
 _VERIFIERS: Final = "instep.verifiers"
-_COMMANDS: Final = "instep.commands"
-_EXTRAS: Final = {
-    "tapi": "tapi",
-    "wsrm": "soap",
-    "wsr": "soap",
-    "sdpi": "soap",
-    "didcomm": "didcomm",
-    "delta": "spark",
-}
-"""Kind → the extra of the distribution that installs it."""
 _POSTGRES: Final = 'write kind = "sql" and url = "postgresql://user@host/database"'
 _OTHER_NAMES: Final = {
     "postgres": _POSTGRES,
@@ -82,17 +72,18 @@ def verifier_plugin(kind: str, where: str = "") -> VerifierPlugin:
 def store_plugin(url: str) -> SinkPlugin:
     """The sink that reads a `--store URL`. Raises `ConfigurationError` when none does."""
     kinds = sorted(entry_points(group=_SINKS).names)
-    broken: ConfigurationError | None = None
-    for kind in kinds:
+    failed: ConfigurationError | None = None
+    # Most stores are SQL, and the others take a second to import.
+    for kind in sorted(kinds, key=lambda kind: kind != "sql"):
         try:
             plugin = sink_plugin(kind, "--store")
         except ConfigurationError as error:
-            broken = error
+            failed = error
             continue
         if plugin.reads(url):
             return plugin
-    if broken is not None:
-        raise broken
+    if failed is not None:
+        raise failed
     # The URL may hold a password: the error shows its scheme only.
     scheme = url.partition(":")[0] if ":" in url else ""
     raise ConfigurationError(
@@ -156,15 +147,6 @@ def deviations_of(kind: str) -> dict[str, str]:
     return {**_CORE_DEVIATIONS, **explained}
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    """Name and function of each command that plug-ins add; for a broken one its error instead."""
-    for point in sorted(entry_points(group=_COMMANDS), key=lambda point: point.name):
-        try:
-            yield point.name, point.load()
-        except Exception as error:  # noqa: BLE001 - one broken plug-in must not break the others
-            yield point.name, _broken(point, "command", "", error)
-
-
 def _shown(plugin: SourcePlugin | SinkPlugin, table: Mapping[str, Any]) -> dict[str, Any]:
     shown = getattr(plugin, "shown", masked)
     return dict(shown(table))
@@ -174,7 +156,7 @@ def _loaded(group: str, kind: str, where: str) -> Any:
     what = group.removeprefix("instep.").removesuffix("s")
     points = {point.name: point for point in entry_points(group=group)}
     if kind not in points:
-        extra = _EXTRAS.get(kind)
+        extra = EXTRAS.get(kind)
         other = _OTHER_NAMES.get(kind)
         if other and group == _SINKS:
             raise ConfigurationError(
@@ -191,17 +173,4 @@ def _loaded(group: str, kind: str, where: str) -> Any:
     try:
         return points[kind].load()
     except Exception as error:  # a plug-in may fail in any way; the reason is shown
-        raise _broken(points[kind], what, where, error) from error
-
-
-def _broken(point: EntryPoint, what: str, where: str, error: Exception) -> ConfigurationError:
-    extra = _EXTRAS.get(point.name)
-    if isinstance(error, ImportError) and extra:
-        hint = f'install what it needs: pip install "instep[{extra}]"'
-    else:
-        hint = f"mend or remove the distribution {point.dist.name if point.dist else point.value}"
-    return ConfigurationError(
-        f"the {what} {point.name!r} cannot be loaded: {type(error).__name__}: {error}",
-        where=where or point.value,
-        hint=hint,
-    )
+        raise broken(points[kind], what, where, error) from error

@@ -68,7 +68,9 @@ def lake(
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring Delta tables of state, history and alarms up to what has landed, and look after them.
+    """Make tables of state, history and alarms in a lake.
+
+    They are brought up to what has landed, and looked after.
 
     run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
     version needs. rebuild: make tables again from `changes`, beside the old ones, and replace

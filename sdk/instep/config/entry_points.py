@@ -1,0 +1,83 @@
+"""The commands that plug-ins add (`instep.commands`): listed without importing any of them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from instep.errors import ConfigurationError
+
+__all__ = ["EXTRAS", "broken", "command_points", "load_command", "summary"]
+
+EXTRAS: Final = {
+    "tapi": "tapi",
+    "wsrm": "soap",
+    "wsr": "soap",
+    "sdpi": "soap",
+    "didcomm": "didcomm",
+    "delta": "spark",
+}
+"""Kind → the extra of the distribution that installs it."""
+_COMMANDS: Final = "instep.commands"
+
+
+def command_points() -> list[EntryPoint]:
+    """The entry points of commands, by name."""
+    return sorted(entry_points(group=_COMMANDS), key=lambda point: point.name)
+
+
+def load_command(point: EntryPoint) -> Callable[..., Any]:
+    """The function of a command. Raises `ConfigurationError` if it cannot be imported."""
+    try:
+        command: Callable[..., Any] = point.load()
+    except Exception as error:  # a plug-in may fail in any way; the reason is shown
+        raise broken(point, "command", "", error) from error
+    return command
+
+
+def summary(point: EntryPoint) -> str:
+    """The first sentence of a command's docstring, read from its source; empty where it has none.
+
+    Nothing is imported: a plug-in may take a second to import, and listing it is no reason to.
+    """
+    try:
+        path = _source(point.module)
+        tree = ast.parse(path.read_bytes()) if path else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == point.attr:
+            return inspect.cleandoc(ast.get_docstring(node) or "").partition("\n\n")[0]
+    return ""
+
+
+def broken(point: EntryPoint, what: str, where: str, error: Exception) -> ConfigurationError:
+    """The error for an entry point that cannot be loaded."""
+    extra = EXTRAS.get(point.name)
+    if isinstance(error, ImportError) and extra:
+        hint = f'install what it needs: pip install "instep[{extra}]"'
+    else:
+        hint = f"mend or remove the distribution {point.dist.name if point.dist else point.value}"
+    return ConfigurationError(
+        f"the {what} {point.name!r} cannot be loaded: {type(error).__name__}: {error}",
+        where=where or point.value,
+        hint=hint,
+    )
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module, found through the folders of its packages."""
+    folders: list[str] | None = None
+    *packages, last = module.split(".")
+    for package in packages:
+        spec = PathFinder.find_spec(package, folders)
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        folders = list(spec.submodule_search_locations)
+    spec = PathFinder.find_spec(last, folders)
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None

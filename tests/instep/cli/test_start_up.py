@@ -1,0 +1,111 @@
+"""What a command imports before it does anything: a user waits for it each time."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from instep.config.entry_points import command_points, load_command, summary
+from instep_sql import SqlStore
+from tests.instep.cli.cli_kit import info, instep, started
+
+PROGRAM = """
+import json, sys
+from instep.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command has imported at its end."""
+    program = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(program, capture_output=True, check=True, timeout=60)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+async def begun(url: str) -> None:
+    """Make a store with a stream that has nothing yet, neither entities nor deviations."""
+    async with SqlStore(url) as store:
+        await store.open("east")
+        await store.position(info("network"))
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["quarantine", "--help"]])
+def test_what_runs_nothing_imports_no_command(arguments: list[str]) -> None:
+    heavy = {"aiohttp", "asyncio", "msgspec", "pyarrow", "rich", "sqlalchemy"}
+    modules = imported(*arguments)
+    assert not modules & heavy
+    ours = {"cli", "config", "errors"}
+    inner = {name.split(".")[1] for name in modules if name.startswith("instep.")}
+    assert inner <= ours
+
+
+def test_status_imports_no_source_and_no_other_sink(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'network.db'}"
+    asyncio.run(begun(url))
+    modules = imported("status", "--store", url)
+    assert "instep_sql.reader" in modules
+    assert not modules & {"aiohttp", "alembic", "instep_spark", "instep_tapi", "pyarrow"}
+
+
+def test_the_list_of_commands_is_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["quarantine"], ["sequences"], ["sweep"]):
+        for line in instep(*group, "--help").stdout.splitlines():
+            assert "..." not in line.removeprefix("Usage: instep").partition("ARGS]")[0], line
+            assert len(line) <= 80
+
+
+def test_options_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = instep("provider", "--help").stdout
+    for option in ("--tombstone-retention", "--record-strategy", "--records-per-frame"):
+        assert option in shown
+
+
+def test_a_command_of_a_plug_in_is_described_as_its_docstring_does() -> None:
+    points = {point.name: point for point in command_points()}
+    assert {"discover", "provider", "demo", "lake"} <= set(points)
+    for name in ("discover", "provider", "demo"):
+        first = (load_command(points[name]).__doc__ or "").partition("\n")[0]
+        assert summary(points[name]) == first
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_command_has_begun_is_told(number: signal.Signals) -> None:
+    # The import of the application is where it waits: as long as the test likes.
+    program = """
+import os, signal, sys, time, types
+class Waiting(types.ModuleType):
+    def __getattr__(self, name):
+        print("begun", flush=True)
+        time.sleep(60)
+sys.modules["instep.cli.app"] = Waiting("instep.cli.app")
+from instep.cli import main
+main()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == -number
+    assert errors.decode() == f"instep: stopped by {number.name}\n"
+
+
+def test_a_shell_completes_commands() -> None:
+    words = {"_INSTEP_COMPLETE": "complete_bash", "COMP_WORDS": "instep sta", "COMP_CWORD": "1"}
+    with started(**os.environ | words) as process:
+        shown, _ = process.communicate(timeout=60)
+    assert shown.decode().split() == ["status"]
