@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from instep.cli.command_group import LazyCommand, group, imported
+from instep.cli.debug import DEBUG
 from instep.config.entry_points import command_points, load_command, summary
 
 __all__ = ["COMMANDS", "GROUPS", "app"]
@@ -127,7 +128,4 @@ def _options(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
     """
-    if debug:
-        from instep.cli.exit_codes import DEBUG  # to list commands needs none of it
-
-        DEBUG.set(debug)
+    DEBUG.set(debug)

@@ -8,25 +8,22 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, Final, Never
 
 import typer
 
+from instep.cli.debug import DEBUG
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
 from instep.errors import ConfigurationError, InstepError, NoStoreError
 
-__all__ = ["DEBUG", "EXIT_CODES", "with_exit_code"]
+__all__ = ["EXIT_CODES", "with_exit_code"]
 
 EXIT_CODES: Final = {
     0: "done; or stopped by SIGTERM or SIGINT as asked",
     1: "failed, or the answer is no: a store differs (`audit`), nothing was to release",
     2: "wrong usage or configuration, or what was named is not there: a store, a stream, a class",
 }
-
-DEBUG: Final[ContextVar[bool]] = ContextVar("DEBUG", default=False)
-"""Whether a traceback is wanted (`instep --debug`)."""
 
 
 def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
