@@ -12,7 +12,14 @@ from sqlalchemy import Connection, Row, text
 
 from instep.coordination.lease import LeaseState
 from instep.errors import JournalOffError, SinkError
-from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+from instep.model.entities import (
+    Change,
+    ChangeKind,
+    EntityCount,
+    Quarantined,
+    StoredEntity,
+    StreamStatus,
+)
 from instep.model.position import Position
 from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate, upgraded_info
@@ -44,6 +51,13 @@ _STREAMS: Final = text("""
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
     FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """)
+_COUNTS: Final = text("""
+    SELECT s.consumer, s.stream, e.class AS name, count(*) AS entities
+    FROM instep_entity AS e JOIN instep_stream AS s ON s.id = e.stream_no
+    WHERE :stream = '' OR s.stream = :stream
+    GROUP BY s.consumer, s.stream, e.class ORDER BY s.consumer, s.stream, e.class
+""")
+_NEWEST: Final = text("SELECT coalesce(max(cursor), 0) FROM instep_change")
 _PAGE: Final = """
     SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream
     FROM {table} AS t {owner.join}
@@ -144,15 +158,46 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
         ]
 
     async def entities(
-        self, *, stream: str | None = None, entity_class: str | None = None
+        self,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        key: str | None = None,
     ) -> AsyncIterator[StoredEntity]:
         """Iterate over the entities, in the order of their first commit."""
-        wanted = {"stream": ("s.stream", stream), "class": ("t.class", entity_class)}
+        wanted = {
+            "consumer": ("s.consumer", consumer),
+            "stream": ("s.stream", stream),
+            "class": ("t.class", entity_class),
+            "key": ("t.key", key),
+        }
         async for row in self._pages("instep_entity", "id", 0, wanted):
             yield stored_entity(row)
 
+    async def count_entities(self, *, stream: str | None = None) -> list[EntityCount]:
+        """See `StoreReader`."""
+        values = {"stream": stream or ""}
+        rows = await self._fetch(lambda connection: connection.execute(_COUNTS, values).all())
+        return [
+            EntityCount(
+                consumer=row.consumer,
+                stream=row.stream,
+                entity_class=row.name,
+                entities=row.entities,
+            )
+            for row in rows
+        ]
+
     async def changes(
-        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+        self,
+        cursor: int = 0,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        change: ChangeKind | None = None,
+        follow: bool = False,
     ) -> AsyncIterator[Change]:
         """Iterate over the journal after `cursor`, in the order of the commits; 0 begins with the
         oldest change kept.
@@ -161,15 +206,30 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
         if no stream keeps a journal, and `SinkError` (`data["oldest"]`) if changes after `cursor`
         are no longer kept: then read all entities again, and go on from a cursor taken before that.
         """
-        wanted = {"stream": ("s.stream", stream)}
+        wanted = {
+            "consumer": ("s.consumer", consumer),
+            "stream": ("s.stream", stream),
+            "class": ("t.class", entity_class),
+            "change": ("t.change", change and change.value),
+        }
+        chosen = any(value is not None for _, value in wanted.values())
         while True:
+            # What is left out moves the cursor, too: else it would be looked at again each time,
+            # and fall behind what is kept.
+            newest = await self.newest_cursor() if chosen else cursor
             await self._check_kept(cursor)
             async for row in self._pages("instep_change", "cursor", cursor, wanted):
                 cursor = row.cursor
                 yield _change(row)
+            cursor = max(cursor, newest)
             if not follow:
                 return
             await asyncio.sleep(_FOLLOW_POLL_S)
+
+    async def newest_cursor(self) -> int:
+        """See `StoreReader`."""
+        await self._check_kept(0)
+        return int(await self._fetch(lambda connection: connection.execute(_NEWEST).scalar_one()))
 
     async def _check_kept(self, cursor: int) -> None:
         kept = await self._fetch(lambda connection: connection.execute(_KEPT).one())
@@ -190,12 +250,17 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
     async def quarantine(
         self,
         *,
+        consumer: str | None = None,
         stream: str | None = None,
         id: int | None = None,
     ) -> AsyncIterator[Quarantined]:
         """Iterate over the quarantine, oldest entry first; `id` selects one entry."""
         owner = _OF_STREAM_OR_RECEIVER
-        wanted = {"stream": (owner.stream, stream), "id": ("t.id", id)}
+        wanted = {
+            "consumer": (owner.consumer, consumer),
+            "stream": (owner.stream, stream),
+            "id": ("t.id", id),
+        }
         async for row in self._pages("instep_quarantine", "id", 0, wanted, owner):
             yield Quarantined(
                 id=row.id,

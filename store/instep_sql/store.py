@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
-from instep.model.entities import Change
+from instep.model.entities import Change, ChangeKind
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
@@ -112,10 +112,24 @@ class SqlStore(Sink):
         return self._reader
 
     def changes(
-        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+        self,
+        cursor: int = 0,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        change: ChangeKind | None = None,
+        follow: bool = False,
     ) -> AsyncIterator[Change]:
         """The journal after `cursor`; see `SqlReader.changes`."""
-        return self.reader.changes(cursor, stream=stream, follow=follow)
+        return self.reader.changes(
+            cursor,
+            consumer=consumer,
+            stream=stream,
+            entity_class=entity_class,
+            change=change,
+            follow=follow,
+        )
 
     @property
     def latest_only(self) -> bool:

@@ -47,6 +47,10 @@ COMMANDS: Final = {
 """Name → the function of a command, and its line in the list of commands."""
 
 GROUPS: Final = {
+    "entity": (
+        "Look at one entity.",
+        {"show": ("instep.cli.entities:show", "Show one entity whole.")},
+    ),
     "quarantine": (
         "See and replay what could not be read or handled.",
         {

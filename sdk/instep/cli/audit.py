@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Column
 
 from instep.alignment.audit import AuditReport, Finding
-from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, Listing, json_line
 from instep.cli.signals import until_signalled
+from instep.cli.store import ConfigArgument, ConsumerOption, StreamOption
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
@@ -28,9 +28,8 @@ def audit(
     repair: Annotated[
         bool, typer.Option("--repair", help="Write what is proven wrong as the log states it.")
     ] = False,
-    stream: Annotated[
-        str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
-    ] = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Hold stores against their providers' logs by a second connection (TR-548 ST-2.3).
@@ -39,20 +38,25 @@ def audit(
     come to yet is undecided. Ends with 1 where something is wrong and was not repaired.
     """
     reports: list[AuditReport] = []
-    until_signalled(_audit(load(config or default_path()), stream, repair, output, reports))
+    configuration = load(config or default_path())
+    until_signalled(_audit(configuration, consumer, stream, repair, output, reports))
     if not all(report.clean for report in reports):
         raise typer.Exit(1)
 
 
 async def _audit(
     configuration: Configuration,
+    name: str | None,
     stream: str | None,
     repair: bool,
     output: Format,
     reports: list[AuditReport],
 ) -> None:
     view = _Table() if output is Format.TABLE else _Lines()
-    for consumer in configuration.consumers:
+    chosen = [one for one in configuration.consumers if name in (None, one.name)]
+    if not chosen:
+        raise ConfigurationError(f"no consumer {name!r} is configured", where="--consumer")
+    for consumer in chosen:
         await _audit_consumer(consumer, stream, repair, view, reports)
     if stream is not None and not reports:
         raise ConfigurationError("no consumer has such a stream", where=stream)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -21,10 +22,28 @@ from instep.cli.output import (
     stamp,
 )
 from instep.cli.signals import until_signalled
-from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
-from instep.model.entities import Change
+from instep.cli.store import (
+    ClassOption,
+    ConfigArgument,
+    ConsumerOption,
+    LimitOption,
+    StoreOption,
+    StreamOption,
+    open_store,
+    require_stream,
+)
+from instep.errors import ConfigurationError
+from instep.model.entities import Change, ChangeKind
 
 __all__ = ["changes"]
+
+
+class _Chosen(NamedTuple):
+    """What of a journal is asked for."""
+
+    stream: str | None
+    entity_class: str | None
+    change: ChangeKind | None
 
 
 class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
@@ -44,42 +63,82 @@ class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}
     previous: msgspec.Raw | None = None
 
 
-def changes(
-    store: StoreOption,
+def changes(  # noqa: PLR0917 - options, given by name on the command line
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    entity_class: ClassOption = None,
+    change: Annotated[
+        ChangeKind | None, typer.Option("--change", help="Only changes of this kind.")
+    ] = None,
     after: Annotated[
         int, typer.Option(metavar="CURSOR", min=0, help="Begin after this cursor; 0: the oldest.")
     ] = 0,
+    from_now: Annotated[
+        bool, typer.Option("--from-now", help="Begin after the newest change, and follow.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    stream: StreamOption = None,
+    limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the committed changes of a store, in the order of commit."""
-    until_signalled(_list(store, after, follow, stream, output))
+    if from_now and after:
+        raise ConfigurationError(
+            "--after and --from-now were both given", where="changes", hint="leave one of them out"
+        )
+    chosen = _Chosen(stream, entity_class, change)
+    start = None if from_now else after
+    until_signalled(
+        _list(config, store, consumer, chosen, start, follow or from_now, limit, output)
+    )
 
 
-async def _list(store: str, after: int, follow: bool, stream: str | None, output: Format) -> None:
-    async with open_reader(store) as reader:
-        await require_stream(reader, stream)
-        found = reader.changes(after, stream=stream, follow=follow)
-        if output is Format.JSONL:
-            async for change in found:
-                json_line(_line(change), flush=follow)
-            return
-        console = Console(highlight=False)
-        columns = [Column("Cursor", width=9), Column("Committed", width=MOMENT_WIDTH)]
-        columns += [Column("Change", width=7), Column("Stream", ratio=2)]
-        columns += [Column("Class", ratio=3), Column("Key", ratio=5)]
-        listing = Listing(console, columns)
-        async for one in found:
-            committed = moment(one.committed_at_us)
-            listing.add(
-                str(one.cursor), committed, one.change, one.stream, one.entity_class, one.key
-            )
-            if follow:
-                listing.flush()
-                sys.stdout.flush()
+async def _list(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    chosen: _Chosen,
+    after: int | None,
+    follow: bool,
+    limit: int | None,
+    output: Format,
+) -> None:
+    """`after`: the cursor to begin after; None: the newest."""
+    console = Console(highlight=False)
+    columns = [Column("Cursor", width=9), Column("Committed", width=MOMENT_WIDTH)]
+    columns += [Column("Change", width=7), Column("Consumer", ratio=2), Column("Stream", ratio=2)]
+    columns += [Column("Class", ratio=3), Column("Key", ratio=5)]
+    listing = Listing(console, columns)
+    shown = 0
+    async with open_store(config, store, consumer, "changes") as place:
+        await require_stream(place.reader, chosen.stream)
+        begin = await place.reader.newest_cursor() if after is None else after
+        async for one in place.reader.changes(
+            begin,
+            consumer=place.consumer,
+            stream=chosen.stream,
+            entity_class=chosen.entity_class,
+            change=chosen.change,
+            follow=follow,
+        ):
+            if not place.has(one.consumer):
+                continue
+            shown += 1
+            if output is Format.JSONL:
+                json_line(_line(one), flush=follow)
+            else:
+                committed = moment(one.committed_at_us)
+                cells = (str(one.cursor), committed, one.change, one.consumer, one.stream)
+                listing.add(*cells, one.entity_class, one.key)
+                if follow:
+                    listing.flush()
+                    sys.stdout.flush()
+            if shown == limit:
+                break
+    if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} changes")
+        console.print(f"{listing.rows:,} changes{' (--limit)' * (shown == limit)}")
 
 
 def _line(change: Change) -> _Line:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from instep.cli.output import plain
+from instep.cli.store import ConfigArgument
 from instep.config.file import PluginConfiguration, default_path, load
 from instep.config.plugins import check as check_plugins
 from instep.config.plugins import shown_sink, shown_source
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["ConfigArgument", "check"]
-
-ConfigArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="CONFIG",
-        help="The file; default: $INSTEP_CONFIG, else instep.toml.",
-        show_default=False,
-    ),
-]
+__all__ = ["check"]
 
 
 def check(config: ConfigArgument = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether a traceback is wanted. It is known before anything else of the command line is imported."""
+"""Whether a traceback is wanted: known before the rest of the command line is imported."""
 
 from __future__ import annotations
 

@@ -1,14 +1,18 @@
-"""`instep entities`: what the store holds, as the provider stated it."""
+"""`instep entities` and `instep entity show`: what stores hold, as the provider stated it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Column
+from rich.table import Column, Table
+from rich.text import Text
 
 from instep.cli.output import (
     MOMENT_WIDTH,
@@ -18,12 +22,26 @@ from instep.cli.output import (
     json_line,
     moment,
     one_line,
+    plain,
+    plain_lines,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.cli.store import (
+    ClassOption,
+    ConfigArgument,
+    ConsumerOption,
+    KeyOption,
+    LimitOption,
+    OpenStore,
+    StoreOption,
+    StreamOption,
+    open_stores,
+    require_stream,
+)
+from instep.errors import ConfigurationError
 from instep.model.entities import StoredEntity
 
-__all__ = ["entities"]
+__all__ = ["entities", "show"]
 
 _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
@@ -32,6 +50,7 @@ _BODY_SHOWN_BYTES: Final = 400
 class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
     """An entity as a line of JSON; `proven` shows only where it is false."""
 
+    consumer: str
     stream: str
     key: str
     entity_class: str
@@ -42,45 +61,211 @@ class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}
     proven: bool = True
 
 
-def entities(
-    store: StoreOption,
+class _Chosen(NamedTuple):
+    """What of a store is asked for."""
+
+    stream: str | None
+    entity_class: str | None
+    key: str | None
+
+
+def entities(  # noqa: PLR0917 - options, given by name on the command line
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
     stream: StreamOption = None,
-    entity_class: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Only this class, such as NODE.")
-    ] = None,
+    entity_class: ClassOption = None,
+    key: KeyOption = None,
+    limit: LimitOption = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Only how many there are of each class.")
+    ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the entities of a store."""
-    asyncio.run(_list(store, stream, entity_class, output))
-
-
-async def _list(store: str, stream: str | None, entity_class: str | None, output: Format) -> None:
-    async with open_reader(store) as reader:
-        await require_stream(reader, stream)
-        found = reader.entities(stream=stream, entity_class=entity_class)
-        if output is Format.JSONL:
-            async for entity in found:
-                json_line(_line(entity))
-            return
-        console = Console(highlight=False)
-        columns = [Column("Stream", ratio=2), Column("Class", ratio=3), Column("Key", ratio=4)]
-        columns += [Column("Appended", width=MOMENT_WIDTH), Column("Body", ratio=6)]
-        listing = Listing(console, columns)
-        async for entity in found:
-            proven = "" if entity.proven else "unproven: "
-            listing.add(
-                entity.stream,
-                entity.entity_class,
-                entity.key,
-                moment(entity.appended_at_us),
-                proven + entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
+    """List the entities of stores, or count them by class."""
+    chosen = _Chosen(stream, entity_class, key)
+    if count:
+        if key is not None or limit is not None:
+            raise ConfigurationError(
+                "--count counts all of a class", where="entities", hint="without --key and --limit"
             )
+        asyncio.run(_count(config, store, consumer, chosen, output))
+    else:
+        asyncio.run(_list(config, store, consumer, chosen, limit, output))
+
+
+def show(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key, whole.")],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show one entity whole. Where several consumers or streams have it, it is shown of each."""
+    asyncio.run(_show(config, store, consumer, _Chosen(stream, None, key), output))
+
+
+async def _found(
+    config: Path | None, store: str | None, consumer: str | None, chosen: _Chosen
+) -> AsyncGenerator[StoredEntity, None]:
+    """The entities that are asked for; raises for a class that no entity has."""
+    any_found, known = False, set[str]()
+    async with aclosing(open_stores(config, store, consumer, "entities")) as places:
+        async for place in places:
+            await require_stream(place.reader, chosen.stream)
+            async for entity in _of(place, chosen):
+                any_found = True
+                yield entity
+            if not any_found and chosen.entity_class is not None:
+                known |= await _classes(place)
+    if not any_found and chosen.entity_class is not None:
+        _require_class(chosen.entity_class, known)
+
+
+async def _of(place: OpenStore, chosen: _Chosen) -> AsyncGenerator[StoredEntity, None]:
+    for name in place.names:
+        async for entity in place.reader.entities(
+            consumer=name,
+            stream=chosen.stream,
+            entity_class=chosen.entity_class,
+            key=chosen.key,
+        ):
+            yield entity
+
+
+async def _classes(place: OpenStore) -> set[str]:
+    return {
+        one.entity_class for one in await place.reader.count_entities() if place.has(one.consumer)
+    }
+
+
+def _require_class(entity_class: str, known: set[str]) -> None:
+    if entity_class not in known:
+        raise ConfigurationError(
+            f"the store has no entity of class {entity_class!r}",
+            where="--class",
+            hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
+        )
+
+
+async def _list(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    chosen: _Chosen,
+    limit: int | None,
+    output: Format,
+) -> None:
+    console = Console(highlight=False)
+    columns = [Column("Consumer", ratio=2), Column("Stream", ratio=2), Column("Class", ratio=3)]
+    columns += [Column("Key", ratio=4), Column("Appended", width=MOMENT_WIDTH)]
+    columns += [Column("Body", ratio=4)]
+    listing = Listing(console, columns)
+    shown = 0
+    async with aclosing(_found(config, store, consumer, chosen)) as found:
+        async for entity in found:
+            shown += 1
+            if output is Format.JSONL:
+                json_line(_line(entity))
+            else:
+                listing.add(
+                    entity.consumer,
+                    entity.stream,
+                    entity.entity_class,
+                    entity.key,
+                    moment(entity.appended_at_us),
+                    ("" if entity.proven else "unproven: ")
+                    + entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
+                )
+            if shown == limit:
+                break
+    if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} entities")
+        console.print(f"{listing.rows:,} entities{' (--limit)' * (shown == limit)}")
+
+
+async def _count(
+    config: Path | None, store: str | None, consumer: str | None, chosen: _Chosen, output: Format
+) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("Consumer", "Stream", "Class"):
+        table.add_column(name, overflow="fold")
+    table.add_column("Entities", justify="right")
+    total, known = 0, set[str]()
+    async with aclosing(open_stores(config, store, consumer, "entities")) as places:
+        async for place in places:
+            await require_stream(place.reader, chosen.stream)
+            for one in await place.reader.count_entities(stream=chosen.stream):
+                if not place.has(one.consumer):
+                    continue
+                known.add(one.entity_class)
+                if chosen.entity_class not in (None, one.entity_class):
+                    continue
+                total += one.entities
+                if output is Format.JSONL:
+                    json_line(
+                        {
+                            "consumer": one.consumer,
+                            "stream": one.stream,
+                            "class": one.entity_class,
+                            "entities": one.entities,
+                        }
+                    )
+                names = (one.consumer, one.stream, one.entity_class, f"{one.entities:,}")
+                table.add_row(*(Text(plain(name)) for name in names))
+    if chosen.entity_class is not None:
+        _require_class(chosen.entity_class, known)
+    if output is Format.TABLE:
+        console = Console(highlight=False)
+        console.print(table)
+        console.print(f"{total:,} entities")
+
+
+async def _show(
+    config: Path | None, store: str | None, consumer: str | None, chosen: _Chosen, output: Format
+) -> None:
+    count = 0
+    async for entity in _found(config, store, consumer, chosen):
+        count += 1
+        if output is Format.JSONL:
+            json_line(_line(entity))
+        else:
+            _print(entity)
+    if not count:
+        raise ConfigurationError(
+            f"there is no entity with the key {chosen.key!r}",
+            where="KEY",
+            hint="it is a key, not a name: `instep entities --class CLASS` lists them",
+        )
+
+
+def _print(entity: StoredEntity) -> None:
+    facts = {
+        "consumer": entity.consumer,
+        "stream": entity.stream,
+        "class": entity.entity_class,
+        "key": entity.key,
+        "token": entity.token,
+        "appended_at": stamp(entity.appended_at_us),
+        "attempt": entity.attempt,
+        "proven": "yes" if entity.proven else "no",
+    }
+    for name, value in facts.items():
+        typer.echo(plain(f"{name:12} {value}"))
+    typer.echo(f"\n{plain_lines(_indented(entity.body))}\n")
+
+
+def _indented(body: bytes) -> str:
+    try:
+        return msgspec.json.format(body, indent=2).decode()
+    except msgspec.DecodeError:
+        return body.decode(errors="backslashreplace")
 
 
 def _line(entity: StoredEntity) -> _Line:
     return _Line(
+        entity.consumer,
         entity.stream,
         entity.key,
         entity.entity_class,

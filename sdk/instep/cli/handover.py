@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
-from instep.cli.output import plain
-from instep.cli.store import StoreOption, open_reader
+from instep.cli.output import Format, FormatOption, json_line, plain
+from instep.cli.store import ConfigArgument, ConsumerOption, StoreOption, open_store
+from instep.errors import ConfigurationError
 
 __all__ = ["handover"]
 
@@ -18,31 +19,45 @@ _POLL_S = 0.1
 
 
 def handover(
-    store: StoreOption,
-    consumer: Annotated[
-        str, typer.Option("--consumer", metavar="NAME", help="The consumer, as configured.")
-    ],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Ask the process that consumes to hand over to the one that stands by, and wait for it.
 
-    Ends with 1 where nobody else takes over.
+    --consumer may be left out where there is only one. Ends with 1 where nobody else takes over.
     """
-    asyncio.run(_handover(store, consumer))
+    asyncio.run(_handover(config, store, consumer, output))
 
 
-async def _handover(url: str, consumer: str) -> None:
-    async with open_reader(url) as reader:
-        before = await reader.ask_to_hand_over(consumer)
+async def _handover(
+    config: Path | None, store: str | None, consumer: str | None, output: Format
+) -> None:
+    async with open_store(config, store, consumer, "handover") as place:
+        reader, known = place.reader, set(place.consumers or await place.reader.leases())
+        if len(known) != 1:
+            raise ConfigurationError(
+                "it is not clear which consumer is meant",
+                where="handover",
+                hint=f"name it with --consumer; there are: {', '.join(sorted(known)) or 'none'}",
+            )
+        (name,) = known
+        before = await reader.ask_to_hand_over(name)
         now = before
         try:
             async with asyncio.timeout(_LEASES * before.lease_s):
                 while now.epoch == before.epoch or not now.holder:
                     await asyncio.sleep(_POLL_S)
-                    now = (await reader.leases())[consumer]
+                    now = (await reader.leases())[name]
         except TimeoutError:
             pass
-    if now.epoch != before.epoch and now.holder not in ("", before.holder):
-        typer.echo(plain(f"{consumer}: {before.holder} handed over to {now.holder}"))
-        return
-    typer.echo(plain(f"{consumer}: nobody took over from {before.holder}"), err=True)
-    raise typer.Exit(1)
+    done = now.epoch != before.epoch and now.holder not in ("", before.holder)
+    if output is Format.JSONL:
+        json_line({"consumer": name, "before": before.holder, "holder": now.holder, "done": done})
+    elif done:
+        typer.echo(plain(f"{name}: {before.holder} handed over to {now.holder}"))
+    else:
+        typer.echo(plain(f"{name}: nobody took over from {before.holder}"), err=True)
+    if not done:
+        raise typer.Exit(1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +23,15 @@ from instep.cli.output import (
     one_line,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.cli.store import (
+    ConfigArgument,
+    ConsumerOption,
+    LimitOption,
+    StoreOption,
+    StreamOption,
+    open_stores,
+    require_stream,
+)
 from instep.model.messages import StoredMessage
 
 __all__ = ["messages"]
@@ -30,43 +41,71 @@ _BODY_SHOWN_BYTES: Final = 400
 
 
 def messages(
-    store: StoreOption, stream: StreamOption = None, output: FormatOption = Format.TABLE
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    limit: LimitOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """List the delivered messages of numbered sequences, in the order of delivery.
 
     A stream is one sequence. A body that is JSON is shown as it is, other text as a string, and
     what is no text as {"base64": …}.
     """
-    asyncio.run(_list(store, stream, output))
+    asyncio.run(_list(config, store, consumer, stream, limit, output))
 
 
-async def _list(store: str, stream: str | None, output: Format) -> None:
-    async with open_reader(store) as reader:
-        found = reader.messages(stream=stream)
-        await require_stream(reader, stream)
-        if output is Format.JSONL:
-            async for message in found:
-                json_line(_line(message))
-            return
-        console = Console(highlight=False)
-        columns = [Column("Stream", ratio=3), Column("Number", width=8, justify="right")]
-        columns += [Column("ID", ratio=3), Column("Delivered", width=MOMENT_WIDTH)]
-        columns += [Column("Body", ratio=5)]
-        listing = Listing(console, columns)
+async def _list(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    limit: int | None,
+    output: Format,
+) -> None:
+    console = Console(highlight=False)
+    columns = [Column("Consumer", ratio=2), Column("Stream", ratio=3)]
+    columns += [Column("Number", width=8, justify="right"), Column("ID", ratio=3)]
+    columns += [Column("Delivered", width=MOMENT_WIDTH), Column("Body", ratio=4)]
+    listing = Listing(console, columns)
+    shown = 0
+    async with aclosing(_found(config, store, consumer, stream)) as found:
         async for message in found:
-            listing.add(
-                message.stream,
-                "—" if message.number < 0 else str(message.number),
-                message.id,
-                moment(message.delivered_at_us),
-                message.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
-            )
+            shown += 1
+            if output is Format.JSONL:
+                json_line(_line(message))
+            else:
+                listing.add(
+                    message.consumer,
+                    message.stream,
+                    "—" if message.number < 0 else str(message.number),
+                    message.id,
+                    moment(message.delivered_at_us),
+                    message.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
+                )
+            if shown == limit:
+                break
+    if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} messages")
+        console.print(f"{listing.rows:,} messages{' (--limit)' * (shown == limit)}")
+
+
+async def _found(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None
+) -> AsyncGenerator[StoredMessage, None]:
+    async with aclosing(open_stores(config, store, consumer, "messages")) as places:
+        async for place in places:
+            for name in place.names:
+                found = place.reader.messages(consumer=name, stream=stream)
+                await require_stream(place.reader, stream)
+                async for message in found:
+                    yield message
 
 
 def _line(message: StoredMessage) -> dict[str, Any]:
     return {
+        "consumer": message.consumer,
         "stream": message.stream,
         "number": None if message.number < 0 else message.number,
         "id": message.id,

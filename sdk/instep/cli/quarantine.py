@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +26,18 @@ from instep.cli.output import (
     plain_lines,
     stamp,
 )
-from instep.cli.store import StoreOption, StreamOption, open_reader, require_stream
+from instep.cli.store import (
+    ConfigArgument,
+    ConfigOption,
+    ConsumerOption,
+    LimitOption,
+    OpenStore,
+    StoreOption,
+    StreamOption,
+    open_store,
+    open_stores,
+    require_stream,
+)
 from instep.config.plugins import source_plugin
 from instep.errors import ConfigurationError, InstepError
 from instep.model.entities import Quarantined, StreamStatus
@@ -34,28 +48,38 @@ __all__ = ["drop", "list_", "replay", "show"]
 
 
 def list_(
-    store: StoreOption, stream: StreamOption = None, output: FormatOption = Format.TABLE
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    limit: LimitOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """List the records in quarantine, the oldest first."""
-    asyncio.run(_list(store, stream, output))
+    asyncio.run(_list(config, store, consumer, stream, limit, output))
 
 
 def show(
-    store: StoreOption,
     id: Annotated[int, typer.Argument(metavar="ID", min=1)],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one record whole, with its bytes."""
-    asyncio.run(_show(store, id, output))
+    asyncio.run(_show(config, store, consumer, id, output))
 
 
 def replay(
-    store: StoreOption,
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
+    config: ConfigOption = None,
+    store: StoreOption = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All records that were not replayed yet.")
     ] = False,
+    consumer: ConsumerOption = None,
     stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Read records again and commit what they state, unless something newer is stored.
 
@@ -65,22 +89,25 @@ def replay(
         raise ConfigurationError(
             "it is not clear what to replay", where="quarantine replay", hint="name IDs, or --all"
         )
-    asyncio.run(_replay(store, ids or [], stream))
+    asyncio.run(_replay(config, store, consumer, ids or [], stream, output))
 
 
 def drop(
-    store: StoreOption,
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
+    config: ConfigOption = None,
+    store: StoreOption = None,
     everything: Annotated[bool, typer.Option("--all", help="All records in quarantine.")] = False,
+    consumer: ConsumerOption = None,
     stream: StreamOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Forget records that will never be read, so that a full quarantine takes others."""
-    if bool(ids) == everything or (ids and stream):
+    if bool(ids) == everything or (ids and (stream or consumer)):
         raise ConfigurationError(
             "it is not clear what to drop",
             where="quarantine drop",
-            hint="name IDs, or --all (of one --stream)",
+            hint="name IDs, or --all (of one --stream, of one --consumer)",
         )
     if not yes:
         raise ConfigurationError(
@@ -88,38 +115,66 @@ def drop(
             where="quarantine drop",
             hint="look at them with `instep quarantine show`; then give --yes",
         )
-    asyncio.run(_drop(store, ids, stream))
+    asyncio.run(_drop(config, store, consumer, ids, stream, output))
 
 
-async def _list(store: str, stream: str | None, output: Format) -> None:
-    async with open_reader(store) as reader:
-        await require_stream(reader, stream)
-        found = reader.quarantine(stream=stream)
-        if output is Format.JSONL:
-            async for one in found:
-                json_line(_facts(one))
-            return
-        console = Console(highlight=False)
-        columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
-        columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
-        columns += [Column("Stream", ratio=1), Column("Reason", ratio=3)]
-        listing = Listing(console, columns)
+async def _list(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    limit: int | None,
+    output: Format,
+) -> None:
+    console = Console(highlight=False)
+    columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
+    columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
+    columns += [Column("Consumer", ratio=1), Column("Stream", ratio=1), Column("Reason", ratio=2)]
+    listing = Listing(console, columns)
+    shown = 0
+    async with aclosing(_found(config, store, consumer, stream)) as found:
         async for one in found:
-            listing.add(
-                str(one.id),
-                moment(one.received_at_us),
-                f"{len(one.raw):,}",
-                "no" if one.replayed_at_us is None else "yes",
-                one.stream,
-                one.reason,
-            )
+            shown += 1
+            if output is Format.JSONL:
+                json_line(_facts(one))
+            else:
+                listing.add(
+                    str(one.id),
+                    moment(one.received_at_us),
+                    f"{len(one.raw):,}",
+                    "no" if one.replayed_at_us is None else "yes",
+                    one.consumer,
+                    one.stream,
+                    one.reason,
+                )
+            if shown == limit:
+                break
+    if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} in quarantine")
+        console.print(f"{listing.rows:,} in quarantine{' (--limit)' * (shown == limit)}")
 
 
-async def _show(store: str, id: int, output: Format) -> None:
-    async with open_reader(store) as reader:
-        one = await _one(reader, id)
+async def _found(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None
+) -> AsyncGenerator[Quarantined, None]:
+    async with aclosing(open_stores(config, store, consumer, "quarantine list")) as places:
+        async for place in places:
+            await require_stream(place.reader, stream)
+            async for one in _waiting(place, stream):
+                yield one
+
+
+async def _waiting(place: OpenStore, stream: str | None) -> AsyncGenerator[Quarantined, None]:
+    for name in place.names:
+        async for one in place.reader.quarantine(consumer=name, stream=stream):
+            yield one
+
+
+async def _show(
+    config: Path | None, store: str | None, consumer: str | None, id: int, output: Format
+) -> None:
+    async with open_store(config, store, consumer, "quarantine show") as place:
+        one = await _one(place.reader, id)
     try:
         text = one.raw.decode()
     except UnicodeDecodeError:
@@ -135,33 +190,62 @@ async def _show(store: str, id: int, output: Format) -> None:
     typer.echo(f"\n{plain_lines(text)}")
 
 
-async def _replay(store: str, ids: list[int], stream: str | None) -> None:
-    async with open_reader(store) as reader:
+async def _replay(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    ids: list[int],
+    stream: str | None,
+    output: Format,
+) -> None:
+    async with open_store(config, store, consumer, "quarantine replay") as place:
+        reader = place.reader
         await require_stream(reader, stream)
         streams = {(one.consumer, one.stream): one for one in await reader.streams()}
         waiting = ids or [
-            one.id async for one in reader.quarantine(stream=stream) if one.replayed_at_us is None
+            one.id async for one in _waiting(place, stream) if one.replayed_at_us is None
         ]
         failed = 0
         for id in waiting:
             one = await _one(reader, id)
+            done = True
             try:
                 outcome = await _replayed(reader, one, streams.get((one.consumer, one.stream)))
             except InstepError as error:
-                failed += 1
+                done = False
                 outcome = str(error)
-            typer.echo(plain(f"{id}: {outcome}"))
-    typer.echo(f"{len(waiting) - failed:,} replayed, {failed:,} still in quarantine")
+            failed += not done
+            if output is Format.JSONL:
+                json_line({"id": id, "replayed": done, "text": outcome})
+            else:
+                typer.echo(plain(f"{id}: {outcome}"))
+    if output is Format.TABLE:
+        typer.echo(f"{len(waiting) - failed:,} replayed, {failed:,} still in quarantine")
     if failed:
         raise typer.Exit(1)
 
 
-async def _drop(store: str, ids: list[int] | None, stream: str | None) -> None:
-    async with open_reader(store) as reader:
-        await require_stream(reader, stream)
+async def _drop(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    ids: list[int] | None,
+    stream: str | None,
+    output: Format,
+) -> None:
+    async with open_store(config, store, consumer, "quarantine drop") as place:
+        await require_stream(place.reader, stream)
         for id in ids or ():
-            await _one(reader, id)
-        typer.echo(f"{await reader.drop(ids or None, stream=stream):,} dropped")
+            await _one(place.reader, id)
+        if ids is None and place.consumers:
+            ids = [one.id async for one in _waiting(place, stream)]
+            dropped = await place.reader.drop(ids) if ids else 0
+        else:
+            dropped = await place.reader.drop(ids, stream=stream)
+    if output is Format.JSONL:
+        json_line({"dropped": dropped})
+    else:
+        typer.echo(f"{dropped:,} dropped")
 
 
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:

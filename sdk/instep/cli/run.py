@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from instep.cli.check import ConfigArgument
 from instep.cli.log_lines import log_to_stderr
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
+from instep.cli.store import ConfigArgument
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError, NotAlignedError

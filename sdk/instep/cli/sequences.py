@@ -5,7 +5,8 @@ and waiting messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +14,15 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, Listing, json_line, plain, stamp
-from instep.cli.store import StreamOption, open_reader, places
+from instep.cli.store import (
+    ConfigArgument,
+    ConsumerOption,
+    LimitOption,
+    StoreOption,
+    StreamOption,
+    open_stores,
+)
 from instep.model.ranges import Ranges
 from instep.ports.message_store import OperatorAction
 from instep.ports.reader import (
@@ -59,17 +66,13 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     return total
 
 
-StoreUrl = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
-]
-Name = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only this consumer.")]
 Sequence = Annotated[str, typer.Option("--stream", metavar="ID", help="The sequence.")]
 
 
 def list_(
     config: ConfigArgument = None,
-    store: StoreUrl = None,
-    consumer: Name = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
     stream: StreamOption = None,
     troubled: Annotated[
         bool,
@@ -77,17 +80,18 @@ def list_(
             "--troubled", help="Only those that have failed, are blocked, or wait behind a gap."
         ),
     ] = False,
+    limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
-    asyncio.run(_list(config, store, consumer, stream, troubled, output))
+    asyncio.run(_list(config, store, consumer, stream, troubled, limit, output))
 
 
 def give_up(
     stream: Sequence,
     config: ConfigArgument = None,
-    store: StoreUrl = None,
-    consumer: Name = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
     through: Annotated[
         int | None,
         typer.Option("--through", help="The last number given up.", show_default="the highest"),
@@ -100,8 +104,8 @@ def give_up(
 def reset(
     stream: Sequence,
     config: ConfigArgument = None,
-    store: StoreUrl = None,
-    consumer: Name = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
     following: Annotated[
         int | None,
         typer.Option("--next", help="The next number.", show_default="the first"),
@@ -114,8 +118,8 @@ def reset(
 def close(
     stream: Sequence,
     config: ConfigArgument = None,
-    store: StoreUrl = None,
-    consumer: Name = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
 ) -> None:
     """Accept nothing more of a sequence; in time it is forgotten."""
     asyncio.run(_act(config, store, consumer, stream, OperatorAction.CLOSE, None))
@@ -127,25 +131,36 @@ async def _list(
     consumer: str | None,
     stream: str | None,
     troubled: bool,
+    limit: int | None,
     output: Format,
 ) -> None:
     count = 0
-    for url, names in places(config, store, "sequences").items():
-        async with open_reader(url) as reader:
-            async for one in reader.sequences(stream=stream, troubled=troubled):
-                if consumer in (None, one.consumer) and (not names or one.consumer in names):
-                    count += 1
-                    facts = _facts(one)
-                    if output is Format.JSONL:
-                        json_line(facts)
-                    else:
-                        remarks = "blocked: " * one.blocked + one.error
-                        text = f"{facts['phase']}, next {facts['next_number']}"
-                        text += f", missing {facts['missing']}" if facts["missing"] else ""
-                        text += f", {one.held:,} held, {one.waiting:,} waiting {remarks}"
-                        typer.echo(plain(f"{one.consumer} / {one.stream}: {text}").rstrip())
+    async with aclosing(_chosen(config, store, consumer, stream, troubled)) as found:
+        async for one in found:
+            count += 1
+            facts = _facts(one)
+            if output is Format.JSONL:
+                json_line(facts)
+            else:
+                remarks = "blocked: " * one.blocked + one.error
+                text = f"{facts['phase']}, next {facts['next_number']}"
+                text += f", missing {facts['missing']}" if facts["missing"] else ""
+                text += f", {one.held:,} held, {one.waiting:,} waiting {remarks}"
+                typer.echo(plain(f"{one.consumer} / {one.stream}: {text}").rstrip())
+            if count == limit:
+                break
     if not count and output is Format.TABLE:
         typer.echo("no such sequence")
+
+
+async def _chosen(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None, troubled: bool
+) -> AsyncGenerator[SequenceStatus, None]:
+    async with aclosing(open_stores(config, store, consumer, "sequences")) as places:
+        async for place in places:
+            async for one in place.reader.sequences(stream=stream, troubled=troubled):
+                if place.has(one.consumer):
+                    yield one
 
 
 async def _act(
@@ -157,12 +172,9 @@ async def _act(
     number: int | None,
 ) -> None:
     count = 0
-    for url, names in places(config, store, "sequences").items():
-        async with open_reader(url) as reader:
-            known = await reader.count_sequences()
-            for name in known:
-                if consumer in (None, name) and (not names or name in names):
-                    count += await reader.request_action(name, stream, action, number)
+    async for place in open_stores(config, store, consumer, "sequences"):
+        for name in filter(place.has, await place.reader.count_sequences()):
+            count += await place.reader.request_action(name, stream, action, number)
     if not count:
         typer.echo(plain(f"there is no sequence {stream!r}"), err=True)
         raise typer.Exit(1)

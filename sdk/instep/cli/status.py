@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from instep.alignment.lag import Fidelity, fidelity
 from instep.alignment.reading_progress import NO_PROGRESS_AFTER
-from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
 from instep.cli.sequences import show_sequences
-from instep.cli.store import open_reader
-from instep.config.file import default_path, load
-from instep.config.plugins import deviations_of, sink_plugin
+from instep.cli.store import (
+    ConfigArgument,
+    ConsumerOption,
+    StoreOption,
+    StreamOption,
+    open_stores,
+    require_stream,
+)
+from instep.config.plugins import deviations_of
 from instep.coordination.lease import LeaseState
-from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.reader import StoreReader
 
 __all__ = ["status"]
 
@@ -34,52 +37,44 @@ Stored = tuple[StreamStatus, LeaseState | None]
 
 def status(
     config: ConfigArgument = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
-    ] = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show phase, position, read delay and deviations of each stream, as durable in the store."""
-    if config is not None and store is not None:
-        raise ConfigurationError(
-            "CONFIG and --store were both given", where="status", hint="leave one of them out"
-        )
-    if not asyncio.run(
-        _stored(store, output) if store is not None else _configured(config, output)
-    ):
+    if not asyncio.run(_status(config, store, consumer, stream, output)):
         # Without streams, JSON output is empty.
         Console(quiet=output is Format.JSONL).print("no stream was stored yet")
 
 
-async def _stored(url: str, output: Format) -> int:
-    async with open_reader(url) as reader:
-        return await _show(reader, None, output)
-
-
-async def _show(reader: StoreReader, consumer: str | None, output: Format) -> int:
-    """Show the streams and sequences of a store, or of one consumer; returns how many there are."""
-    leases = await reader.leases()
-    found = [one for one in await reader.streams() if consumer in (None, one.consumer)]
-    streams = [(one, leases.get(one.consumer)) for one in found]
-    now_us = time.time_ns() // 1_000
-    if output is Format.JSONL:
-        for one, lease in streams:
-            json_line(_facts(one, lease, now_us))
-    else:
-        _print(streams, now_us)
-    return len(streams) + await show_sequences(reader, consumer, output)
-
-
-async def _configured(config: Any, output: Format) -> int:
+async def _status(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    output: Format,
+) -> int:
+    """Show the streams and sequences; returns how many there are."""
     found = 0
-    for consumer in load(config or default_path()).consumers:
-        plugin = sink_plugin(consumer.sink.kind, f"{consumer.sink.where}.kind")
-        plugin.check(consumer.sink.options, consumer.sink.where)
-        reader: StoreReader = plugin.reader(str(consumer.sink.options.get("url", "")))
-        try:
-            found += await _show(reader, consumer.name, output)
-        finally:
-            await reader.close()
+    async for place in open_stores(config, store, consumer, "status"):
+        await require_stream(place.reader, stream)
+        leases = await place.reader.leases()
+        streams = [
+            (one, leases.get(one.consumer))
+            for one in await place.reader.streams()
+            if place.has(one.consumer) and stream in (None, one.stream)
+        ]
+        now_us = time.time_ns() // 1_000
+        if output is Format.JSONL:
+            for one, lease in streams:
+                json_line(_facts(one, lease, now_us))
+        else:
+            _print(streams, now_us)
+        found += len(streams)
+        if stream is None:
+            for name in place.names:
+                found += await show_sequences(place.reader, name, output)
     return found
 
 

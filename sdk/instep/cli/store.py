@@ -1,11 +1,13 @@
-"""Opens the store of a command that reads: `--store URL`, through the sink that reads such URLs."""
+"""Which stores a command reads, and what of them: CONFIG or `--store URL`, and the options that
+choose consumers, streams, classes and keys, alike in all commands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,18 +16,106 @@ from instep.config.plugins import store_plugin
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader
 
-__all__ = ["StoreOption", "StreamOption", "open_reader", "places", "require_stream"]
-
-StoreOption = Annotated[
-    str,
-    typer.Option("--store", metavar="URL", help="The store, for example sqlite:///network.db."),
+__all__ = [
+    "ClassOption",
+    "ConfigArgument",
+    "ConfigOption",
+    "ConsumerOption",
+    "KeyOption",
+    "LimitOption",
+    "OpenStore",
+    "StoreOption",
+    "StreamOption",
+    "open_reader",
+    "open_store",
+    "open_stores",
+    "require_consumer",
+    "require_stream",
 ]
-_NAMED = 20
-"""Most streams that an error names."""
 
+_NAMED = 20
+"""Most names that an error lists."""
+_CONFIG_HELP = "The file; default: $INSTEP_CONFIG, else instep.toml."
+
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(metavar="CONFIG", help=_CONFIG_HELP, show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help=_CONFIG_HELP, show_default=False)
+]
+"""For commands whose arguments are something else."""
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="A store instead of CONFIG: sqlite:///network.db."),
+]
+ConsumerOption = Annotated[
+    str | None, typer.Option("--consumer", metavar="NAME", help="Only this consumer.")
+]
 StreamOption = Annotated[
     str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
 ]
+ClassOption = Annotated[
+    str | None, typer.Option("--class", metavar="CLASS", help="Only this class, such as NODE.")
+]
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this entity.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="End after so many lines.")
+]
+
+
+class OpenStore(NamedTuple):
+    """A store, and what of it is meant."""
+
+    reader: StoreReader
+    consumers: frozenset[str]
+    """The consumers; empty for all that it has."""
+
+    def has(self, consumer: str) -> bool:
+        """Whether this consumer is meant."""
+        return not self.consumers or consumer in self.consumers
+
+    @property
+    def names(self) -> list[str | None]:
+        """The consumers one after the other; a single None for all of them together."""
+        return [*sorted(self.consumers)] or [None]
+
+    @property
+    def consumer(self) -> str | None:
+        """The consumer, where it is a single one."""
+        return next(iter(self.consumers)) if len(self.consumers) == 1 else None
+
+
+async def open_stores(
+    config: Path | None, store: str | None, consumer: str | None, where: str
+) -> AsyncGenerator[OpenStore, None]:
+    """The stores of a configuration one after the other, or the one of `--store`.
+
+    Raises `ConfigurationError`, also for a consumer that is not there, and `SinkError`.
+    """
+    for url, names in _places(config, store, consumer, where).items():
+        async with open_reader(url) as reader:
+            if store is not None:
+                await require_consumer(reader, consumer)
+            yield OpenStore(reader, frozenset(names))
+
+
+@asynccontextmanager
+async def open_store(
+    config: Path | None, store: str | None, consumer: str | None, where: str
+) -> AsyncIterator[OpenStore]:
+    """The same for a command that is about one store: several are a `ConfigurationError`."""
+    found = _places(config, store, consumer, where)
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"the configuration has {len(found)} stores, and this is about one",
+            where=where,
+            hint="choose by --consumer or --store",
+        )
+    for url, names in found.items():
+        async with open_reader(url) as reader:
+            if store is not None:
+                await require_consumer(reader, consumer)
+            yield OpenStore(reader, frozenset(names))
 
 
 @asynccontextmanager
@@ -42,21 +132,14 @@ async def open_reader(url: str) -> AsyncIterator[StoreReader]:
         await reader.close()
 
 
-def places(config: Path | None, store: str | None, where: str) -> dict[str, set[str]]:
-    """Store → the consumers of a configuration that use it; none named for `store`. Raises
-    `ConfigurationError`.
-    """
-    if config is not None and store is not None:
-        raise ConfigurationError(
-            "CONFIG and --store were both given", where=where, hint="leave one of them out"
-        )
-    if store is not None:
-        return {store: set()}
-    found: dict[str, set[str]] = {}
-    for consumer in load(config or default_path()).consumers:
-        url = str(consumer.sink.options.get("url", ""))
-        found.setdefault(url, set()).add(consumer.name)
-    return found
+async def require_consumer(reader: StoreReader, consumer: str | None) -> None:
+    """Raise `ConfigurationError` for a consumer that the store does not have."""
+    if consumer is None:
+        return
+    known = {status.consumer for status in await reader.streams()}
+    known |= set(await reader.count_sequences()) | set(await reader.leases())
+    if consumer not in known:
+        raise _unknown(f"the store has no consumer {consumer!r}", "--consumer", known)
 
 
 async def require_stream(reader: StoreReader, stream: str | None) -> None:
@@ -72,8 +155,41 @@ async def require_stream(reader: StoreReader, stream: str | None) -> None:
         if len(known) >= _NAMED:
             break
         known.add(sequence.stream)
-    raise ConfigurationError(
-        f"the store has no stream {stream!r}",
-        where="--stream",
-        hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
+    raise _unknown(f"the store has no stream {stream!r}", "--stream", known)
+
+
+def _unknown(message: str, where: str, known: Collection[str]) -> ConfigurationError:
+    named = sorted(known)[:_NAMED]
+    return ConfigurationError(
+        message, where=where, hint=f"it has: {', '.join(named) or 'none yet'}"
     )
+
+
+def _places(
+    config: Path | None, store: str | None, consumer: str | None, where: str
+) -> dict[str, set[str]]:
+    """Store → the consumers that are meant; empty for all of it."""
+    if config is not None and store is not None:
+        raise ConfigurationError(
+            "CONFIG and --store were both given", where=where, hint="leave one of them out"
+        )
+    if store is not None:
+        return {store: {consumer} if consumer is not None else set()}
+    found: dict[str, set[str]] = {}
+    configuration = load(config or default_path())
+    for one in configuration.consumers:
+        if consumer in (None, one.name):
+            for url in _urls(one.sink.options):
+                found.setdefault(url, set()).add(one.name)
+    if not found:
+        known = [one.name for one in configuration.consumers]
+        raise _unknown(f"no consumer {consumer!r} is configured", "--consumer", known)
+    return found
+
+
+def _urls(options: Mapping[str, Any]) -> list[str]:
+    """The URL of a sink, or those of the sinks of a tee."""
+    sinks = options.get("sinks")
+    if isinstance(sinks, list):
+        return [str(one.get("url", "")) for one in sinks if isinstance(one, dict)]
+    return [str(options.get("url", ""))]

@@ -5,48 +5,59 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from instep.cli.check import ConfigArgument
 from instep.cli.output import Format, FormatOption, json_line, plain
-from instep.cli.store import open_reader, places
+from instep.cli.store import (
+    ConfigArgument,
+    ConsumerOption,
+    StoreOption,
+    StreamOption,
+    open_stores,
+    require_stream,
+)
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
 from instep.ports.reader import StoreReader
 
 __all__ = ["release", "status"]
 
-StoreUrl = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="A store instead of CONFIG.")
-]
-
 
 def status(
-    config: ConfigArgument = None, store: StoreUrl = None, output: FormatOption = Format.TABLE
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show the streams whose sweep is held, and how much it would remove."""
-    asyncio.run(_status(config, store, output))
+    asyncio.run(_status(config, store, consumer, stream, output))
 
 
 def release(
     config: ConfigArgument = None,
-    store: StoreUrl = None,
-    stream: Annotated[
-        str | None, typer.Option("--stream", metavar="ID", help="Only this stream.")
-    ] = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Let held sweeps go on: the consumer, running now or later, does it within seconds.
 
     Only the sweep that is held now is released. Ends with 1 where none is.
     """
-    asyncio.run(_release(config, store, stream))
+    asyncio.run(_release(config, store, consumer, stream, output))
 
 
-async def _status(config: Path | None, store: str | None, output: Format) -> None:
+async def _status(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    output: Format,
+) -> None:
     count = 0
-    async for reader, one in _held(config, store):
+    async for reader, one in _held(config, store, consumer, stream):
         count += 1
         estimate = await reader.estimate_sweep(one.consumer, one.stream, one.position.attempt)
         if output is Format.JSONL:
@@ -66,12 +77,27 @@ async def _status(config: Path | None, store: str | None, output: Format) -> Non
         typer.echo("no sweep is held")
 
 
-async def _release(config: Path | None, store: str | None, stream: str | None) -> None:
+async def _release(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    output: Format,
+) -> None:
     count = 0
-    async for reader, one in _held(config, store):
-        if stream in (None, one.stream):
-            count += 1
-            await reader.release_sweep(one.consumer, one.stream, one.position.attempt)
+    async for reader, one in _held(config, store, consumer, stream):
+        count += 1
+        await reader.release_sweep(one.consumer, one.stream, one.position.attempt)
+        if output is Format.JSONL:
+            json_line(
+                {
+                    "consumer": one.consumer,
+                    "stream": one.stream,
+                    "attempt": one.position.attempt,
+                    "released": True,
+                }
+            )
+        else:
             typer.echo(plain(f"{one.consumer} / {one.stream}: released"))
     if not count:
         typer.echo("no such sweep is held", err=True)
@@ -79,12 +105,12 @@ async def _release(config: Path | None, store: str | None, stream: str | None) -
 
 
 async def _held(
-    config: Path | None, store: str | None
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
-    """The streams whose sweep is held, of a store or of a configuration's consumers."""
-    for url, names in places(config, store, "sweep").items():
-        async with open_reader(url) as reader:
-            for one in await reader.streams():
-                named = not names or one.consumer in names
-                if named and one.position.phase is Phase.SWEEP_HELD:
-                    yield reader, one
+    """The streams whose sweep is held."""
+    async for place in open_stores(config, store, consumer, "sweep"):
+        await require_stream(place.reader, stream)
+        for one in await place.reader.streams():
+            chosen = place.has(one.consumer) and stream in (None, one.stream)
+            if chosen and one.position.phase is Phase.SWEEP_HELD:
+                yield place.reader, one

@@ -17,6 +17,7 @@ __all__ = [
     "Ancestor",
     "Change",
     "ChangeKind",
+    "EntityCount",
     "Quarantined",
     "Reference",
     "Skeleton",
@@ -42,6 +43,15 @@ class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
     resource shows its class.
     """
     consumer: str = ""
+
+
+class EntityCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entities of one class a stream has in the store."""
+
+    consumer: str
+    stream: str
+    entity_class: str
+    entities: int
 
 
 class Ancestor(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ subscribers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -14,6 +15,8 @@ from instep.errors import ConfigurationError
 from instep.model.entities import (
     Ancestor,
     Change,
+    ChangeKind,
+    EntityCount,
     Quarantined,
     Reference,
     Skeleton,
@@ -76,9 +79,14 @@ class StoreReader(ABC):
 
     @abstractmethod
     def entities(
-        self, *, stream: str | None = None, entity_class: str | None = None
+        self,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        key: str | None = None,
     ) -> AsyncIterator[StoredEntity]:
-        """Entities (of this stream, of this class) in a stable order.
+        """Entities (of this consumer, this stream, this class, with this key) in a stable order.
 
         An entity that is stored all the time is returned once; one that is added or removed
         meanwhile may be returned or not.
@@ -86,9 +94,17 @@ class StoreReader(ABC):
 
     @abstractmethod
     def changes(
-        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+        self,
+        cursor: int = 0,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        change: ChangeKind | None = None,
+        follow: bool = False,
     ) -> AsyncIterator[Change]:
-        """The journal after `cursor`, in the order of commit; 0 begins with the oldest kept.
+        """The journal after `cursor` (of this consumer, this stream, this class, this kind), in the
+        order of commit; 0 begins with the oldest kept.
 
         With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
         journal is kept, `SinkError` (`data["oldest"]`) where changes after `cursor` are gone.
@@ -96,7 +112,7 @@ class StoreReader(ABC):
 
     @abstractmethod
     def quarantine(
-        self, *, stream: str | None = None, id: int | None = None
+        self, *, consumer: str | None = None, stream: str | None = None, id: int | None = None
     ) -> AsyncIterator[Quarantined]:
         """Records that could not be read (A11), oldest first; with `id` that one alone."""
 
@@ -115,6 +131,26 @@ class StoreReader(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Disconnect. A second call does nothing."""
+
+    async def count_entities(self, *, stream: str | None = None) -> list[EntityCount]:
+        """How many entities each stream (or this one) has of each class."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        async for one in self.entities(stream=stream):
+            counts[one.consumer, one.stream, one.entity_class] += 1
+        return [
+            EntityCount(consumer=consumer, stream=name, entity_class=entity_class, entities=count)
+            for (consumer, name, entity_class), count in sorted(counts.items())
+        ]
+
+    async def newest_cursor(self) -> int:
+        """The cursor of the newest change: `changes` after it are those from now on.
+
+        Raises `JournalOffError` where no journal is kept.
+        """
+        newest = 0
+        async for change in self.changes():
+            newest = change.cursor
+        return newest
 
     # -- places and references -------------------------------------------------------------------
 
@@ -217,7 +253,8 @@ class StoreReader(ABC):
         self,
         cursor: int = 0,  # noqa: ARG002 - the default
         *,
-        stream: str | None = None,  # noqa: ARG002 - the default
+        consumer: str | None = None,  # noqa: ARG002
+        stream: str | None = None,  # noqa: ARG002
     ) -> AsyncIterator[StoredMessage]:
         """Messages delivered to the store after `cursor`, in the order of delivery. Raises
         `ConfigurationError` for a store that keeps none.

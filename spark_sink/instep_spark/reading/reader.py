@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from instep.errors import JournalOffError, SinkError
-from instep.model.entities import Change, Quarantined, StoredEntity, StreamStatus
+from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.reader import StoreReader
@@ -85,16 +85,21 @@ class DeltaReader(StoreReader):
         )
 
     async def entities(
-        self, *, stream: str | None = None, entity_class: str | None = None
+        self,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        key: str | None = None,
     ) -> AsyncIterator[StoredEntity]:
         """Entities in the order of their newest statements. Of a CHANGE_ONLY stream the newest
         change is shown; the composed entities are in the pipeline's `entities`.
         """
         for row in await self._rows(_CONSUMERS):
-            if stream not in (None, row["stream"]):
+            if consumer not in (None, row["consumer"]) or stream not in (None, row["stream"]):
                 continue
             async for entity in self._entities(row["consumer"], row["stream"]):
-                if entity_class in (None, entity.entity_class):
+                if entity_class in (None, entity.entity_class) and key in (None, entity.key):
                     yield entity
 
     async def _entities(self, consumer: str, stream: str) -> AsyncIterator[StoredEntity]:
@@ -117,13 +122,20 @@ class DeltaReader(StoreReader):
                         yield _entity(consumer, stream, row)
 
     async def changes(
-        self, cursor: int = 0, *, stream: str | None = None, follow: bool = False
+        self,
+        cursor: int = 0,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        entity_class: str | None = None,
+        change: ChangeKind | None = None,
+        follow: bool = False,
     ) -> AsyncIterator[Change]:
         """A lake's journal is the table `changes` itself. Raises `JournalOffError`."""
-        del cursor, stream, follow
+        del cursor, consumer, stream, entity_class, change, follow
         none: list[Change] = []
-        for change in none:
-            yield change
+        for one in none:
+            yield one
         raise JournalOffError(
             "a lake keeps its changes in its table",
             where=self._options.location("changes"),
@@ -131,11 +143,12 @@ class DeltaReader(StoreReader):
         )
 
     async def quarantine(
-        self, *, stream: str | None = None, id: int | None = None
+        self, *, consumer: str | None = None, stream: str | None = None, id: int | None = None
     ) -> AsyncIterator[Quarantined]:
         """Records in quarantine, oldest first, numbered in this order."""
         for number, row in enumerate(await self._rows(_QUARANTINE), 1):
-            if stream in (None, row["stream"]) and id in (None, number):
+            chosen = consumer in (None, row["consumer"]) and stream in (None, row["stream"])
+            if chosen and id in (None, number):
                 yield Quarantined(
                     id=number,
                     stream=row["stream"],

@@ -39,7 +39,8 @@ _MESSAGES: Final = """
     SELECT m.*, q.scope, r.consumer FROM instep_message AS m
     JOIN instep_sequence AS q ON q.id = m.sequence_no
     JOIN instep_receiver AS r ON r.id = q.receiver_no
-    WHERE m.id > :after AND (:stream = '' OR q.scope = :stream) ORDER BY m.id LIMIT :size
+    WHERE m.id > :after AND (:stream = '' OR q.scope = :stream)
+      AND (:consumer = '' OR r.consumer = :consumer) ORDER BY m.id LIMIT :size
 """
 _INBOX: Final = text("SELECT inbox_no FROM instep_quarantine WHERE id = :id")
 _AGAIN: Final = text("UPDATE instep_inbox SET stage = 1 WHERE id = :inbox AND stage = 2")
@@ -78,10 +79,11 @@ class MessageReading(ABC):
         }
 
     async def messages(
-        self, cursor: int = 0, *, stream: str | None = None
+        self, cursor: int = 0, *, consumer: str | None = None, stream: str | None = None
     ) -> AsyncIterator[StoredMessage]:
         """See `StoreReader`."""
-        async for row in self._paged(_MESSAGES, "id", cursor, {"stream": stream or ""}):
+        given = {"consumer": consumer or "", "stream": stream or ""}
+        async for row in self._paged(_MESSAGES, "id", cursor, given):
             yield _message(row)
 
     async def request_action(
