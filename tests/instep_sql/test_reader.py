@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep.model.batches import Batch
+from instep.model.entities import ChangeKind
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk, Unreadable
 from instep_sql import SqlStore
@@ -212,6 +215,45 @@ async def test_consumers_and_streams_share_one_file(database: str) -> None:
         at = Stage(west, Position(ordinal=1))
         await at.commit(end_record("k", 2))
         assert {status.entities for status in await west.reader.streams()} == {0, 1}
+
+
+async def test_consumers_of_one_database_are_chosen_and_counted(database: str) -> None:
+    for consumer, keys in (("east", "ab"), ("west", "a")):
+        async with SqlStore(database, journal="changes") as store:
+            await store.open(consumer)
+            position = await store.position(stream_info())
+            position = msgspec.structs.replace(position, token="t", ordinal=1)
+            records = [
+                create_update(key, 1, entity_class="LINK" if key == "b" else "NODE") for key in keys
+            ]
+            await store.commit(Batch("s1", position, 0, records))
+    reader = sink.reader(database)
+    assert [e.consumer async for e in reader.entities(key="a")] == ["east", "west"]
+    assert [e.key async for e in reader.entities(consumer="west")] == ["a"]
+    assert [
+        (one.consumer, one.entity_class, one.entities) for one in await reader.count_entities()
+    ] == [("east", "LINK", 1), ("east", "NODE", 1), ("west", "NODE", 1)]
+    assert await reader.count_entities(stream="none") == []
+    assert [c.consumer async for c in reader.changes(consumer="west")] == ["west"]
+    assert [c.key async for c in reader.changes(entity_class="LINK")] == ["b"]
+    assert [c.key async for c in reader.changes(change=ChangeKind.DELETED)] == []
+    assert await reader.newest_cursor() == 3
+    assert [c.cursor async for c in reader.changes(await reader.newest_cursor())] == []
+    await reader.close()
+
+
+async def test_who_follows_one_class_is_not_overtaken_by_what_is_left_out(stage: Stages) -> None:
+    async with stage(journal="changes", journal_retention_records=2) as at:
+        await at.commit(create_update("n", 1))
+        following = at.store.changes(entity_class="LINK", follow=True)
+        first = asyncio.ensure_future(anext(following))
+        for number in range(5):
+            await asyncio.sleep(0.5)
+            await at.commit(create_update("n", 2 + number, b'{"n":%d}' % number))
+        await asyncio.sleep(0.5)
+        await at.commit(create_update("l", 9, entity_class="LINK"))
+        assert (await first).key == "l"
+        await following.aclose()  # type: ignore[attr-defined]
 
 
 async def test_a_reader_makes_no_store(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from instep.cli.store import (
     StreamOption,
     open_stores,
 )
+from instep.errors import ConfigurationError
 from instep.model.ranges import Ranges
 from instep.ports.message_store import OperatorAction
 from instep.ports.reader import (
@@ -176,8 +177,11 @@ async def _act(
         for name in filter(place.has, await place.reader.count_sequences()):
             count += await place.reader.request_action(name, stream, action, number)
     if not count:
-        typer.echo(plain(f"there is no sequence {stream!r}"), err=True)
-        raise typer.Exit(1)
+        raise ConfigurationError(
+            f"there is no sequence {stream!r}",
+            where="--stream",
+            hint="`instep sequences list` shows them",
+        )
     typer.echo(f"{action!s}: the consumer, running now or later, does it within seconds")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, started, statement
 
-KEYS = ["stream", "key", "class", "token", "appended_at", "attempt", "body"]
+KEYS = ["consumer", "stream", "key", "class", "token", "appended_at", "attempt", "body"]
 
 
 def test_a_line_has_exactly_the_members_that_are_promised(tmp_path: Path) -> None:
@@ -55,7 +55,6 @@ def test_entities_are_chosen_by_stream_and_class(tmp_path: Path) -> None:
         return [line["key"] for line in found]
 
     assert keys("--class", "CONDITION_DETECTOR") == ["k1"]
-    assert keys("--class", "LINK") == []
     assert keys("--stream", "network") == ["k1", "k50"]
     assert keys("--stream", "quiet") == []
 

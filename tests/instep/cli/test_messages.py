@@ -69,7 +69,8 @@ def test_messages_stand_in_the_order_of_delivery(filled: str) -> None:
         {"base64": "/w=="},
         {"a": 1},
     ]
-    assert list(shown[0]) == ["stream", "number", "id", "received_at", "delivered_at", "body"]
+    members = ["consumer", "stream", "number", "id", "received_at", "delivered_at", "body"]
+    assert list(shown[0]) == members
     assert shown[0]["id"] == f"{SCOPE}#1"
     assert shown[0]["delivered_at"] >= shown[0]["received_at"] > "2026"
 

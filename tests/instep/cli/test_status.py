@@ -96,7 +96,7 @@ def test_one_of_configuration_and_store_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
-    error = failed(instep("status", "--store", f"sqlite:///{tmp_path / 'none.db'}"), 1)
+    error = failed(instep("status", "--store", f"sqlite:///{tmp_path / 'none.db'}"), 2)
     assert "error: there is no such store" in error
     assert f"where: {tmp_path / 'none.db'}" in error
     assert not (tmp_path / "none.db").exists()
