@@ -245,7 +245,7 @@ async def test_consumers_of_one_database_are_chosen_and_counted(database: str) -
 async def test_who_follows_one_class_is_not_overtaken_by_what_is_left_out(stage: Stages) -> None:
     async with stage(journal="changes", journal_retention_records=2) as at:
         await at.commit(create_update("n", 1))
-        following = at.store.changes(entity_class="LINK", follow=True)
+        following = at.store.changes(1, entity_class="LINK", follow=True)
         first = asyncio.ensure_future(anext(following))
         for number in range(5):
             await asyncio.sleep(0.5)

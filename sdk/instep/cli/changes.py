@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Column
 
 from instep.cli.output import (
+    KEY_WIDTH,
     MOMENT_WIDTH,
+    WIDE,
     Format,
     FormatOption,
     Listing,
@@ -106,9 +108,18 @@ async def _list(
 ) -> None:
     """`after`: the cursor to begin after; None: the newest."""
     console = Console(highlight=False)
-    columns = [Column("Cursor", width=9), Column("Committed", width=MOMENT_WIDTH)]
-    columns += [Column("Change", width=7), Column("Consumer", ratio=2), Column("Stream", ratio=2)]
-    columns += [Column("Class", ratio=3), Column("Key", ratio=5)]
+    wide = console.width >= WIDE
+    columns = [Column("Cursor", width=7, overflow="fold"), Column("Change", width=7)]
+    if wide:
+        columns += [Column("Committed", width=MOMENT_WIDTH)]
+        columns += [
+            Column("Consumer", ratio=3),
+            Column("Stream", ratio=3),
+            Column("Class", ratio=4),
+        ]
+    else:
+        columns += [Column("Consumer / stream, class", ratio=1, overflow="fold")]
+    columns += [Column("Key", width=KEY_WIDTH, overflow="fold")]
     listing = Listing(console, columns)
     shown = 0
     async with open_store(config, store, consumer, "changes") as place:
@@ -128,9 +139,11 @@ async def _list(
             if output is Format.JSONL:
                 json_line(_line(one), flush=follow)
             else:
-                committed = moment(one.committed_at_us)
-                cells = (str(one.cursor), committed, one.change, one.consumer, one.stream)
-                listing.add(*cells, one.entity_class, one.key)
+                names = [one.consumer, one.stream, one.entity_class]
+                if not wide:
+                    names = [f"{one.consumer} / {one.stream}, {one.entity_class}"]
+                moments = [moment(one.committed_at_us)] * wide
+                listing.add(str(one.cursor), one.change, *moments, *names, one.key)
                 if follow:
                     listing.flush()
                     sys.stdout.flush()

@@ -15,7 +15,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from instep.cli.output import (
+    KEY_WIDTH,
     MOMENT_WIDTH,
+    WIDE,
     Format,
     FormatOption,
     Listing,
@@ -158,9 +160,13 @@ async def _list(
     output: Format,
 ) -> None:
     console = Console(highlight=False)
-    columns = [Column("Consumer", ratio=2), Column("Stream", ratio=2), Column("Class", ratio=3)]
-    columns += [Column("Key", ratio=4), Column("Appended", width=MOMENT_WIDTH)]
-    columns += [Column("Body", ratio=4)]
+    wide = console.width >= WIDE
+    columns = [Column("Consumer", ratio=2, overflow="fold")]
+    columns += [Column("Stream", ratio=2, overflow="fold")]
+    columns += [Column("Class", ratio=5, overflow="fold")]
+    columns += [Column("Key", width=KEY_WIDTH, overflow="fold")]
+    if wide:
+        columns += [Column("Appended", width=MOMENT_WIDTH), Column("Body", ratio=8)]
     listing = Listing(console, columns)
     shown = 0
     async with aclosing(_found(config, store, consumer, chosen)) as found:
@@ -169,15 +175,12 @@ async def _list(
             if output is Format.JSONL:
                 json_line(_line(entity))
             else:
-                listing.add(
-                    entity.consumer,
-                    entity.stream,
-                    entity.entity_class,
-                    entity.key,
-                    moment(entity.appended_at_us),
-                    ("" if entity.proven else "unproven: ")
-                    + entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
-                )
+                unproven = "" if entity.proven else " (unproven)"
+                cells = [entity.consumer, entity.stream, entity.entity_class, entity.key + unproven]
+                if wide:
+                    cells += [moment(entity.appended_at_us)]
+                    cells += [entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace")]
+                listing.add(*cells)
             if shown == limit:
                 break
     if output is Format.TABLE:

@@ -20,7 +20,9 @@ from rich.text import Text
 from instep.errors import plain
 
 __all__ = [
+    "KEY_WIDTH",
     "MOMENT_WIDTH",
+    "WIDE",
     "Format",
     "FormatOption",
     "Listing",
@@ -36,6 +38,10 @@ __all__ = [
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK_ROWS: Final = 200
+KEY_WIDTH: Final = 36
+"""Width in characters of a column of keys: a uuid is shown whole, to be copied."""
+WIDE: Final = 120
+"""Columns of a terminal that has room for more than what is needed."""
 MOMENT_WIDTH: Final = 19
 """Width in characters of a column of times (`moment`)."""
 
@@ -117,7 +123,9 @@ class Listing:
     """
 
     def __init__(self, console: Console, columns: Sequence[Column]) -> None:
-        """`columns`: each has a `width` in characters, or a `ratio` of the width that is left."""
+        """`columns`: each has a `width` in characters, or a `ratio` of the width that is left. What
+        does not fit is cut, or in a column with `overflow="fold"` goes on in the next line.
+        """
         self._console = console
         self._columns = columns
         self._rows: list[tuple[Text, ...]] = []
@@ -125,7 +133,12 @@ class Listing:
         """Rows added so far."""
 
     def add(self, *cells: str) -> None:
-        self._rows.append(tuple(Text(plain(cell), overflow="ellipsis") for cell in cells))
+        self._rows.append(
+            tuple(
+                Text(plain(cell), overflow=column.overflow)
+                for cell, column in zip(cells, self._columns, strict=True)
+            )
+        )
         self.rows += 1
         if len(self._rows) >= _CHUNK_ROWS:
             self.flush()
@@ -135,7 +148,10 @@ class Listing:
         first = self.rows == len(self._rows)
         if not self._rows and not first:
             return
-        columns = [replace(column, no_wrap=True, _cells=[]) for column in self._columns]
+        columns = [
+            replace(column, no_wrap=column.overflow != "fold", _cells=[])
+            for column in self._columns
+        ]
         table = Table(
             *columns,
             box=SIMPLE_HEAD,

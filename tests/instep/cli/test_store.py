@@ -8,7 +8,7 @@ import pytest
 
 from instep.model import Batch
 from instep_sql import SqlStore
-from tests.instep.cli.cli_kit import failed, info, instep, lines, started, statement
+from tests.instep.cli.cli_kit import failed, fill, info, instep, lines, started, statement
 
 CONFIG = """
 [[consumers]]
@@ -173,3 +173,15 @@ def test_changes_are_of_one_store(tmp_path: Path, shared: str) -> None:
     )
     assert "has 2 stores" in failed(instep("changes", str(path)), 2)
     assert len(shown("changes", str(path), "--consumer", "east")) == 3
+
+
+@pytest.mark.parametrize("command", ["entities", "changes"])
+def test_a_key_is_whole_at_80_columns(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    uuid = "4b396456-e41f-542d-a684-35afd865ccfc"
+    record = msgspec.structs.replace(statement(1, b"{}", "CONDITION_DETECTOR"), key=uuid)
+    shown = instep(command, "--store", fill(tmp_path, record, journal="changes")).stdout
+    assert uuid in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
