@@ -184,7 +184,7 @@ class TapiSource(Source):
             raise NoStreamError(
                 f"no stream to follow ({summary})" if summary else "the provider offers no stream",
                 where=survey.address.streams,
-                hint="see `instep discover`; widen streams, or wait until one is ACTIVE",
+                hint="see `instep discover`; ask for more in `streams`, or wait for an ACTIVE one",
                 reasons=reasons,
             )
         return infos

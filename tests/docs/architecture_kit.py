@@ -111,6 +111,9 @@ def _bound(node: ast.stmt) -> Iterator[str]:
             yield node.name
         case ast.Import() | ast.ImportFrom():
             yield from (alias.asname or alias.name for alias in node.names)
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+            for part in body:
+                yield from _bound(part)
         case ast.AnnAssign(target=ast.Name(id=name)):
             yield name
         case ast.Assign(targets=targets):

@@ -34,27 +34,31 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
         typer.Option(help="A TOML file with the table `auth` of a source.", dir_okay=False),
     ] = None,
     ca: Annotated[
-        Path | None, typer.Option(help="Certificates of who issued the provider's.")
+        Path | None, typer.Option(help="A file with the certificates of the issuer (CA).")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
     ] = False,
     proxy: Annotated[str | None, typer.Option(help="URL of an HTTP proxy.")] = None,
     root: Annotated[
-        list[str] | None, typer.Option(help="A RESTCONF root to try; repeatable.")
+        list[str] | None, typer.Option(metavar="PATH", help="A RESTCONF root to try; repeatable.")
     ] = None,
     classes: Annotated[
-        list[str] | None, typer.Option(help="Only streams of this class; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="CLASS", help="Only streams of this class; repeatable."),
     ] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Only this stream; repeatable.")
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only this stream; repeatable.")
     ] = None,
     strategies: Annotated[
-        list[str] | None, typer.Option("--strategy", help="Only this log strategy; repeatable.")
+        list[str] | None,
+        typer.Option("--strategy", metavar="NAME", help="Only this log strategy; repeatable."),
     ] = None,
     only_classes: Annotated[
         list[str] | None,
-        typer.Option("--only-class", help="Keep only entities of this class; repeatable."),
+        typer.Option(
+            "--only-class", metavar="CLASS", help="Keep only entities of this class; repeatable."
+        ),
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -174,7 +178,7 @@ def _print(survey: Survey) -> None:
     from instep_tapi.endpoints.selection import log_mode
 
     console = Console(highlight=False)
-    console.print(Text(plain(survey.address.streams)))
+    console.print(Text(plain(survey.address.streams)), soft_wrap=True)
     if not survey.choices:
         console.print("no stream is offered")
         return

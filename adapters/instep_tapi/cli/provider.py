@@ -102,9 +102,12 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     storm_keys: Annotated[
         int | None, typer.Option(help="Over how many keys the storm goes.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The seed of everything random: the same seed, the same run.")
+    ] = 0,
     token: Annotated[
-        list[str] | None, typer.Option(help="A Bearer token that is accepted; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="TOKEN", help="A Bearer token that is accepted; repeatable."),
     ] = None,
     oauth2: Annotated[
         str | None, typer.Option(help="CLIENT:SECRET for OAuth2 at /oauth2/token.")
@@ -125,7 +128,10 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     host_meta: Annotated[bool, typer.Option(help="Answer /.well-known/host-meta.")] = True,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="A fault, NAME or NAME=NUMBER, such as rewind-records=50; repeatable."),
+        typer.Option(
+            metavar="FAULT",
+            help="A fault, NAME or NAME=NUMBER, such as rewind-records=50; repeatable.",
+        ),
     ] = None,
     control: Annotated[
         bool, typer.Option(help="Serve /_instep/, without login, to steer it from outside.")

@@ -143,6 +143,11 @@ class _Table:
             f" {counts.undecided:,} undecided; {report.records:,} records read",
             markup=False,
         )
+        if counts.undecided:
+            self._console.print(
+                "  undecided: the store has not come to where the log states them;"
+                " audit while `instep run` follows"
+            )
         if counts.unproven:
             self._console.print(
                 f"  {counts.unproven:,} of classes that no GET shows are not judged"

@@ -118,7 +118,7 @@ async def _list(
             Column("Class", ratio=4),
         ]
     else:
-        columns += [Column("Consumer / stream, class", ratio=1, overflow="fold")]
+        columns += [Column("Stream, class", ratio=1, overflow="fold")]
     columns += [Column("Key", width=KEY_WIDTH, overflow="fold")]
     listing = Listing(console, columns)
     shown = 0

@@ -113,8 +113,8 @@ async def _found(
 ) -> AsyncGenerator[StoredEntity, None]:
     """The entities that are asked for; raises for a class that no entity has."""
     any_found, known = False, set[str]()
-    async with aclosing(open_stores(config, store, consumer, "entities")) as places:
-        async for place in places:
+    async with open_stores(config, store, consumer, "entities") as places:
+        for place in places:
             await require_stream(place.reader, chosen.stream)
             async for entity in _of(place, chosen):
                 any_found = True
@@ -196,8 +196,8 @@ async def _count(
         table.add_column(name, overflow="fold")
     table.add_column("Entities", justify="right")
     total, known = 0, set[str]()
-    async with aclosing(open_stores(config, store, consumer, "entities")) as places:
-        async for place in places:
+    async with open_stores(config, store, consumer, "entities") as places:
+        for place in places:
             await require_stream(place.reader, chosen.stream)
             for one in await place.reader.count_entities(stream=chosen.stream):
                 if not place.has(one.consumer):

@@ -34,8 +34,10 @@ def handover(
 async def _handover(
     config: Path | None, store: str | None, consumer: str | None, output: Format
 ) -> None:
-    async with open_store(config, store, consumer, "handover") as place:
-        reader, known = place.reader, set(place.consumers or await place.reader.leases())
+    chosen = consumer if store is None else None
+    async with open_store(config, store, chosen, "handover") as place:
+        reader, known = place.reader, {consumer} if consumer else set(place.consumers)
+        known = known or set(await reader.leases())
         if len(known) != 1:
             raise ConfigurationError(
                 "it is not clear which consumer is meant",

@@ -94,8 +94,8 @@ async def _list(
 async def _found(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncGenerator[StoredMessage, None]:
-    async with aclosing(open_stores(config, store, consumer, "messages")) as places:
-        async for place in places:
+    async with open_stores(config, store, consumer, "messages") as places:
+        for place in places:
             for name in place.names:
                 found = place.reader.messages(consumer=name, stream=stream)
                 await require_stream(place.reader, stream)

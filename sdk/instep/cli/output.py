@@ -157,6 +157,8 @@ class Listing:
             box=SIMPLE_HEAD,
             show_header=first,
             show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
             expand=True,
         )
         for row in self._rows:

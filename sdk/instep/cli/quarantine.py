@@ -157,8 +157,8 @@ async def _list(
 async def _found(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncGenerator[Quarantined, None]:
-    async with aclosing(open_stores(config, store, consumer, "quarantine list")) as places:
-        async for place in places:
+    async with open_stores(config, store, consumer, "quarantine list") as places:
+        for place in places:
             await require_stream(place.reader, stream)
             async for one in _waiting(place, stream):
                 yield one

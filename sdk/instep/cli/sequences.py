@@ -157,8 +157,8 @@ async def _list(
 async def _chosen(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None, troubled: bool
 ) -> AsyncGenerator[SequenceStatus, None]:
-    async with aclosing(open_stores(config, store, consumer, "sequences")) as places:
-        async for place in places:
+    async with open_stores(config, store, consumer, "sequences") as places:
+        for place in places:
             async for one in place.reader.sequences(stream=stream, troubled=troubled):
                 if place.has(one.consumer):
                     yield one
@@ -173,9 +173,10 @@ async def _act(
     number: int | None,
 ) -> None:
     count = 0
-    async for place in open_stores(config, store, consumer, "sequences"):
-        for name in filter(place.has, await place.reader.count_sequences()):
-            count += await place.reader.request_action(name, stream, action, number)
+    async with open_stores(config, store, consumer, "sequences") as places:
+        for place in places:
+            for name in filter(place.has, await place.reader.count_sequences()):
+                count += await place.reader.request_action(name, stream, action, number)
     if not count:
         raise ConfigurationError(
             f"there is no sequence {stream!r}",

@@ -57,24 +57,25 @@ async def _status(
 ) -> int:
     """Show the streams and sequences; returns how many there are."""
     found = 0
-    async for place in open_stores(config, store, consumer, "status"):
-        await require_stream(place.reader, stream)
-        leases = await place.reader.leases()
-        streams = [
-            (one, leases.get(one.consumer))
-            for one in await place.reader.streams()
-            if place.has(one.consumer) and stream in (None, one.stream)
-        ]
-        now_us = time.time_ns() // 1_000
-        if output is Format.JSONL:
-            for one, lease in streams:
-                json_line(_facts(one, lease, now_us))
-        else:
-            _print(streams, now_us)
-        found += len(streams)
-        if stream is None:
-            for name in place.names:
-                found += await show_sequences(place.reader, name, output)
+    async with open_stores(config, store, consumer, "status") as places:
+        for place in places:
+            await require_stream(place.reader, stream)
+            leases = await place.reader.leases()
+            streams = [
+                (one, leases.get(one.consumer))
+                for one in await place.reader.streams()
+                if place.has(one.consumer) and stream in (None, one.stream)
+            ]
+            now_us = time.time_ns() // 1_000
+            if output is Format.JSONL:
+                for one, lease in streams:
+                    json_line(_facts(one, lease, now_us))
+            else:
+                _print(streams, now_us)
+            found += len(streams)
+            if stream is None:
+                for name in place.names:
+                    found += await show_sequences(place.reader, name, output)
     return found
 
 

@@ -4,8 +4,8 @@ choose consumers, streams, classes and keys, alike in all commands.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,6 +13,7 @@ import typer
 
 from instep.config.file import default_path, load
 from instep.config.plugins import store_plugin
+from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader
 
@@ -85,18 +86,29 @@ class OpenStore(NamedTuple):
         return next(iter(self.consumers)) if len(self.consumers) == 1 else None
 
 
+@asynccontextmanager
 async def open_stores(
     config: Path | None, store: str | None, consumer: str | None, where: str
-) -> AsyncGenerator[OpenStore, None]:
-    """The stores of a configuration one after the other, or the one of `--store`.
+) -> AsyncIterator[list[OpenStore]]:
+    """The stores of a configuration, or the one of `--store`; closed at the end.
 
     Raises `ConfigurationError`, also for a consumer that is not there, and `SinkError`.
     """
-    for url, names in _places(config, store, consumer, where).items():
-        async with open_reader(url) as reader:
+    found = _places(config, store, consumer, where)
+    async with AsyncExitStack() as stack:
+        places = []
+        for url, names in found.items():
+            reader = store_plugin(url).reader(url)
+            stack.push_async_callback(reader.close)
+            places.append(OpenStore(reader, frozenset(names)))
+        try:
             if store is not None:
-                await require_consumer(reader, consumer)
-            yield OpenStore(reader, frozenset(names))
+                await require_consumer(places[0].reader, consumer)
+            yield places
+        except ConfigurationError as error:
+            # What a reader cannot do at all, it raises without saying whose it is.
+            error.where = error.where or ", ".join(map(shown_text, found))
+            raise
 
 
 @asynccontextmanager
@@ -104,32 +116,21 @@ async def open_store(
     config: Path | None, store: str | None, consumer: str | None, where: str
 ) -> AsyncIterator[OpenStore]:
     """The same for a command that is about one store: several are a `ConfigurationError`."""
-    found = _places(config, store, consumer, where)
-    if len(found) > 1:
-        raise ConfigurationError(
-            f"the configuration has {len(found)} stores, and this is about one",
-            where=where,
-            hint="choose by --consumer or --store",
-        )
-    for url, names in found.items():
-        async with open_reader(url) as reader:
-            if store is not None:
-                await require_consumer(reader, consumer)
-            yield OpenStore(reader, frozenset(names))
+    async with open_stores(config, store, consumer, where) as places:
+        if len(places) > 1:
+            raise ConfigurationError(
+                f"the configuration has {len(places)} stores, and this is about one",
+                where=where,
+                hint="choose by --consumer or --store",
+            )
+        yield places[0]
 
 
 @asynccontextmanager
 async def open_reader(url: str) -> AsyncIterator[StoreReader]:
     """A reader of the store, closed at the end. Raises `ConfigurationError` and `SinkError`."""
-    reader = store_plugin(url).reader(url)
-    try:
-        yield reader
-    except ConfigurationError as error:
-        # What a reader cannot do at all, it raises without saying whose it is.
-        error.where = error.where or url
-        raise
-    finally:
-        await reader.close()
+    async with open_stores(None, url, None, "--store") as (place,):
+        yield place.reader
 
 
 async def require_consumer(reader: StoreReader, consumer: str | None) -> None:

@@ -108,9 +108,10 @@ async def _held(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
     """The streams whose sweep is held."""
-    async for place in open_stores(config, store, consumer, "sweep"):
-        await require_stream(place.reader, stream)
-        for one in await place.reader.streams():
-            chosen = place.has(one.consumer) and stream in (None, one.stream)
-            if chosen and one.position.phase is Phase.SWEEP_HELD:
-                yield place.reader, one
+    async with open_stores(config, store, consumer, "sweep") as places:
+        for place in places:
+            await require_stream(place.reader, stream)
+            for one in await place.reader.streams():
+                chosen = place.has(one.consumer) and stream in (None, one.stream)
+                if chosen and one.position.phase is Phase.SWEEP_HELD:
+                    yield place.reader, one
