@@ -23,7 +23,6 @@ def test_the_version_is_shown() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["entities"],
         ["entities", "--store"],
         ["entities", "--store", "sqlite://", "--format", "xml"],
         ["changes", "--store", "sqlite://", "--after", "-1"],
