@@ -11,6 +11,7 @@ from docs import tables
 from instep import errors
 from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
+from instep.cli.exit_codes import EXIT_CODES
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep.sequencing.outbox import OutboxSettings
 from instep.sequencing.settings import SequencerSettings
@@ -138,3 +139,10 @@ def _states(row: str, value: float) -> bool:
     units = {" MiB": 2**20, " GiB": 2**30, " s": 1, " days": 86_400}
     spellings = [f"{value:,}", *(f"{value / size:g}{unit}" for unit, size in units.items())]
     return not value or any(spelling in row for spelling in spellings)
+
+
+def test_the_exit_codes_are_those_of_every_command() -> None:
+    page = (Path(tables.__file__).parent / "reference" / "command-line.md").read_text()
+    assert [row for row in page.splitlines() if re.match(r"\| \d \|", row)] == [
+        f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()
+    ]
