@@ -96,13 +96,16 @@ def _allowed(struct: type[msgspec.Struct], key: str) -> str:
     said in a few words.
     """
     found: Any = struct
-    for name in key.split("."):
+    for step in key.split("."):
+        name, _, index = step.partition("[")
         if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
             return ""
         fields = dict(zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True))
         if name not in fields:
             return ""
         found = get_type_hints(found)[fields[name]]
+        if index and get_args(found):
+            found = get_args(found)[0]
     found = [one for one in get_args(found) if one is not type(None)] or [found]
     values = [value for one in found for value in (one if isinstance(one, EnumMeta) else [one])]
     texts = [f'"{value}"' for value in values if isinstance(value, str)]

@@ -237,6 +237,7 @@ async def test_the_ready_tables_of_tapi(database: str) -> None:
 
 
 async def test_a_ready_table_that_does_not_exist_is_named(database: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"'projections\[0\]' is not usable.*'nodes'"):
+    with pytest.raises(ConfigurationError, match=r"'projections\[0\]'.*'nodes'") as caught:
         SqlStore(database, projections=["nodes"])
+    assert '"node", "node_edge_point"' in caught.value.hint
     assert set(get_args(ReadyTable)) == set(READY)
