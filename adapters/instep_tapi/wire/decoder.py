@@ -96,7 +96,8 @@ class FrameDecoder:
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
-        self._stamp, self._stamp_us = "", 0
+        self._stamp: str | None = None
+        self._stamp_us = 0
         self._partitions = {""}
         self._all_whole = whole
         # Where few bodies were needed recently, they are not even parsed beforehand.

@@ -76,6 +76,7 @@ _ONCE_READ_OTHERWISE = {
             "2021111110222Z",
             "20211111T1022Z",
             "2021-11-11T10:22:20.777777.z6Z",
+            "",
         )
     },
     "a class with an escape": _dumped(log_record(body=_NODE)).replace(b"NODE", b"N\\u004fDE"),
