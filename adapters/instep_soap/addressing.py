@@ -6,11 +6,10 @@ Both versions are read, 2004/08 and 2005/08; a reply is written in the version o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Final
 
 import msgspec
-from lxml.etree import SubElement, _Element
+from lxml.etree import SubElement, _Element, tostring
 
 from instep_soap.errors import FaultCode, SoapFaultError
 from instep_soap.names import ANY_WSA, WSA_2005, WsaVersion, local_name, namespace_of
@@ -27,6 +26,7 @@ __all__ = [
 _REFERENCES: Final = ("ReplyTo", "FaultTo", "From")
 _TEXTS: Final = ("To", "Action", "MessageID", "RelatesTo")
 _MAX_CHARS: Final = 2_048
+_MAX_PARAMETERS_CHARS: Final = 8_192
 
 
 class EndpointReference(msgspec.Struct, frozen=True):
@@ -34,7 +34,10 @@ class EndpointReference(msgspec.Struct, frozen=True):
 
     version: WsaVersion
     address: str
-    parameters: list[_Element] = []
+    parameters: tuple[str, ...] = ()
+    """These elements, each as XML. An element of ours would keep the names that a peer chose: see
+    `instep_soap.vocabulary`.
+    """
 
     @property
     def anonymous(self) -> bool:
@@ -106,9 +109,9 @@ def read_addressing(headers: Iterable[_Element]) -> Addressing:
 def read_reference(element: _Element, version: WsaVersion | None = None) -> EndpointReference:
     """Read an endpoint reference of any version. Without an address it is anonymous.
 
-    Raises `SoapFaultError`: its address is too long.
+    Raises `SoapFaultError`: its address is too long, or its parameters are.
     """
-    address, parameters = "", list[_Element]()
+    address, parameters = "", list[str]()
     for child in element:
         found = ANY_WSA.get(namespace_of(str(child.tag)))
         if found is None:
@@ -118,18 +121,19 @@ def read_reference(element: _Element, version: WsaVersion | None = None) -> Endp
         if local == "Address":
             address = _short(child, found)
         elif local in ("ReferenceParameters", "ReferenceProperties"):
-            parameters += list(child)
-    return EndpointReference(version or WSA_2005, address, parameters)
+            parameters += (_parameter(one, found) for one in child)
+    version = version or WSA_2005
+    if sum(map(len, parameters)) > _MAX_PARAMETERS_CHARS:
+        limit = f"{_MAX_PARAMETERS_CHARS:,}"
+        raise _invalid(version, f"reference parameters of more than {limit} letters")
+    return EndpointReference(version, address, tuple(parameters))
 
 
 def write_reference(parent: _Element, name: str, reference: EndpointReference) -> _Element:
-    """Append an endpoint reference under this name, in its own version."""
+    """Append an address of ours under this name, in the version of the reference."""
     element = SubElement(parent, name)
     version = reference.version
     SubElement(element, version.name("Address")).text = reference.address or version.anonymous
-    if reference.parameters:
-        kept = SubElement(element, version.name("ReferenceParameters"))
-        kept.extend(deepcopy(one) for one in reference.parameters)
     return element
 
 
@@ -144,14 +148,9 @@ def write_addressing(
     to: EndpointReference | None = None,
     reply_to: EndpointReference | None = None,
 ) -> None:
-    """Append the headers of a message that we send."""
+    """Append the headers of a message that we send, without the parameters of `to`."""
     if to is not None and not to.anonymous:
         SubElement(header, version.name("To")).text = to.address
-        for parameter in to.parameters:
-            copy = deepcopy(parameter)
-            if version is WSA_2005:
-                copy.set(version.name("IsReferenceParameter"), "true")
-            header.append(copy)
     written = SubElement(header, version.name("Action"), {must_understand[0]: must_understand[1]})
     written.text = action
     if message_id:
@@ -160,6 +159,15 @@ def write_addressing(
         SubElement(header, version.name("RelatesTo")).text = relates_to
     if reply_to is not None:
         write_reference(header, version.name("ReplyTo"), reply_to)
+
+
+def _parameter(element: _Element, version: WsaVersion) -> str:
+    """A reference parameter as the header block that goes back (WS-Addressing 1.0 SOAP Binding,
+    3.3).
+    """
+    if version is WSA_2005:
+        element.set(version.name("IsReferenceParameter"), "true")
+    return tostring(element, with_tail=False).decode()
 
 
 def _short(element: _Element, version: WsaVersion) -> str:

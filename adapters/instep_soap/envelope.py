@@ -240,13 +240,19 @@ def fault_of(envelope: Envelope) -> SoapFaultError | None:
     return SoapFaultError(code, text, subcode=subcode)
 
 
-def xml_bytes(root: _Element, content: _Element | None = None) -> bytes:
+def xml_bytes(
+    root: _Element, content: _Element | None = None, *, to: EndpointReference | None = None
+) -> bytes:
     """An envelope of `new_envelope` as bytes, in UTF-8.
 
+    `to`: where it goes, if not into a response: its parameters become header blocks.
     `content`: an element of the application for its empty Body. It is written as it is: lxml would
     drop declarations that the envelope has, too, and a name in a text may need their prefix.
     """
     raw = etree.tostring(root, xml_declaration=True, encoding="UTF-8")
+    if to is not None and to.parameters and not to.anonymous:
+        before, end, after = raw.partition(b"</s:Header>")
+        raw = b"".join((before, *(one.encode() for one in to.parameters), end, after))
     if content is None:
         return raw
     before, _, after = raw.rpartition(b"<s:Body/>")

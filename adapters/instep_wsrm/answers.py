@@ -78,7 +78,7 @@ class Exchange(msgspec.Struct, frozen=True):
         header.extend(headers)
         if body is not None:
             inside.append(body)
-        return xml_bytes(root, content)
+        return xml_bytes(root, content, to=self.reply_to)
 
 
 class AcknowledgedSequence(msgspec.Struct, frozen=True):
@@ -174,4 +174,4 @@ def _to_acks(attributes: SequenceAttributes, blocks: list[_Element]) -> tuple[by
         to=endpoint,
     )
     header.extend(blocks)
-    return xml_bytes(root), action
+    return xml_bytes(root, to=endpoint), action

@@ -166,7 +166,7 @@ class Destination:
             soap=exchange.soap.namespace,
             wsa=exchange.wsa.namespace,
             acks_to="" if acks_to.anonymous else acks_to.address,
-            acks_to_parameters=SequenceAttributes.parameters_of(acks_to),
+            acks_to_parameters=() if acks_to.anonymous else acks_to.parameters,
             offered=offer.identifier if accepted and offer is not None else "",
         )
         identifier = new_identifier(peer)

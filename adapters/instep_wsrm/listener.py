@@ -104,7 +104,7 @@ class WsrmListener:
             fault = terminated(attributes.version, scope, why)
             action = fault.action or endpoint.version.fault_action
             root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
-            envelope = xml_bytes(root)
+            envelope = xml_bytes(root, to=endpoint)
         await endpoints.send(endpoint, envelope, soap, action)
 
     async def close(self) -> None:

@@ -12,10 +12,9 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from lxml import etree
 
 from instep.ports.listener import Intake
-from instep_soap import SOAP12, WSA_2005, EndpointReference, SoapVersion, XmlLimits, read_xml
+from instep_soap import SOAP12, WSA_2005, EndpointReference, SoapVersion
 from instep_soap.names import ANY_SOAP, ANY_WSA
 from instep_wsrm.wire.names import ANY_RM, RM11, RmVersion
 
@@ -50,13 +49,7 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     def acks_endpoint(self) -> EndpointReference:
         """Where acknowledgements are sent."""
-        parameters = [read_xml(one.encode(), XmlLimits()) for one in self.acks_to_parameters]
-        return EndpointReference(ANY_WSA[self.wsa], self.acks_to, parameters)
-
-    @staticmethod
-    def parameters_of(endpoint: EndpointReference) -> tuple[str, ...]:
-        """The reference parameters of an endpoint, as XML."""
-        return tuple(etree.tostring(one, with_tail=False).decode() for one in endpoint.parameters)
+        return EndpointReference(ANY_WSA[self.wsa], self.acks_to, self.acks_to_parameters)
 
 
 class KnownSequences:

@@ -117,7 +117,7 @@ def test_the_schema_is_that_of_a_new_store() -> None:
 def test_the_page_of_bounds_has_the_defaults_of_the_code() -> None:
     page = Path(__file__).parents[2] / "docs" / "topics" / "bounds.md"
     places: dict[str, tuple[type[msgspec.Struct], ...]] = {
-        "source": (Options, DidcommOptions),
+        "source": (Options, DidcommOptions, WsrmOptions),
         "settings": (ConsumerSettings,),
         "sink": (SqlOptions,),
         "intake": (IntakeSettings,),

@@ -54,7 +54,8 @@ def sdpi_answer(data: bytes) -> None:
     with suppress(XmlError):
         assert read_subscribed(read, 0.0).manager.address
     with suppress(XmlError):
-        assert read_granted(read, "RenewResponse", 0.0) < float("inf")
+        # Without Expires it lasts until it is ended.
+        assert read_granted(read, "RenewResponse", 0.0) >= 0.0
     with suppress(XmlError):
         read_metadata(read)
     for reader in (read_mdib, read_context_states):
@@ -82,7 +83,8 @@ def _check(records: Iterable[Record]) -> None:
         for raw in (record.body, record.envelope):
             if raw:
                 assert isinstance(msgspec.json.decode(raw), dict)
-                assert b"\\u0000" not in raw
+                # A text may be a backslash and u0000: then JSON has two backslashes.
+                assert b"\\u0000" not in raw.replace(b"\\\\", b"")
 
 
 _DELETED: Final = (

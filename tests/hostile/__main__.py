@@ -95,6 +95,7 @@ async def run(
                 task.cancel()
             await asyncio.gather(*attacks, *sending, return_exceptions=True)
         answers = dict(sorted(stranger.answers.items()))
+    audit = await asyncio.to_thread(at.audit)
     for one in sending:
         one.result()
     late = sorted(itertools.chain.from_iterable(one.seconds for one in honest))
@@ -113,7 +114,10 @@ async def run(
         "memory_bytes": at.most_memory_bytes,
         "disk_bytes": at.most_disk_bytes,
         "log_bytes": at.log_bytes,
+        "threads": answers.get("threads 202", 0),
         "network": at.last_health("network"),
+        "disconnected": at.count("network", "disconnected"),
+        "audit": audit,
         "heard": at.last_health("heard"),
         "answers": answers,
     }
@@ -139,8 +143,16 @@ def judge(facts: dict[str, Any], limits: Limits) -> list[str]:
     wrong = [f"{name} is {facts[name]:,}" for name, most in bounds.items() if facts[name] > most]
     if facts["wrong_senders"]:
         wrong.append(f"not once and in order: {facts['wrong_senders']}")
-    if facts["network"].get("state") != "running" or facts["network"].get("error"):
-        wrong.append(f"the stream: {facts['network'].get('error') or facts['network']}")
+    network = facts["network"]
+    phases = {stream["phase"] for stream in network.get("streams", [])}
+    if network.get("state") != "running" or network.get("error") or phases != {"aligned"}:
+        wrong.append(f"the stream: {network.get('error') or network}")
+    if facts["disconnected"]:
+        wrong.append(f"the stream was disconnected {facts['disconnected']} times")
+    if facts["audit"]:
+        wrong.append(f"the stream is not as its provider states: {facts['audit']}")
+    if facts["threads"] < limits.threads_per_s * facts["seconds"]:
+        wrong.append(f"only {facts['threads']:,} threads were opened")
     return wrong
 
 

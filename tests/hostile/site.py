@@ -23,7 +23,7 @@ __all__ = ["LIMITS", "Limits", "Site", "site"]
 
 MIB: Final = 1024 * 1024
 _INSTEP: Final = [sys.executable, "-m", "instep.cli"]
-_CONFIG: Final = """
+_LISTENER: Final = """
 [[consumers]]
 name = "heard"
 [consumers.source]
@@ -39,7 +39,8 @@ messages_retention_bytes = {kept}
 [consumers.settings.intake]
 limit_buffered_bytes = {buffered}
 limit_buffered_bytes_per_sender = {per_sender}
-
+"""
+_STREAM: Final = """
 [[consumers]]
 name = "network"
 [consumers.source]
@@ -63,6 +64,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Kept, buffered, the same again for what SQLite has free, its log, and 50,000 sequences."""
     log_bytes: int = MIB
     latency_s: float = 1.0
+    threads_per_s: float = 50_000 / 600
+    """So many were to be opened at least."""
 
 
 LIMITS: Final = Limits()
@@ -103,15 +106,27 @@ class Site:
             )
             return [number for (number,) in rows]
 
+    def audit(self) -> str:
+        """Hold the store of the stream against its provider. Returns what is wrong."""
+        command = [*_INSTEP, "audit", str(self.folder / "stream.toml"), "--format", "jsonl"]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+        return "" if done.returncode == 0 else (done.stdout + done.stderr).decode()[-2_000:]
+
+    def count(self, consumer: str, event: str) -> int:
+        """How many events of a kind a consumer has reported."""
+        return sum(one.get("event") == event for one in self._events(consumer))
+
     def last_health(self, consumer: str) -> dict[str, object]:
         """The last line of health of a consumer."""
-        found: dict[str, object] = {}
+        health = [one for one in self._events(consumer) if one.get("event") == "health"]
+        return health[-1] if health else {}
+
+    def _events(self, consumer: str) -> Iterator[dict[str, object]]:
         for line in (self.folder / "stdout").read_bytes().splitlines():
             with contextlib.suppress(msgspec.DecodeError):
                 read = msgspec.json.decode(line)
-                if read.get("event") == "health" and read.get("consumer") == consumer:
-                    found = read
-        return found
+                if read.get("consumer") == consumer:
+                    yield read
 
 
 @contextlib.contextmanager
@@ -125,17 +140,17 @@ def site(folder: Path, limits: Limits = LIMITS) -> Iterator[Site]:
     provider = _started([*_INSTEP, "provider", *arguments], folder, "provider")
     try:
         _wait(lambda: ready.exists() and bool(ready.read_text().strip()), provider)
+        stream = _STREAM.format(folder=folder, provider=ready.read_text().split()[0])
+        (folder / "stream.toml").write_text(stream)
         config = folder / "instep.toml"
-        config.write_text(
-            _CONFIG.format(
-                port=port,
-                folder=folder,
-                provider=ready.read_text().split()[0],
-                kept=limits.kept_bytes,
-                buffered=limits.buffered_bytes,
-                per_sender=limits.buffered_bytes // 4,
-            )
+        listener = _LISTENER.format(
+            port=port,
+            folder=folder,
+            kept=limits.kept_bytes,
+            buffered=limits.buffered_bytes,
+            per_sender=limits.buffered_bytes // 4,
         )
+        config.write_text(listener + stream)
         command = [*_limited(limits.descriptors), *_INSTEP, "run", str(config)]
         process = _started([*command, "--format", "jsonl"], folder, "")
         try:

@@ -22,7 +22,7 @@ from instep_soap import (
     read_envelope,
     xml_bytes,
 )
-from instep_soap.addressing import read_addressing
+from instep_soap.addressing import read_addressing, read_reference
 from instep_soap.envelope import fault_envelope
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
@@ -108,7 +108,7 @@ def test_both_versions_of_addressing_are_read(prefix: str, version: WsaVersion) 
     assert (read.version, read.action, read.message_id) == (version, "urn:do", "urn:1")
     assert read.reply_to is not None
     assert read.reply_to.address == "http://me/"
-    assert [one.text for one in read.reply_to.parameters] == ["7"]
+    assert [etree.fromstring(one).text for one in read.reply_to.parameters] == ["7"]
     assert not read.reply_to.anonymous
 
 
@@ -119,6 +119,7 @@ def test_both_versions_of_addressing_are_read(prefix: str, version: WsaVersion) 
         "<a5:Action>urn:a</a5:Action><a5:Action>urn:b</a5:Action>",
         f"<a5:Action>{'x' * 3_000}</a5:Action>",
         "<a5:ReplyTo/><a5:ReplyTo/>",
+        f"<a5:From><a5:ReferenceParameters><k>{'x' * 9_000}</k></a5:ReferenceParameters></a5:From>",
     ],
 )
 def test_headers_of_addressing_that_contradict_each_other(headers: str) -> None:
@@ -134,17 +135,14 @@ def test_an_anonymous_address(address: str) -> None:
 @pytest.mark.parametrize("version", [SOAP11, SOAP12])
 @pytest.mark.parametrize("wsa", [WSA_2004, WSA_2005])
 def test_an_envelope_that_is_written_is_read_again(version: SoapVersion, wsa: WsaVersion) -> None:
-    kept = Element("{urn:k}k")
-    kept.text = "7"
-    root, _, body = new_envelope(
-        version,
-        wsa,
-        "urn:do",
-        relates_to="urn:1",
-        to=EndpointReference(wsa, "http://peer/", [kept]),
-    )
+    stated = SubElement(Element("x"), wsa.name("ReplyTo"))
+    SubElement(stated, wsa.name("Address")).text = "http://peer/"
+    kept = SubElement(SubElement(stated, wsa.name("ReferenceParameters")), "{urn:k}k")
+    kept.text = "7 < 8"
+    to = read_reference(stated)
+    root, _, body = new_envelope(version, wsa, "urn:do", relates_to="urn:1", to=to)
     SubElement(body, "{urn:x}x")
-    read = read_envelope(xml_bytes(root))
+    read = read_envelope(xml_bytes(root, to=to))
     addressing = read_addressing(read.headers)
     assert read.version is version
     assert (addressing.version, addressing.action, addressing.to, addressing.relates_to) == (
@@ -154,7 +152,7 @@ def test_an_envelope_that_is_written_is_read_again(version: SoapVersion, wsa: Ws
         "urn:1",
     )
     (returned,) = (block for block in read.headers if block.tag == "{urn:k}k")
-    assert returned.text == "7"
+    assert returned.text == "7 < 8"
     flag = returned.get(wsa.name("IsReferenceParameter"))
     assert flag == ("true" if wsa is WSA_2005 else None)
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from lxml.etree import _Element
 
-from instep_soap import XmlLimits, read_xml
+from instep_soap import (
+    SOAP12,
+    WSA_2005,
+    XmlLimits,
+    new_envelope,
+    read_envelope,
+    read_xml,
+    xml_bytes,
+)
+from instep_soap.addressing import read_addressing
 from instep_soap.vocabulary import Vocabulary
 from instep_soap.xml import _LOCAL
 
@@ -130,6 +139,29 @@ def test_the_memory_stays_flat_whatever_values_come() -> None:
         read_xml(values(part), XmlLimits())
     # These are 40 MB of values.
     assert resident_bytes() - before < 20_000_000
+
+
+def test_names_that_a_peer_wants_back_do_not_stay() -> None:
+    before, raw = 0, b""
+
+    def reply(part: int) -> bytes:
+        names = "".join(f"<n{part}_{one}_{'x' * 40}/>" for one in range(120))
+        raw = (
+            f"<s:Envelope xmlns:s='{SOAP12.namespace}' xmlns:a='{WSA_2005.namespace}'><s:Header>"
+            f"<a:ReplyTo><a:Address>http://peer/</a:Address><a:ReferenceParameters><k>{names}</k>"
+            "</a:ReferenceParameters></a:ReplyTo></s:Header><s:Body/></s:Envelope>"
+        )
+        to = read_addressing(read_envelope(raw.encode()).headers).reply_to
+        assert to is not None
+        return xml_bytes(new_envelope(SOAP12, WSA_2005, "urn:do", to=to)[0], to=to)
+
+    for part in range(7_000):
+        if part == 1_000:
+            before = resident_bytes()
+        raw = reply(part)
+    # These are 36 MB of names, and what libxml2 needs for each.
+    assert resident_bytes() - before < 20_000_000
+    assert raw.count(b"<n6999_") == 120
 
 
 def resident_bytes() -> int:

@@ -125,9 +125,12 @@ async def test_invalid_acknowledgement(acknowledged: str) -> None:
         answer = await site.say(body=create(more=offer))
         name = answer.text("Identifier")
         assert answer.all("Accept")
-        ack = about("SequenceAcknowledgement", "urn:uuid:mine", acknowledged)
+        ack = about("SequenceAcknowledgement", "urn:uuid:mine", acknowledged + "<w:Other/>")
         answer = await site.say(sequence(name, 1) + ack, message(1))
         assert answer.fault == "InvalidAcknowledgement"
+        (repeated,) = answer.all("AcknowledgementRange")
+        assert f"{repeated.get('Lower')}-{repeated.get('Upper')}" in ("1-3", "2-1")
+        assert not answer.all("Other")
         assert await site.numbers(name) == []
 
 

@@ -80,6 +80,26 @@ async def test_names_that_never_come_again_are_not_kept() -> None:
         await works(site)
 
 
+async def test_names_in_an_acknowledgement_that_is_refused_are_not_kept() -> None:
+    async with running(max_elements=10_000) as site:
+        wrong = ranges((2, 1), local="AcknowledgementRange")
+
+        async def say(part: int) -> None:
+            names = "".join(f"<n{part}_{one}_{'x' * 80}/>" for one in range(5_000))
+            answer = await site.say(about("SequenceAcknowledgement", "urn:a", wrong + names))
+            assert answer.fault == "InvalidAcknowledgement"
+            assert len(answer.all("AcknowledgementRange")) == 1
+
+        for part in range(30):
+            await say(part)
+        before = resident_bytes()
+        for part in range(30, 90):
+            await say(part)
+        # These are 27 MB of names.
+        assert resident_bytes() - before < 20 * MIB
+        await works(site)
+
+
 async def test_strangers_do_not_fill_a_sequence_they_do_not_know() -> None:
     async with running() as site:
         name = await site.create()

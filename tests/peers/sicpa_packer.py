@@ -29,12 +29,12 @@ def message_of(headers: dict[str, Any]) -> Message:
     """The library's own message; what it does not know are custom headers."""
     known = {name: value for name, value in headers.items() if name in HEADERS}
     custom = {k: v for k, v in headers.items() if k not in HEADERS and k != "from"}
-    return Message(frm=headers["from"], custom_headers=custom, **known)
+    return Message(frm=headers.get("from"), custom_headers=custom, **known)
 
 
 async def pack(config: ResolversConfig, job: dict[str, Any]) -> str:
     headers = job["message"]
-    message, sender, to = message_of(headers), headers["from"], job["to"]
+    message, sender, to = message_of(headers), headers.get("from"), job["to"]
     plain = PackEncryptedConfig(forward=False)
     packing = job["packing"]
     if packing == "plain":

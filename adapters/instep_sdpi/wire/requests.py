@@ -111,4 +111,4 @@ def _request(
     )
     if content is not None:
         body.append(content)
-    return action, xml_bytes(root)
+    return action, xml_bytes(root, to=to)

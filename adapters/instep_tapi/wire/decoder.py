@@ -46,7 +46,7 @@ from instep_tapi.wire.record_header import (
     read_record_type,
     text_of,
 )
-from instep_tapi.wire.times import MAX_TIME_CHARS
+from instep_tapi.wire.times import BROKEN_FRACTION, MAX_TIME_CHARS, UNBROKEN_CHARS
 
 __all__ = ["FrameDecoder", "decoder_for"]
 
@@ -96,7 +96,8 @@ class FrameDecoder:
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
-        self._stamp, self._stamp_us = "", 0
+        self._stamp: str | None = None
+        self._stamp_us = 0
         self._partitions = {""}
         self._all_whole = whole
         # Where few bodies were needed recently, they are not even parsed beforehand.
@@ -356,7 +357,9 @@ class _FastPathBackoff:
 def _time_us(stamp: str) -> int:
     # Python takes any character for the T: 20211111102220Z would be 02:22, eight hours before it.
     moment = datetime.fromisoformat(stamp) if stamp[10:11] == "T" else None
-    if moment is None or moment.tzinfo is None or len(stamp) > MAX_TIME_CHARS:
+    long = len(stamp) > UNBROKEN_CHARS
+    broken = long and (len(stamp) > MAX_TIME_CHARS or BROKEN_FRACTION.search(stamp))
+    if moment is None or moment.tzinfo is None or broken:
         raise BadRecord("an unusual time is left to the liberal decoder")
     return round(moment.timestamp() * 1_000_000)
 

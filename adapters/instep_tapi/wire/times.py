@@ -17,6 +17,10 @@ _YANG_TIME = re.compile(
 # What no `datetime` holds, in either format: a leap second, and the end of a day as 24:00:00.
 _LEAP_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:|\d{12})60(?:[.,]\d+)?", re.ASCII)
 _HOUR_24 = re.compile(r"(\d{4}-\d\d-\d\dT|\d{8})24(:00:00|0000)(?![.,]0*[1-9])", re.ASCII)
+# Python takes any characters between the sixth decimal and the zone.
+BROKEN_FRACTION = re.compile(r"[.,][0-9]{6,}(?![0-9Z+-]|$)")
+UNBROKEN_CHARS = 27
+"""A time of up to so many characters, 2021-04-28T14:14:28.777777Z, has no room for these."""
 # As many decimals as a program may write: a sixth of a minute has seventeen.
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,40})?)\s*([a-z]*)", re.ASCII)
 _MINUTE_S = 60.0
@@ -67,6 +71,8 @@ def _read(text: str) -> tuple[int, str | None]:
         return epoch_us(moment), None if utc or sign else "time-without-zone"
     # Python takes any character for the T.
     if "T" not in text and " " not in text:
+        raise ValueError(f"{text!r} is no time")
+    if len(text) > UNBROKEN_CHARS - 1 and BROKEN_FRACTION.search(text):
         raise ValueError(f"{text!r} is no time")
     moment = datetime.fromisoformat(text)
     return epoch_us(moment), "time-without-zone" if moment.tzinfo is None else None

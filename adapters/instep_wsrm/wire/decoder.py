@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Final
 
 from lxml.etree import _Element
@@ -149,7 +148,7 @@ def _acknowledgement(version: RmVersion, block: _Element) -> Acknowledgement:
     except SoapFaultError as fault:
         raise invalid_acknowledgement(version, fault.message, block) from None
     final = _child(block, "Final") is not None
-    return Acknowledgement(identifier, ranges, nacks, final, deepcopy(block))
+    return Acknowledgement(identifier, ranges, nacks, final, block)
 
 
 def _message_ranges(block: _Element) -> Pairs:

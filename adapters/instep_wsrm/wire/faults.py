@@ -9,7 +9,7 @@ from typing import Final
 from lxml.etree import Element, SubElement, _Element
 
 from instep.sequencing.transitions import Refusal
-from instep_soap import FaultCode, SoapFaultError
+from instep_soap import FaultCode, SoapFaultError, local_name
 from instep_wsrm.wire.names import RM11, RmVersion
 
 __all__ = [
@@ -25,6 +25,14 @@ __all__ = [
 
 _MAX_NUMBER: Final = 2**63 - 1
 _RETRY_AFTER_S: Final = 1
+_ACKNOWLEDGED: Final = {
+    "Identifier": (),
+    "AcknowledgementRange": ("Lower", "Upper"),
+    "Nack": (),
+    "None": (),
+    "Final": (),
+}
+"""What SequenceAcknowledgement consists of, with the attributes."""
 _NOT_NOW: Final = frozenset({Refusal.FULL, Refusal.TOO_FAR_AHEAD})
 
 
@@ -54,7 +62,7 @@ def invalid_acknowledgement(
     version: RmVersion, reason: str, acknowledgement: _Element | None
 ) -> SoapFaultError:
     """InvalidAcknowledgement: it acknowledges what was never sent, or cannot be read."""
-    detail = [] if acknowledgement is None else [deepcopy(acknowledgement)]
+    detail = [] if acknowledgement is None else [_repeated(version, acknowledgement)]
     return _fault(version, "InvalidAcknowledgement", reason, detail)
 
 
@@ -106,6 +114,22 @@ def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultE
         case _:
             return SoapFaultError(FaultCode.SENDER, f"the sequence refuses it: {refusal!s}")
     return _fault(version, name, reason, [_identifier(version, identifier)])
+
+
+def _repeated(version: RmVersion, acknowledgement: _Element) -> _Element:
+    """An acknowledgement of a peer as an element of ours, without what the protocol does not
+    define: a copy would keep the names that the peer chose (see `instep_soap.vocabulary`).
+    """
+    element = Element(version.name("SequenceAcknowledgement"), nsmap={"r": version.namespace})
+    for child in acknowledgement:
+        local = local_name(str(child.tag))
+        if child.tag == version.name(local) and local in _ACKNOWLEDGED:
+            part = SubElement(element, child.tag)
+            part.text = child.text
+            for name in _ACKNOWLEDGED[local]:
+                if (value := child.get(name)) is not None:
+                    part.set(name, value)
+    return element
 
 
 def _fault(

@@ -42,8 +42,9 @@ from instep_sql.options import SqlOptions
 
 __all__ = ["SqlMessageStore"]
 
-_ROW_IDS_KEPT: Final = 100_000
-"""Most scopes whose row number is cached."""
+_CACHED_BYTES: Final = 16 << 20
+"""About the most that scopes with their row numbers take: a peer chooses how long a scope is."""
+_ENTRY_BYTES: Final = 100
 
 
 class SqlMessageStore:
@@ -72,6 +73,8 @@ class SqlMessageStore:
         self._commits = count(1)
         """Numbers our transactions; a number is used once, also when its transaction fails."""
         self._row_ids: dict[str, int] = {}
+        self._cached_bytes = 0
+        """Of the scopes that were added since the cache was empty."""
 
     def __repr__(self) -> str:
         return f"<SqlMessageStore {self._dialect.where}>"
@@ -139,8 +142,11 @@ class SqlMessageStore:
             work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
         # Only after the commit: a row that was rolled back has no number.
-        if len(self._row_ids) > _ROW_IDS_KEPT:
+        new = [scope for scope in numbers if scope not in self._row_ids]
+        self._cached_bytes += _ENTRY_BYTES * len(new) + sum(map(len, new))
+        if self._cached_bytes > _CACHED_BYTES:
             self._row_ids.clear()
+            self._cached_bytes = 0
         self._row_ids.update(numbers)
 
     async def due(self, now_us: int, limit: int) -> DueSequences:

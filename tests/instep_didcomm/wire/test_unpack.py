@@ -1,6 +1,6 @@
 """Envelopes are opened down to the plaintext, and who sent them to whom is proven or refused.
 
-The packed messages are didcomm-messaging's own; `test_listener_sicpa.py` has those of another
+The packed messages are didcomm-messaging's own; `test_listener_libraries.py` has those of another
 library.
 """
 

@@ -10,7 +10,7 @@ from lxml import etree
 
 from instep_sdpi.wire import requests
 from instep_sdpi.wire.eventing import read_granted, read_subscribed
-from instep_soap import WSA_2005, EndpointReference, XmlError, read_envelope
+from instep_soap import WSA_2005, EndpointReference, XmlError, read_envelope, read_reference
 from tests.instep_sdpi.capture_kit import captured, needs_captures
 from tests.instep_sdpi.sdpi_kit import envelope
 
@@ -74,9 +74,11 @@ def test_a_subscription_names_what_it_wants_and_where() -> None:
 
 
 def test_the_parameters_of_a_manager_go_back_to_it() -> None:
-    identifier = etree.fromstring(b'<x:Id xmlns:x="urn:x">sub-7</x:Id>')
-    manager = EndpointReference(WSA_2005, "http://127.0.0.1:1/manager", [identifier])
-    _, raw = requests.get_status(manager, ID)
+    stated = etree.fromstring(
+        '<m xmlns:a="http://www.w3.org/2005/08/addressing" xmlns:x="urn:x"><a:Address>http://127.0'
+        ".0.1:1/</a:Address><a:ReferenceParameters><x:Id>sub-7</x:Id></a:ReferenceParameters></m>"
+    )
+    _, raw = requests.get_status(read_reference(stated), ID)
     block = ET.fromstring(raw).find(f"{SOAP}Header/{{urn:x}}Id")
     assert block is not None
     assert block.text == "sub-7"

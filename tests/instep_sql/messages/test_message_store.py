@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -254,6 +254,17 @@ async def test_a_sequence_without_gaps_stays_small(database: str) -> None:
             rows = await at.rows("SELECT length(state) FROM instep_sequence")
             sizes.append(rows[0][0])
         assert sizes[-1] <= sizes[0] + 20
+
+
+async def test_long_names_of_sequences_do_not_fill_the_memory() -> None:
+    async with spoken("sqlite://") as at:
+        most_chars, intake = 0, cast(Any, at.intake)
+        for first in range(0, 5_000, 500):
+            named = [f"{number}{'x' * 4_000}" for number in range(first, first + 500)]
+            await at.intake.receive_many([message(1, scope=scope) for scope in named])
+            most_chars = max(most_chars, sum(map(len, intake._store._row_ids)))
+        assert 10_000_000 < most_chars < 17_000_000
+        assert await at.rows("SELECT count(*) FROM instep_sequence") == [(5_000,)]
 
 
 async def test_our_own_messages_survive_until_acknowledged(database: str) -> None:

@@ -92,7 +92,7 @@ async def test_the_end_and_the_failure_of_a_sequence_are_owed(database: str) -> 
     async with spoken(database, sequence=failing, effects_retry_initial_s=60) as at:
         at.speaker.fails = SourceError("the peer is away")
         await at.say(2)
-        soon_us = time.time_ns() // 1_000 + 50_000
+        soon_us = time.time_ns() // 1_000 + 1_000_000
         await at.intake.open("1 eve", SequencerSettings(), b"", soon_us)
 
         async def both() -> bool:

@@ -70,7 +70,14 @@ _ONCE_READ_OTHERWISE = {
     b'"stream-record":{"log-record":' + _LIST + b"}}}",
     **{
         f"the time {stamp}": _dumped(log_record(**{"log-append-time-stamp": stamp}))
-        for stamp in ("20211111102220Z", "20211111102220-0500", "2021111110222Z", "20211111T1022Z")
+        for stamp in (
+            "20211111102220Z",
+            "20211111102220-0500",
+            "2021111110222Z",
+            "20211111T1022Z",
+            "2021-11-11T10:22:20.777777.z6Z",
+            "",
+        )
     },
     "a class with an escape": _dumped(log_record(body=_NODE)).replace(b"NODE", b"N\\u004fDE"),
     "a parent that is an object": _dumped(_deleted(**{"log-record-body": _NO_ENTITY})),

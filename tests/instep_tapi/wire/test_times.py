@@ -87,6 +87,21 @@ def test_digits_that_are_no_time_are_not_read_as_one(text: str) -> None:
         read_time(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2021-04-28T14:14:28.777777ABCZ",
+        "2021-04-28T14:14:28.7777779.5+01:00",
+        "2021-04-28T14:14:28.77777777 5Z",
+        "2021-04-28T14:14:28.777777A",
+        f"2021-04-28T14:14:28.{'7' * 20}.Ez6LS777Z",
+    ],
+)
+def test_nothing_stands_between_a_fraction_and_the_zone(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        read_time(text)
+
+
 @given(st.text(max_size=30))
 def test_other_texts_are_refused(text: str) -> None:
     try:

@@ -1,6 +1,8 @@
-"""Messages packed by another library, SICPA's `didcomm` 0.3.2, are received over real HTTP.
+"""Messages packed by two other libraries are received over real HTTP: SICPA's `didcomm` 0.3.2 and
+`didcomm-messaging`, each in a process without instep.
 
-It needs other versions of what we need, so it lives in an environment of its own, made once.
+The former needs other versions of what we need, so it lives in an environment of its own, made
+once. The latter is what opens envelopes here, so it proves less.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from aries_askar import Key, KeyAlg
 from instep_didcomm.wire.envelope import Form, media_form
 from tests.instep_didcomm.listener_kit import plain, post, serving
 
-PACKER = Path(__file__).resolve().parents[1] / "peers" / "sicpa_packer.py"
+PEERS = Path(__file__).resolve().parents[1] / "peers"
 LIBRARY = "didcomm==0.3.2"
 ALICE, BOB, MALLORY = "did:example:alice", "did:example:bob", "did:example:mallory"
 PACKINGS = ["plain", "signed", "anoncrypt", "authcrypt", "anonsigned", "authsigned"]
+UNSIGNED = ["plain", "anoncrypt", "authcrypt"]
 PROVEN = ["signed", "authcrypt", "anonsigned", "authsigned"]
 
 
@@ -73,8 +76,9 @@ def identity(did: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 class Parties:
-    def __init__(self, folder: Path, python: Path) -> None:
-        self.python = python
+    def __init__(self, folder: Path, command: list[str], packings: list[str]) -> None:
+        self.command = command
+        self.packings = packings
         made = {did: identity(did) for did in (ALICE, BOB, MALLORY)}
         self.documents = [document for document, _ in made.values()]
         self.secrets = [key for did in (ALICE, MALLORY) for key in made[did][1]]
@@ -86,15 +90,15 @@ class Parties:
             "did_documents": [str(folder / "documents.json")],
         }
 
-    def pack(self, *jobs: tuple[str, str, dict[str, Any]]) -> list[str]:
-        """Each job: packing, recipient, message."""
+    def pack(self, *jobs: tuple[str, str, dict[str, Any]], by: str = "") -> list[str]:
+        """Each job: packing, recipient, message. `by`: who sends, if not who the message names."""
         given = {
             "documents": self.documents,
             "secrets": self.secrets,
-            "jobs": [{"packing": p, "to": to, "message": message} for p, to, message in jobs],
+            "jobs": [{"packing": p, "to": to, "message": one, "by": by} for p, to, one in jobs],
         }
         packed = subprocess.run(
-            [str(self.python), str(PACKER)],
+            self.command,
             input=json.dumps(given),
             check=False,
             capture_output=True,
@@ -105,9 +109,13 @@ class Parties:
         return list(json.loads(packed.stdout))
 
 
-@pytest.fixture
-def parties(tmp_path: Path, sicpa: Path) -> Parties:
-    return Parties(tmp_path, sicpa)
+@pytest.fixture(params=["sicpa", "didcomm-messaging"])
+def parties(tmp_path: Path, request: pytest.FixtureRequest) -> Parties:
+    if request.param == "sicpa":
+        python = str(request.getfixturevalue("sicpa"))
+        return Parties(tmp_path, [python, str(PEERS / "sicpa_packer.py")], PACKINGS)
+    command = [sys.executable, str(PEERS / "didcomm_messaging_packer.py")]
+    return Parties(tmp_path, command, UNSIGNED)
 
 
 def bid(order: int, **headers: object) -> dict[str, Any]:
@@ -117,20 +125,23 @@ def bid(order: int, **headers: object) -> dict[str, Any]:
 @pytest.mark.asyncio
 @pytest.mark.timeout(600)
 async def test_its_messages_are_received_in_order(parties: Parties) -> None:
-    jobs = [(packing, BOB, bid(order)) for order, packing in enumerate(PACKINGS, 1)]
+    packings = parties.packings
+    jobs = [(packing, BOB, bid(order)) for order, packing in enumerate(packings, 1)]
     jobs.append(("authcrypt", BOB, bid(1, sent_count=2, id="bid-1")))
     *packed, again = parties.pack(*jobs)
     async with serving(**parties.options, require_authenticated=False) as (listener, intake):
         for raw in reversed(packed):
             assert (await post(listener.address, raw.encode(), ""))[0] == 202
         assert (await post(listener.address, again.encode(), ""))[0] == 202
-        assert intake.numbers(f"lot-7 {ALICE}") == [1, 2, 3, 4, 5, 6]
-        assert intake.receipts == {"accepted": 6, "duplicate": 1}
+        numbers = list(range(1, len(packings) + 1))
+        assert intake.numbers(f"lot-7 {ALICE}") == numbers
+        assert intake.receipts == {"accepted": len(numbers), "duplicate": 1}
         assert intake.deviations == {}
         kept = [json.loads(message.attributes) for message in intake.delivered]
-        assert [p for p, one in zip(PACKINGS, kept, strict=True) if one["authenticated"]] == PROVEN
+        proven = [p for p, one in zip(packings, kept, strict=True) if one["authenticated"]]
+        assert proven == [packing for packing in packings if packing in PROVEN]
         assert [json.loads(message.body)["body"]["amount"] for message in intake.delivered] == [
-            100 * order for order in range(1, 7)
+            100 * number for number in numbers
         ]
         assert media_form(json.loads(packed[0])["typ"]) is Form.PLAIN
 
@@ -139,11 +150,12 @@ async def test_its_messages_are_received_in_order(parties: Parties) -> None:
 @pytest.mark.timeout(600)
 async def test_what_is_wrong_with_them_is_refused_with_the_reason(parties: Parties) -> None:
     past = int(time.time()) - 60
-    good, wrong_recipient, expired, claimed, mallorys = parties.pack(
+    good, wrong_recipient, expired, claimed, hidden, mallorys = parties.pack(
         ("authcrypt", BOB, bid(1)),
         ("authcrypt", MALLORY, bid(1, to=[MALLORY])),
         ("authcrypt", BOB, bid(2, expires_time=past)),
         ("plain", BOB, bid(3)),
+        ("anoncrypt", BOB, bid(3)),
         ("authcrypt", BOB, bid(3, **{"from": MALLORY})),
     )
     tampered = json.loads(good)
@@ -159,9 +171,38 @@ async def test_what_is_wrong_with_them_is_refused_with_the_reason(parties: Parti
             (wrong_recipient, 403, "wrong-recipient"),
             (expired, 410, "expired"),
             (claimed, 403, "unauthenticated"),
+            (hidden, 403, "unauthenticated"),
         ):
             answered, problem, _ = await post(listener.address, message.encode(), "")
             assert (answered, problem["title"]) == (status, reason), problem
         assert intake.delivered == []
-        assert (await post(listener.address, good.encode(), ""))[0] == 202
+        for _ in range(2):
+            assert (await post(listener.address, good.encode(), ""))[0] == 202
         assert intake.numbers(f"lot-7 {ALICE}") == [1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(600)
+async def test_who_names_no_sender_is_received_only_without_numbers(parties: Parties) -> None:
+    sequenced, other = parties.pack(
+        ("anoncrypt", BOB, bid(1, **{"from": None})),
+        ("anoncrypt", BOB, bid(1, **{"from": None, "sender_order": None, "type": "urn:other"})),
+    )
+    async with serving(**parties.options, require_authenticated=False) as (listener, intake):
+        answered, problem, _ = await post(listener.address, sequenced.encode(), "")
+        assert (answered, problem["title"]) == (400, "no-sender")
+        assert (await post(listener.address, other.encode(), ""))[0] == 202
+        assert len(intake.delivered) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("parties", ["didcomm-messaging"], indirect=True)
+async def test_a_claimed_name_or_another_recipient_within_is_refused(parties: Parties) -> None:
+    """SICPA's library does not pack these."""
+    (forged,) = parties.pack(("authcrypt", BOB, bid(1)), by=MALLORY)
+    (passed_on,) = parties.pack(("authcrypt", BOB, bid(1, to=[MALLORY])))
+    async with serving(**parties.options) as (listener, intake):
+        for message, reason in ((forged, "wrong-sender"), (passed_on, "wrong-recipient")):
+            answered, problem, _ = await post(listener.address, message.encode(), "")
+            assert (answered, problem["title"]) == (403, reason)
+        assert intake.delivered == []
