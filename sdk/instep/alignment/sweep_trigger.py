@@ -9,7 +9,7 @@ show that the end has passed:
 - an end that was appended since the opening: current state holds none;
 - the first record that was appended since the opening comes again: the log repeats what the
   snapshot has shown, and a snapshot shows an entity once;
-- for long, nothing came that was appended before the opening.
+- for long, all that came was appended a moment ago: since the opening, and not waiting to be read.
 
 A silence shows it too, as it does in every log.
 """
@@ -38,10 +38,11 @@ class SnapshotEndDetector:
     Times are in microseconds.
     """
 
-    def __init__(self, opened_us: int) -> None:
+    def __init__(self, opened_us: int, late_us: int) -> None:
         self._opened_us = opened_us
+        self._late_us = late_us
         self.old_us = opened_us
-        """When a record that was appended before the opening last came."""
+        """When a record last came that was appended before the opening, or came late."""
         self.ended = False
         """Whether a record has shown that the snapshot is over."""
         self._first: _Identity | None = None
@@ -60,6 +61,9 @@ class SnapshotEndDetector:
                 # Twice in a row is no repetition, but a frame that was sent twice.
                 repeats = identity == self._first and identity != self._last
                 self.ended = self.ended or repeats or record.kind is not RecordType.CREATE_UPDATE
+            if record.appended_at_us < now_us - self._late_us:
+                # The pages of a snapshot may come slowly. Then time says nothing of their end.
+                self.old_us = now_us
             if record.appended_at_us > self._opened_us:
                 self._first = self._first or identity
             self._last = identity
@@ -121,7 +125,8 @@ class PartitionProgress:
         self._opened_us = now_us + clock_error_us
         aligning = position.phase is Phase.ALIGNING
         watched = self._may_start_with_snapshot and aligning
-        self._snapshot = SnapshotEndDetector(self._opened_us) if watched else None
+        late_us = int(self._settings.quiet_s * _US)
+        self._snapshot = SnapshotEndDetector(self._opened_us, late_us) if watched else None
         self.heard = False
         self.silence_from(now_us)
 

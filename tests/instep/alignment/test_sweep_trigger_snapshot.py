@@ -14,7 +14,7 @@ OPENED_S = 2_000
 
 def snapshot(*offsets: int) -> SnapshotEndDetector:
     """Of records appended at their offset's second; the stream was opened at 2,000."""
-    read = SnapshotEndDetector(at(OPENED_S))
+    read = SnapshotEndDetector(at(OPENED_S), late_us=10_000_000)
     read.follow([record(offset) for offset in offsets], at(OPENED_S + 1))
     return read
 
@@ -59,6 +59,19 @@ def test_in_a_busy_log_that_shows_no_end_time_does_and_in_a_quiet_one_silence() 
     quiet.follow(2_001, of("0", 60, 2_001))
     assert not quiet.due(2_010)
     assert quiet.due(2_011)
+
+
+def test_while_records_come_late_no_time_shows_the_end_of_a_snapshot() -> None:
+    """Its pages come slowly: an entity that has not changed may be in the next one."""
+    slow = emulated()
+    for now_s in range(2_015, 2_095, 5):
+        slow.follow(now_s, of("0", now_s, now_s - 11))
+        assert not slow.due(now_s)
+    for now_s in range(2_095, 2_150, 5):
+        slow.follow(now_s, of("0", now_s, now_s))
+        assert not slow.due(now_s)
+    slow.follow(2_150, of("0", 2_150, 2_150))
+    assert slow.due(2_150)
 
 
 def test_a_log_that_has_none_is_not_watched_for_a_snapshot() -> None:

@@ -22,6 +22,7 @@ KEPT = {
     4034: "the simulated provider changed the order of its partitions when it was healed",
     4276: "records from before an opening looked newer: the provider's clock was known to a second",
     5776: "a log that had lost records showed it in partitions only that were not received yet",
+    5854: "the pages of a snapshot came slowly, and its end was believed after a time",
     6865: "a sweep was released while it was estimated again",
     7704: "records that came once more were taken for a silence, and it for the head of the log",
 }
