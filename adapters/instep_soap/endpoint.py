@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections import Counter
@@ -12,6 +13,8 @@ import msgspec
 from yarl import URL
 
 from instep_http import BoundedServer, Request, Response, ServerLimits
+from instep_http.acceptor import Slot
+from instep_http.fast_path import FastPostConnection, Post, RequestHeadParser
 from instep_soap.addressing import Addressing, read_addressing
 from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
 from instep_soap.errors import FaultCode, SoapFaultError
@@ -57,6 +60,8 @@ class SoapEndpoint:
         below: See `BoundedServer`: whether the paths below that of `listen` are served too.
         allow_origins: See `BoundedServer` …
         allow_hosts: … for both.
+        fast_path: Whether simple POSTs are read by `FastPostConnection`, unless `below`; the
+            responses are the same.
     """
 
     def __init__(  # noqa: PLR0913 - one for each decision of an adapter
@@ -71,6 +76,7 @@ class SoapEndpoint:
         below: bool = False,
         allow_origins: frozenset[str] = frozenset(),
         allow_hosts: frozenset[str] = frozenset(),
+        fast_path: bool = True,
     ) -> None:
         self._handler = handler
         self._xml_limits = xml_limits or XmlLimits()
@@ -85,7 +91,12 @@ class SoapEndpoint:
             below=below,
             allow_origins=allow_origins,
             allow_hosts=allow_hosts,
+            first_protocol=self._new_connection if fast_path and not below else None,
         )
+        self._head_parser = RequestHeadParser(
+            self._server.path, limits.max_body_bytes, self._server.origins
+        )
+        self._answering: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
@@ -99,14 +110,33 @@ class SoapEndpoint:
     async def stop(self) -> None:
         """Stop; accepted requests are still answered, for a short while."""
         await self._server.stop()
+        for task in self._answering:
+            task.cancel()
+        if self._answering:
+            await asyncio.wait(self._answering)
+
+    def _new_connection(self, server: BoundedServer, slot: Slot) -> FastPostConnection:
+        return FastPostConnection(server, slot, self._head_parser, self._on_post)
+
+    def _on_post(self, post: Post, respond: Callable[[Response], None]) -> None:
+        task = asyncio.ensure_future(self._respond(post, respond))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _respond(self, post: Post, respond: Callable[[Response], None]) -> None:
+        respond(await self._answer_post(post, self._server.path))
 
     async def _answer(self, request: Request) -> Response:
-        version, addressing = _version_of(request), Addressing()
+        stated = request.headers.get("Content-Type", "")
+        return await self._answer_post(Post(request.body, stated, request.peer), request.path)
+
+    async def _answer_post(self, post: Post, path: str) -> Response:
+        version, addressing = _version_of(post.content_type), Addressing()
         try:
-            envelope = read_envelope(request.body, self._xml_limits)
+            envelope = read_envelope(post.body, self._xml_limits)
             version = envelope.version
             addressing = read_addressing(envelope.headers)
-            received = SoapRequest(envelope, addressing, request.peer, request.path)
+            received = SoapRequest(envelope, addressing, post.peer, path)
             answer = await self._handler(received)
         except SoapFaultError as fault:
             return self._fault(fault, version, addressing)
@@ -144,7 +174,7 @@ def content_type(version: SoapVersion) -> str:
     return f"{version.media_type}; charset=utf-8"
 
 
-def _version_of(request: Request) -> SoapVersion:
+def _version_of(content_type: str) -> SoapVersion:
     """The version to answer in while the envelope is not read: as the media type states."""
-    stated = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    stated = content_type.partition(";")[0].strip().lower()
     return SOAP11 if stated == SOAP11.media_type else SOAP12
