@@ -267,18 +267,18 @@ class FastPostConnection(asyncio.Protocol):
 
 
 def _response(answer: Response, *, close: bool = False) -> bytes:
-    headers = tuple(answer.headers.items())
-    return _render(answer.status, headers, answer.body, int(time.time()), close=close)
+    body, own = answer.body, tuple(answer.headers.items())
+    return b"".join((_head(answer.status, own, len(body), int(time.time()), close=close), body))
 
 
-@lru_cache(maxsize=16)
-def _render(
-    status: int, own: tuple[tuple[str, str], ...], body: bytes, at_s: int, *, close: bool
+@lru_cache(maxsize=64)
+def _head(
+    status: int, own: tuple[tuple[str, str], ...], length_bytes: int, at_s: int, *, close: bool
 ) -> bytes:
-    """Render a whole response; cached, because nearly all responses of one second are equal."""
-    headers = {"Content-Length": str(len(body)), "Date": formatdate(at_s, usegmt=True)}
+    """Render the head of a response; cached, because nearly all of one second are equal."""
+    headers = {"Content-Length": str(length_bytes), "Date": formatdate(at_s, usegmt=True)}
     if close:
         headers["Connection"] = "close"
     lines = [f"{name}: {value}" for name, value in {**headers, **dict(own)}.items()]
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
-    return "\r\n".join((first, *lines)).encode() + _END + body
+    return "\r\n".join((first, *lines)).encode() + _END

@@ -31,7 +31,7 @@ from instep_soap.names import (
     namespace_of,
 )
 from instep_soap.options import SoapOptions, read_soap_options
-from instep_soap.xml import XmlError, XmlLimits, read_qname, read_xml
+from instep_soap.xml import XmlError, XmlLimits, first_children, read_qname, read_xml
 
 __all__ = [
     "SOAP11",
@@ -54,6 +54,7 @@ __all__ = [
     "XmlLimits",
     "check_understood",
     "fault_of",
+    "first_children",
     "header_envelope",
     "local_name",
     "namespace_of",

@@ -131,23 +131,24 @@ class SoapEndpoint:
         return await self._answer_post(Post(request.body, stated, request.peer), request.path)
 
     async def _answer_post(self, post: Post, path: str) -> Response:
-        version, addressing = _version_of(post.content_type), Addressing()
+        version: SoapVersion | None = None
+        addressing = Addressing()
         try:
             envelope = read_envelope(post.body, self._xml_limits)
             version = envelope.version
             addressing = read_addressing(envelope.headers)
             received = SoapRequest(envelope, addressing, post.peer, path)
             answer = await self._handler(received)
-        except SoapFaultError as fault:
-            return self._fault(fault, version, addressing)
+        except SoapFaultError as error:
+            fault = error
         except Exception:  # noqa: BLE001 - the peer gets a fault
             _log.exception("an envelope could not be handled for a reason of our own")
-            return self._fault(
-                SoapFaultError(FaultCode.RECEIVER, "it could not be handled"), version, addressing
-            )
-        if answer is None:
-            return _ACCEPTED
-        return Response(200, answer, {"Content-Type": content_type(version)})
+            fault = SoapFaultError(FaultCode.RECEIVER, "it could not be handled")
+        else:
+            if answer is None:
+                return _ACCEPTED
+            return Response(200, answer, {"Content-Type": content_type(version)})
+        return self._fault(fault, version or _version_of(post.content_type), addressing)
 
     def _fault(
         self, fault: SoapFaultError, version: SoapVersion, addressing: Addressing
