@@ -56,7 +56,7 @@ def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
         raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
     if may_have_dtd and root.getroottree().docinfo.internalDTD is not None:
         raise XmlError("a document type declaration is not accepted")
-    if not plain or raw.count(b"<") - raw.count(b"</") > min(limits.max_depth, limits.max_elements):
+    if not plain or raw.count(b"<") > min(limits.max_depth, limits.max_elements):
         # Otherwise there are too few tags to exceed a limit.
         _check_bounds(root, limits)
     return root

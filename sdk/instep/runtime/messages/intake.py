@@ -256,12 +256,24 @@ class MessageIntake:
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to commit, or a sequence is due."""
+        if self._queue:
+            await self._gather()
         if self._queue or self._deviations or self._settled:
             return
         due_us = min(self._look_us, self._look_us if self._due_us is None else self._due_us)
         wait_s = (due_us - self._now_us()) / 1e6
         if wait_s > 0:
             await self._queue.arrival(wait_s)
+            await self._gather()
+
+    async def _gather(self) -> None:
+        """Let the messages that have come already, and are only not read yet, into the group: a
+        commit beside which many are read takes long, because the two share the interpreter.
+        """
+        before = 0
+        while before < self._queue.records < self._limits.group_messages:
+            before = self._queue.records
+            await asyncio.sleep(0)
 
     async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
         """Commit the calls as one group; repeat the whole group while the store is unavailable."""
