@@ -7,7 +7,7 @@ from instep_soap.allowed_endpoints import AllowedEndpoints
 from instep_soap.client import post_envelope
 from instep_soap.datetimes import read_datetime_us, write_datetime
 from instep_soap.durations import read_duration_s, write_duration
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest, SoapSubmit
 from instep_soap.envelope import (
     Envelope,
     check_understood,
@@ -48,6 +48,7 @@ __all__ = [
     "SoapHandler",
     "SoapOptions",
     "SoapRequest",
+    "SoapSubmit",
     "SoapVersion",
     "WsaVersion",
     "XmlError",

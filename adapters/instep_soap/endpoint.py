@@ -21,7 +21,7 @@ from instep_soap.errors import FaultCode, SoapFaultError
 from instep_soap.names import SOAP11, SOAP12, SoapVersion
 from instep_soap.xml import XmlLimits
 
-__all__ = ["SoapEndpoint", "SoapHandler", "SoapRequest", "content_type"]
+__all__ = ["SoapEndpoint", "SoapHandler", "SoapRequest", "SoapSubmit", "content_type"]
 
 _ACCEPTED: Final = Response(202)
 _SENDERS: Final = frozenset({FaultCode.SENDER})
@@ -46,6 +46,13 @@ any other exception becomes a fault of the receiver.
 """
 
 
+SoapSubmit = Callable[[SoapRequest, Callable[[bytes | SoapFaultError | None], None]], bool]
+"""`submit(request, answer)` takes an envelope without a task: it calls `answer` once, at once or
+later, with what the handler would return or raise. False: it took nothing, and the handler is to
+respond.
+"""
+
+
 class SoapEndpoint:
     """Serves one address, or all paths below it. Every refusal of an envelope is a fault in the
     sender's own version.
@@ -60,8 +67,10 @@ class SoapEndpoint:
         below: See `BoundedServer`: whether the paths below that of `listen` are served too.
         allow_origins: See `BoundedServer` …
         allow_hosts: … for both.
-        fast_path: Whether simple POSTs are read by `FastPostConnection`, unless `below`; the
-            responses are the same.
+        submit: Takes the usual envelopes of simple POSTs, faster than `handler`; None: there are
+            none.
+        fast_path: Whether simple POSTs are read by `FastPostConnection`, unless `below`, and
+            offered to `submit`; the responses are the same.
     """
 
     def __init__(  # noqa: PLR0913 - one for each decision of an adapter
@@ -76,9 +85,11 @@ class SoapEndpoint:
         below: bool = False,
         allow_origins: frozenset[str] = frozenset(),
         allow_hosts: frozenset[str] = frozenset(),
+        submit: SoapSubmit | None = None,
         fast_path: bool = True,
     ) -> None:
         self._handler = handler
+        self._submit = submit
         self._xml_limits = xml_limits or XmlLimits()
         self._addressed = addressed
         self.refused: Counter[str] = Counter()
@@ -119,36 +130,62 @@ class SoapEndpoint:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
     def _on_post(self, post: Post, respond: Callable[[Response], None]) -> None:
-        task = asyncio.ensure_future(self._respond(post, respond))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        received = self._read(post, self._server.path)
+        if isinstance(received, Response):
+            respond(received)
+        elif not self._submitted(received, respond):
+            task = asyncio.ensure_future(self._respond(received, respond))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
 
-    async def _respond(self, post: Post, respond: Callable[[Response], None]) -> None:
-        respond(await self._answer_post(post, self._server.path))
+    def _submitted(self, received: SoapRequest, respond: Callable[[Response], None]) -> bool:
+        if self._submit is None:
+            return False
+        try:
+            return self._submit(received, lambda answer: respond(self._response(received, answer)))
+        except Exception:  # noqa: BLE001 - the peer gets a fault
+            respond(self._response(received, _failed()))
+            return True
+
+    async def _respond(self, received: SoapRequest, respond: Callable[[Response], None]) -> None:
+        respond(await self._handle(received))
 
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        return await self._answer_post(Post(request.body, stated, request.peer), request.path)
+        received = self._read(Post(request.body, stated, request.peer), request.path)
+        return received if isinstance(received, Response) else await self._handle(received)
 
-    async def _answer_post(self, post: Post, path: str) -> Response:
+    def _read(self, post: Post, path: str) -> SoapRequest | Response:
+        """The envelope of a POST; a fault where it is none."""
         version: SoapVersion | None = None
-        addressing = Addressing()
         try:
             envelope = read_envelope(post.body, self._xml_limits)
             version = envelope.version
             addressing = read_addressing(envelope.headers)
-            received = SoapRequest(envelope, addressing, post.peer, path)
-            answer = await self._handler(received)
         except SoapFaultError as error:
             fault = error
         except Exception:  # noqa: BLE001 - the peer gets a fault
-            _log.exception("an envelope could not be handled for a reason of our own")
-            fault = SoapFaultError(FaultCode.RECEIVER, "it could not be handled")
+            fault = _failed()
         else:
-            if answer is None:
-                return _ACCEPTED
-            return Response(200, answer, {"Content-Type": content_type(version)})
-        return self._fault(fault, version or _version_of(post.content_type), addressing)
+            return SoapRequest(envelope, addressing, post.peer, path)
+        return self._fault(fault, version or _version_of(post.content_type), Addressing())
+
+    async def _handle(self, received: SoapRequest) -> Response:
+        try:
+            answer: bytes | SoapFaultError | None = await self._handler(received)
+        except SoapFaultError as fault:
+            answer = fault
+        except Exception:  # noqa: BLE001 - the peer gets a fault
+            answer = _failed()
+        return self._response(received, answer)
+
+    def _response(self, received: SoapRequest, answer: bytes | SoapFaultError | None) -> Response:
+        version = received.envelope.version
+        if isinstance(answer, SoapFaultError):
+            return self._fault(answer, version, received.addressing)
+        if answer is None:
+            return _ACCEPTED
+        return Response(200, answer, {"Content-Type": content_type(version)})
 
     def _fault(
         self, fault: SoapFaultError, version: SoapVersion, addressing: Addressing
@@ -168,6 +205,12 @@ class SoapEndpoint:
         if fault.retry_after_s:
             headers["Retry-After"] = str(fault.retry_after_s)
         return Response(status, xml_bytes(root), headers)
+
+
+def _failed() -> SoapFaultError:
+    """The fault for an exception that is being handled."""
+    _log.exception("an envelope could not be handled for a reason of our own")
+    return SoapFaultError(FaultCode.RECEIVER, "it could not be handled")
 
 
 def content_type(version: SoapVersion) -> str:

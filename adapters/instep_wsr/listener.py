@@ -26,6 +26,7 @@ class WsrListener:
     Args:
         options: See `read_options`.
         where: The place of the options in the configuration, for errors.
+        fast_path: Whether the usual messages take a shorter way; the responses are the same.
     """
 
     kind = "wsr"
@@ -33,8 +34,14 @@ class WsrListener:
     """The first message of a group opens it, with what it states (S9)."""
 
     def __init__(
-        self, options: Options, where: str = "wsr", environment: Environment | None = None
+        self,
+        options: Options,
+        where: str = "wsr",
+        environment: Environment | None = None,
+        *,
+        fast_path: bool = True,
     ) -> None:
+        self._fast_path = fast_path
         self._options = options
         self._environment = environment or Environment()
         self._settings = group_settings(GroupAttributes(), options)
@@ -65,7 +72,11 @@ class WsrListener:
         groups = self._groups = KnownGroups(intake, self._options)
         receiver = ReceivingRmp(intake, groups, self._options, callbacks, now=self._environment.now)
         endpoint = self._endpoint = self._options.endpoint(
-            receiver.answer, self._server_tls, addressed=False
+            receiver.answer,
+            self._server_tls,
+            addressed=False,
+            submit=receiver.submit,
+            fast_path=self._fast_path,
         )
         try:
             await endpoint.start()

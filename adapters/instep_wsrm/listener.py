@@ -26,6 +26,7 @@ class WsrmListener:
     Args:
         options: See `read_options`.
         where: The place of the options in the configuration, for errors.
+        fast_path: Whether the usual messages take a shorter way; the responses are the same.
     """
 
     kind = "wsrm"
@@ -33,8 +34,14 @@ class WsrmListener:
     """A sequence is opened with CreateSequence (S9)."""
 
     def __init__(
-        self, options: Options, where: str = "wsrm", environment: Environment | None = None
+        self,
+        options: Options,
+        where: str = "wsrm",
+        environment: Environment | None = None,
+        *,
+        fast_path: bool = True,
     ) -> None:
+        self._fast_path = fast_path
         self._options = options
         self._environment = environment or Environment()
         self._settings = sequence_settings(options)
@@ -75,7 +82,12 @@ class WsrmListener:
             now=self._environment.now,
             address=lambda: self.address,
         )
-        endpoint = self._endpoint = options.endpoint(destination.answer, self._server_tls)
+        endpoint = self._endpoint = options.endpoint(
+            destination.answer,
+            self._server_tls,
+            submit=destination.submit,
+            fast_path=self._fast_path,
+        )
         try:
             await endpoint.start()
             await acknowledger.run()

@@ -33,10 +33,12 @@ from instep.runtime.messages.outbound import EffectDispatcher
 from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
+    PendingEnvelope,
     PendingMessage,
     PendingRequest,
     apply,
     intake_ended,
+    not_keeping_up,
 )
 from instep.runtime.messages.usage import InboxUsage
 from instep.runtime.retry import Environment, retrying
@@ -47,7 +49,7 @@ from instep.sequencing.events import Fill
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
-from instep.sequencing.transitions import Refusal, SequenceRefusedError
+from instep.sequencing.transitions import Refusal
 
 __all__ = ["MessageIntake"]
 
@@ -184,9 +186,16 @@ class MessageIntake:
     async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
         envelope = Envelope.of(scope, events)
         await self._request(envelope)
-        receipts = [entry.receipt for entry in envelope.entries]
-        assert envelope.claims is not None
-        return EnvelopeReceipt([one for one in receipts if one is not None], envelope.claims)
+        return envelope.receipt()
+
+    def submit_envelope(
+        self,
+        scope: str,
+        events: Sequence[IntakeEvent],
+        answer: Callable[[EnvelopeReceipt | InstepError], None],
+    ) -> None:
+        if not self._submit(PendingEnvelope(Envelope.of(scope, events), answer)):
+            answer(not_keeping_up())
 
     async def count(self, scope: str, number: int) -> None:
         await self._request(Envelope(scope, events=[Fill([(number, number)])], opens=True))
@@ -494,7 +503,7 @@ class MessageIntake:
 
     async def _request(self, envelope: Envelope) -> None:
         if not await self._durable(PendingRequest(envelope.entries, envelope)):
-            raise SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
+            raise not_keeping_up()
         if envelope.error is not None:
             raise envelope.error
 
