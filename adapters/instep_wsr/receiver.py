@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
+from lxml.etree import _Element
 
 from instep.errors import InstepError
 from instep.model.messages import Message
@@ -20,10 +21,13 @@ from instep_soap import (
     FaultCode,
     SoapFaultError,
     SoapRequest,
+    XmlError,
+    XmlLimits,
     check_understood,
     fault_of,
     local_name,
     namespace_of,
+    read_xml,
 )
 from instep_wsr.callbacks import Callbacks
 from instep_wsr.groups import (
@@ -91,12 +95,12 @@ class ReceivingRmp:
             _log.info("a sender reports %s: %s", fault.subcode or fault.fault_code, fault.message)
             return None
         try:
-            replies = await self._replies(envelope)
+            replies, content = await self._replies(envelope)
         except SoapFaultError:
             raise
         except InstepError as error:
-            replies = [_reply_of_error(error)]
-        return _response(envelope, replies)
+            replies, content = [_reply_of_error(error)], None
+        return _response(envelope, replies, content)
 
     def submit(
         self, request: SoapRequest, answer: Callable[[bytes | SoapFaultError | None], None]
@@ -114,6 +118,7 @@ class ReceivingRmp:
                 asked is None
                 or asked.number is None
                 or asked.last
+                or self._options.replies
                 or asked.pattern is not ReplyPattern.RESPONSE
                 or headers.poll is not None
                 or headers.replies
@@ -159,19 +164,44 @@ class ReceivingRmp:
         except RmFaultError as error:
             return _reply_of_error(error)
 
-    async def _replies(self, envelope: Envelope) -> list[GroupReply]:
-        """Handle an envelope; returns the replies that go into its response."""
+    async def _replies(self, envelope: Envelope) -> tuple[list[GroupReply], _Element | None]:
+        """Handle an envelope; returns the replies that go into its response, and its body."""
         headers = read_headers(envelope)
         if headers.request is None and envelope.body:
             raise RmFaultError(RmFaultCode.INVALID_REQUEST, "a Request header is needed")
         if headers.replies:
             self._intake.report_deviation("reply-to-nothing")
         replies: list[GroupReply] = []
+        content = None
         if headers.request is not None:
             replies += await self._message(envelope, headers.request)
+            try:
+                content = await self._content(headers.request, replies)
+            except TimeoutError:
+                # Without an acknowledgement, the sender sends its message again.
+                replies.clear()
         if headers.poll is not None:
             replies += await self._poll(envelope, headers.poll)
-        return replies
+        return replies, content
+
+    async def _content(self, request: Request, replies: Sequence[GroupReply]) -> _Element | None:
+        """What the handler returned for a message; None: nothing, or the message does not want it
+        in its response, or waits for those before it. Raises `TimeoutError`, `SoapFaultError`.
+        """
+        number = request.number or 0
+        if not self._options.replies or request.pattern is not ReplyPattern.RESPONSE:
+            return None
+        if request.ack_requested and not any(reply.acknowledges(number) for reply in replies):
+            return None
+        timeout_s = self._options.reply_timeout_s
+        reply = await self._intake.reply(request.group_id, number, timeout_s)
+        if reply is None:
+            return None
+        try:
+            return read_xml(reply, XmlLimits())
+        except XmlError as error:
+            _log.error("the reply to message %d is no XML: %s", number, error.message)
+            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -345,7 +375,12 @@ def _reply_of_error(error: InstepError) -> GroupReply:
     return reply
 
 
-def _response(envelope: Envelope, replies: Sequence[GroupReply]) -> bytes | None:
+def _response(
+    envelope: Envelope, replies: Sequence[GroupReply], content: _Element | None = None
+) -> bytes | None:
+    if content is not None:
+        headers = [encoder.response(filter(None, replies))] if any(replies) else []
+        return encoder.envelope(envelope.version, headers, content)
     if not any(replies):
         return None
     return encoder.response_envelope(envelope.version, filter(None, replies))
