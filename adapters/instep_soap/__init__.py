@@ -20,6 +20,7 @@ from instep_soap.envelope import (
     xml_value,
 )
 from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.listener import SoapListener
 from instep_soap.names import (
     SOAP11,
     SOAP12,
@@ -46,6 +47,7 @@ __all__ = [
     "SoapEndpoint",
     "SoapFaultError",
     "SoapHandler",
+    "SoapListener",
     "SoapOptions",
     "SoapRequest",
     "SoapSubmit",
