@@ -7,7 +7,7 @@ from instep_soap.allowed_endpoints import AllowedEndpoints
 from instep_soap.client import post_envelope
 from instep_soap.datetimes import read_datetime_us, write_datetime
 from instep_soap.durations import read_duration_s, write_duration
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest, SoapSubmit
 from instep_soap.envelope import (
     Envelope,
     check_understood,
@@ -20,6 +20,7 @@ from instep_soap.envelope import (
     xml_value,
 )
 from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.listener import SoapListener
 from instep_soap.names import (
     SOAP11,
     SOAP12,
@@ -31,7 +32,7 @@ from instep_soap.names import (
     namespace_of,
 )
 from instep_soap.options import SoapOptions, read_soap_options
-from instep_soap.xml import XmlError, XmlLimits, read_qname, read_xml
+from instep_soap.xml import XmlError, XmlLimits, first_children, read_qname, read_xml
 
 __all__ = [
     "SOAP11",
@@ -46,14 +47,17 @@ __all__ = [
     "SoapEndpoint",
     "SoapFaultError",
     "SoapHandler",
+    "SoapListener",
     "SoapOptions",
     "SoapRequest",
+    "SoapSubmit",
     "SoapVersion",
     "WsaVersion",
     "XmlError",
     "XmlLimits",
     "check_understood",
     "fault_of",
+    "first_children",
     "header_envelope",
     "local_name",
     "namespace_of",

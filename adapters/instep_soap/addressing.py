@@ -25,6 +25,11 @@ __all__ = [
 
 _REFERENCES: Final = ("ReplyTo", "FaultTo", "From")
 _TEXTS: Final = ("To", "Action", "MessageID", "RelatesTo")
+_HEADERS: Final = {
+    version.name(local): (version, local)
+    for version in ANY_WSA.values()
+    for local in (*_TEXTS, *_REFERENCES)
+}
 _MAX_CHARS: Final = 2_048
 _MAX_PARAMETERS_CHARS: Final = 8_192
 
@@ -73,11 +78,10 @@ def read_addressing(headers: Iterable[_Element]) -> Addressing:
     references: dict[str, EndpointReference] = {}
     version: WsaVersion | None = None
     for block in headers:
-        name = str(block.tag)
-        found = ANY_WSA.get(namespace_of(name))
-        local = local_name(name)
-        if found is None or local not in (*_TEXTS, *_REFERENCES):
+        known = _HEADERS.get(str(block.tag))
+        if known is None:
             continue
+        found, local = known
         if version not in (None, found):
             raise _invalid(found, "headers of two versions of WS-Addressing")
         version = found

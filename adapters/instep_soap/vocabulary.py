@@ -36,6 +36,8 @@ _ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
 _PLAIN: Final = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
 _MAX_TAGS: Final = 20_000
 _MAX_BYTES: Final = 8 * 1024 * 1024
+_MAX_RECENT: Final = 1_000
+_RECENT_BYTES: Final = 500
 
 
 class Vocabulary:
@@ -45,21 +47,30 @@ class Vocabulary:
         self._max_tags = max_tags
         self._left_bytes = max_bytes
         self._known: set[bytes] = set()
+        self._recent: set[bytes] = set()
+        """Tags with values that are known without them."""
 
     def __repr__(self) -> str:
         return f"<Vocabulary {len(self._known)} tags>"
 
-    def parse(self, raw: bytes, parse: Callable[[bytes], T]) -> T:
-        """Call `parse` with the document, in this thread or in one of its own."""
-        return parse(raw) if self._learns(raw) else _apart(raw, parse)
+    def parse(self, raw: bytes, parse: Callable[[bytes], T], *, plain: bool | None = None) -> T:
+        """Call `parse` with the document, in this thread or in one of its own.
+
+        `plain`: what `is_plain` says of it; None: it is asked.
+        """
+        plain = is_plain(raw) if plain is None else plain
+        return parse(raw) if plain and self._learns(raw) else _apart(raw, parse)
 
     def _learns(self, raw: bytes) -> bool:
-        """Whether the tags of a document are known, or there is room for the new ones."""
-        if not is_plain(raw) or (b"&" in raw and _UNUSUAL.search(raw)):
+        """Whether the tags of a plain document are known, or there is room for the new ones."""
+        if b"&" in raw and _UNUSUAL.search(raw):
             return False
-        new = set(_TAG.findall(raw)) - self._known
-        new = {_without_values(tag) for tag in new} - self._known
+        seen = set(_TAG.findall(raw)) - self._known
+        seen -= self._recent
+        new = {_without_values(tag) for tag in seen} - self._known
         if not new:
+            if seen:
+                self._note_recent(seen)
             return True
         size_bytes = sum(map(len, new))
         if len(self._known) + len(new) > self._max_tags or size_bytes > self._left_bytes:
@@ -68,9 +79,19 @@ class Vocabulary:
         self._left_bytes -= size_bytes
         return True
 
+    def _note_recent(self, tags: set[bytes]) -> None:
+        """Remember tags with values as they are: a peer repeats most of them."""
+        short = [tag for tag in tags if len(tag) <= _RECENT_BYTES]
+        if len(self._recent) + len(short) > _MAX_RECENT:
+            self._recent.clear()
+        self._recent.update(short[:_MAX_RECENT])
+
 
 def is_plain(raw: bytes) -> bool:
     """Whether the markup of a document is written in ASCII, whatever its texts are."""
+    if raw[:1] == b"<" and raw[1:3].isalpha():
+        # It begins with its root.
+        return True
     start = _START.match(raw)
     if start is None:
         return False

@@ -14,7 +14,7 @@ from lxml.etree import _Element
 from instep.errors import InstepError
 from instep_soap.vocabulary import Vocabulary, is_plain
 
-__all__ = ["XmlError", "XmlLimits", "read_qname", "read_xml"]
+__all__ = ["XmlError", "XmlLimits", "first_children", "read_qname", "read_xml"]
 
 _PROLOG_WITH_DTD: Final = re.compile(
     rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL
@@ -51,15 +51,20 @@ def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
         if _PROLOG_WITH_DTD.match(prolog):
             raise XmlError("a document type declaration is not accepted")
     try:
-        root = _LOCAL.vocabulary.parse(raw, _parse)
+        root = _LOCAL.vocabulary.parse(raw, _parse, plain=plain)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
     if may_have_dtd and root.getroottree().docinfo.internalDTD is not None:
         raise XmlError("a document type declaration is not accepted")
-    if not plain or raw.count(b"<") - raw.count(b"</") > min(limits.max_depth, limits.max_elements):
+    if not plain or raw.count(b"<") > min(limits.max_depth, limits.max_elements):
         # Otherwise there are too few tags to exceed a limit.
         _check_bounds(root, limits)
     return root
+
+
+def first_children(element: _Element) -> dict[str, _Element]:
+    """The children of an element by their names; of those with one name, the first."""
+    return {str(one.tag): one for one in reversed(element)}
 
 
 def read_qname(element: _Element) -> str:

@@ -36,6 +36,10 @@ class KnownGroups:
             self._add(group_id, found)
         return found
 
+    def in_memory(self, group_id: str) -> GroupAttributes | None:
+        """`attributes` of those in memory."""
+        return self._attributes.get(group_id)
+
     async def open(self, group_id: str, attributes: GroupAttributes) -> GroupAttributes:
         """Open a group, durably (S9); returns what its first message stated, which may be another
         one that came at the same time. Raises `SequenceRefusedError`.

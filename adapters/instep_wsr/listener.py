@@ -6,10 +6,9 @@ import asyncio
 
 from instep.errors import SourceError
 from instep.ports.listener import Intake
-from instep.runtime.retry import Environment
 from instep.sequencing.effects import ReportFault, SequenceEffect
 from instep.sequencing.settings import SequencerSettings
-from instep_soap import SoapEndpoint
+from instep_soap import SoapListener
 from instep_wsr.callbacks import Callbacks
 from instep_wsr.groups import GroupAttributes, group_settings, peer_of, reply_of_fault
 from instep_wsr.known_groups import KnownGroups
@@ -19,41 +18,17 @@ from instep_wsr.receiver import ReceivingRmp
 __all__ = ["WsrListener"]
 
 
-class WsrListener:
-    """Listens for groups of messages; `instep.ports.listener.Listener`. Raises
-    `ConfigurationError`.
-
-    Args:
-        options: See `read_options`.
-        where: The place of the options in the configuration, for errors.
+class WsrListener(SoapListener[Options]):
+    """Listens for groups of messages; see `SoapListener`. The first message of a group opens it,
+    with what it states (S9).
     """
 
     kind = "wsr"
-    opens_implicitly = False
-    """The first message of a group opens it, with what it states (S9)."""
-
-    def __init__(
-        self, options: Options, where: str = "wsr", environment: Environment | None = None
-    ) -> None:
-        self._options = options
-        self._environment = environment or Environment()
-        self._settings = group_settings(GroupAttributes(), options)
-        self._server_tls = options.server_tls(where)
-        self._client_tls = options.client_tls(where)
-        self._endpoint: SoapEndpoint | None = None
-        self._groups: KnownGroups | None = None
-        self._callbacks: Callbacks | None = None
-
-    def __repr__(self) -> str:
-        return f"<WsrListener {self.address or self._options.listen}>"
-
-    @property
-    def address(self) -> str:
-        """The URL that it listens on, with the real port; empty while it does not listen."""
-        return self._endpoint.address if self._endpoint is not None else ""
+    _groups: KnownGroups | None = None
+    _callbacks: Callbacks | None = None
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - each has its own
-        return self._settings
+        return group_settings(GroupAttributes(), self._options)
 
     def peer_of(self, scope: str) -> str:
         """Who sends in a group, as its identifier states it."""
@@ -64,9 +39,7 @@ class WsrListener:
         callbacks = self._callbacks = Callbacks(endpoints)
         groups = self._groups = KnownGroups(intake, self._options)
         receiver = ReceivingRmp(intake, groups, self._options, callbacks, now=self._environment.now)
-        endpoint = self._endpoint = self._options.endpoint(
-            receiver.answer, self._server_tls, addressed=False
-        )
+        endpoint = self._new_endpoint(receiver.answer, receiver.submit, addressed=False)
         try:
             await endpoint.start()
             await asyncio.Event().wait()
@@ -89,7 +62,3 @@ class WsrListener:
             return
         reply = reply_of_fault(scope, group, effect.faulted, effect.reason)
         await callbacks.send(group.reply_to, group.soap_version, [reply])
-
-    async def close(self) -> None:
-        if self._endpoint is not None:
-            await self._endpoint.stop()

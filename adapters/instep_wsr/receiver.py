@@ -8,10 +8,11 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
+from lxml.etree import _Element
 
 from instep.errors import InstepError
 from instep.model.messages import Message
-from instep.ports.listener import Intake, IntakeEvent, Receipt, ReceiptOutcome
+from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, Receipt, ReceiptOutcome
 from instep.sequencing.claims import Claims
 from instep.sequencing.events import Last
 from instep.sequencing.transitions import REFUSALS, Refusal, SequenceRefusedError
@@ -20,10 +21,13 @@ from instep_soap import (
     FaultCode,
     SoapFaultError,
     SoapRequest,
+    XmlError,
+    XmlLimits,
     check_understood,
     fault_of,
     local_name,
     namespace_of,
+    read_xml,
 )
 from instep_wsr.callbacks import Callbacks
 from instep_wsr.groups import (
@@ -91,35 +95,113 @@ class ReceivingRmp:
             _log.info("a sender reports %s: %s", fault.subcode or fault.fault_code, fault.message)
             return None
         try:
-            replies = await self._replies(envelope)
-        except RmFaultError as error:
-            reply = error.reply()
-            if reply is None:
-                raise soap_fault(error) from None
-            _log.debug("a message is refused: %s: %s", error.fault, error.message)
-            replies = [reply]
+            replies, content = await self._replies(envelope)
         except SoapFaultError:
             raise
         except InstepError as error:
-            _log.debug("an envelope cannot be taken now: %s", error)
-            raise not_available("it cannot be kept now") from error
-        if not any(replies):
-            return None
-        return encoder.response_envelope(envelope.version, filter(None, replies))
+            replies, content = [_reply_of_error(error)], None
+        return _response(envelope, replies, content)
 
-    async def _replies(self, envelope: Envelope) -> list[GroupReply]:
-        """Handle an envelope; returns the replies that go into its response."""
+    def submit(
+        self, request: SoapRequest, answer: Callable[[bytes | SoapFaultError | None], None]
+    ) -> bool:
+        """Take a message of a group in memory, alone in its envelope, whose reply goes into the
+        response: an `instep_soap.SoapSubmit`. `answer` does the same, for any envelope. Only where
+        a group ends to be remembered at that moment, its sender is told to send again.
+        """
+        envelope = request.envelope
+        try:
+            check_understood(envelope, _understood)
+            headers = read_headers(envelope)
+            asked = headers.request
+            if (
+                asked is None
+                or asked.number is None
+                or asked.last
+                or self._options.replies
+                or asked.pattern is not ReplyPattern.RESPONSE
+                or headers.poll is not None
+                or headers.replies
+                or len(envelope.body) != 1
+                or fault_of(envelope) is not None
+            ):
+                return False
+            group_id = asked.group_id
+            attributes = self._groups.in_memory(group_id)
+            if attributes is None:
+                return False
+            now_us = self._now_us()
+            check_combination(asked)
+            check_same_group(asked, attributes)
+            self._check_expiry(asked, now_us)
+        except (RmFaultError, SoapFaultError):
+            return False
+
+        def acknowledge(outcome: EnvelopeReceipt | InstepError) -> None:
+            try:
+                answer(_response(envelope, [self._settled(asked, attributes, outcome)]))
+            except SoapFaultError as fault:
+                answer(fault)
+
+        message = self._as_message(envelope, asked, now_us)
+        self._intake.submit_envelope(group_id, [message], acknowledge)
+        return True
+
+    def _settled(
+        self, request: Request, attributes: GroupAttributes, outcome: EnvelopeReceipt | InstepError
+    ) -> GroupReply:
+        """The reply to a message of `submit`. Raises `SoapFaultError`."""
+        if isinstance(outcome, SequenceRefusedError):
+            if outcome.refusal is Refusal.UNKNOWN:
+                self._groups.forget(request.group_id)
+                outcome = InstepError("the group is not remembered any more")
+            else:
+                outcome = _refused(request, outcome.refusal)
+        if isinstance(outcome, InstepError):
+            return _reply_of_error(outcome)
+        try:
+            return _reply_to(request, attributes, outcome.receipts[0], outcome.claims)
+        except RmFaultError as error:
+            return _reply_of_error(error)
+
+    async def _replies(self, envelope: Envelope) -> tuple[list[GroupReply], _Element | None]:
+        """Handle an envelope; returns the replies that go into its response, and its body."""
         headers = read_headers(envelope)
         if headers.request is None and envelope.body:
             raise RmFaultError(RmFaultCode.INVALID_REQUEST, "a Request header is needed")
         if headers.replies:
             self._intake.report_deviation("reply-to-nothing")
         replies: list[GroupReply] = []
+        content = None
         if headers.request is not None:
             replies += await self._message(envelope, headers.request)
+            try:
+                content = await self._content(headers.request, replies)
+            except TimeoutError:
+                # Without an acknowledgement, the sender sends its message again.
+                replies.clear()
         if headers.poll is not None:
             replies += await self._poll(envelope, headers.poll)
-        return replies
+        return replies, content
+
+    async def _content(self, request: Request, replies: Sequence[GroupReply]) -> _Element | None:
+        """What the handler returned for a message; None: nothing, or the message does not want it
+        in its response, or waits for those before it. Raises `TimeoutError`, `SoapFaultError`.
+        """
+        number = request.number or 0
+        if not self._options.replies or request.pattern is not ReplyPattern.RESPONSE:
+            return None
+        if request.ack_requested and not any(reply.acknowledges(number) for reply in replies):
+            return None
+        timeout_s = self._options.reply_timeout_s
+        reply = await self._intake.reply(request.group_id, number, timeout_s)
+        if reply is None:
+            return None
+        try:
+            return read_xml(reply, XmlLimits())
+        except XmlError as error:
+            _log.error("the reply to message %d is no XML: %s", number, error.message)
+            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -164,18 +246,7 @@ class ReceivingRmp:
             self._groups.forget(request.group_id)
         else:
             raise _refused(request, Refusal.FULL)
-        receipt, claims = taken
-        reply = reply_to_message(
-            request.group_id,
-            attributes,
-            claims,
-            request.number or 0,
-            ack_requested=request.ack_requested,
-        )
-        if receipt.outcome is ReceiptOutcome.REFUSED:
-            refusal = receipt.refusal or Refusal.UNPROCESSABLE
-            raise _refused(request, refusal, also=reply.faults)
-        return reply
+        return _reply_to(request, attributes, *taken)
 
     async def _group(self, envelope: Envelope, request: Request) -> GroupAttributes:
         """The group of a message, which the first one opens. Raises `RmFaultError`."""
@@ -273,6 +344,46 @@ class ReceivingRmp:
 
     def _now_us(self) -> int:
         return int(self._now() * _US)
+
+
+def _reply_to(
+    request: Request, attributes: GroupAttributes, receipt: Receipt, claims: Claims
+) -> GroupReply:
+    """The reply to a message that was decided. Raises `RmFaultError`: it is refused."""
+    reply = reply_to_message(
+        request.group_id,
+        attributes,
+        claims,
+        request.number or 0,
+        ack_requested=request.ack_requested,
+    )
+    if receipt.outcome is ReceiptOutcome.REFUSED:
+        refusal = receipt.refusal or Refusal.UNPROCESSABLE
+        raise _refused(request, refusal, also=reply.faults)
+    return reply
+
+
+def _reply_of_error(error: InstepError) -> GroupReply:
+    """The reply that states an error. Raises `SoapFaultError` where none can."""
+    if not isinstance(error, RmFaultError):
+        _log.debug("an envelope cannot be taken now: %s", error)
+        raise not_available("it cannot be kept now") from error
+    reply = error.reply()
+    if reply is None:
+        raise soap_fault(error) from None
+    _log.debug("a message is refused: %s: %s", error.fault, error.message)
+    return reply
+
+
+def _response(
+    envelope: Envelope, replies: Sequence[GroupReply], content: _Element | None = None
+) -> bytes | None:
+    if content is not None:
+        headers = [encoder.response(filter(None, replies))] if any(replies) else []
+        return encoder.envelope(envelope.version, headers, content)
+    if not any(replies):
+        return None
+    return encoder.response_envelope(envelope.version, filter(None, replies))
 
 
 def _fault(request: Request, code: RmFaultCode, reason: str) -> RmFaultError:

@@ -98,9 +98,13 @@ class WsrSource:
         number: int | None = None,
         last: bool = False,
         expires_at_us: int | None = None,
-    ) -> None:
-        """Send the next message, or one with this number. Without an ExpiryTime it has an hour."""
-        await self._post(self.write(body, number=number, last=last, expires_at_us=expires_at_us))
+    ) -> bytes | None:
+        """Send the next message, or one with this number. Without an ExpiryTime it has an hour.
+        Returns the body of the response; None: it has none.
+        """
+        return await self._post(
+            self.write(body, number=number, last=last, expires_at_us=expires_at_us)
+        )
 
     def write(
         self,
@@ -164,5 +168,7 @@ class WsrSource:
             self.acknowledged.subtract(numbers)
         self._kept = {number: raw for number, raw in self._kept.items() if number not in numbers}
 
-    async def _post(self, raw: bytes) -> None:
-        self.read(await post_envelope(self._client, self.url, raw, self._soap, ""))
+    async def _post(self, raw: bytes) -> bytes | None:
+        answer = await post_envelope(self._client, self.url, raw, self._soap, "")
+        self.read(answer)
+        return answer.content() or None if answer is not None else None

@@ -13,7 +13,7 @@ from lxml.etree import _Element
 
 from instep.errors import InstepError
 from instep.model.messages import Message
-from instep.ports.listener import Intake, IntakeEvent, ReceiptOutcome
+from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, ReceiptOutcome
 from instep.sequencing.claims import Claims
 from instep.sequencing.events import Close, Fill, Last, Terminate
 from instep.sequencing.settings import IncompleteBehavior
@@ -144,8 +144,53 @@ class Destination:
         except SoapFaultError:
             raise
         except InstepError as error:
-            _log.debug("an envelope cannot be taken now: %s", error)
-            raise not_available("it cannot be kept now") from error
+            raise _not_kept(error) from error
+
+    def submit(
+        self, request: SoapRequest, answer: Callable[[bytes | SoapFaultError | None], None]
+    ) -> bool:
+        """Take a message alone in its envelope, in a sequence in memory whose acknowledgements go
+        into the response: an `instep_soap.SoapSubmit`. `answer` does the same, for any envelope.
+        """
+        addressing, body = request.addressing, request.envelope.body
+        try:
+            check_understood(request.envelope, _understood)
+            rm = read_rm(request.envelope)
+        except SoapFaultError:
+            return False
+        header, version = rm.sequence, rm.version
+        if (
+            version is None
+            or header is None
+            or header.number is None
+            or header.last
+            or header.fill
+            or not rm.message_alone
+            or len(body) != 1
+            or fault_of(request.envelope) is not None
+            or not (addressing.action and addressing.message_id)
+            or self._reply_to_all
+            or addressing.action in self._options.reply_actions
+        ):
+            return False
+        identifier = header.identifier
+        attributes = self._sequences.in_memory(identifier)
+        if attributes is None or attributes.acks_to:
+            return False
+        exchange = Exchange(request, version)
+
+        def acknowledge(outcome: EnvelopeReceipt | InstepError) -> None:
+            try:
+                claims = self._claims_of(version, identifier, outcome)
+                _check_not_over(version, identifier, claims)
+                claimed = AcknowledgedSequence(identifier, claims, cancels=False)
+                answer(acknowledged_response(exchange, [claimed]))
+            except SoapFaultError as fault:
+                answer(fault)
+
+        message = self._as_message(exchange, identifier, header.number, attributes)
+        self._intake.submit_envelope(identifier, [message], acknowledge)
+        return True
 
     # -- the life of a sequence ------------------------------------------------------------------
 
@@ -300,8 +345,7 @@ class Destination:
             if found is None:
                 raise unknown_sequence(version, identifier)
             claims = found
-        if claims.state.phase in _OVER:
-            raise terminated(version, identifier, "The Sequence has been terminated.")
+        _check_not_over(version, identifier, claims)
         asked = any(one.identifier == identifier for one in rm.ack_requests)
         cancels = any(one.identifier == identifier for one in rm.cancels)
         if not attributes.acks_to:
@@ -314,16 +358,28 @@ class Destination:
     ) -> Claims:
         """Apply the events of one envelope to one sequence. Raises `SoapFaultError`."""
         try:
-            receipt = await self._intake.apply(identifier, events)
+            outcome: EnvelopeReceipt | InstepError = await self._intake.apply(identifier, events)
         except SequenceRefusedError as error:
-            if error.refusal is Refusal.UNKNOWN:
+            outcome = error
+        return self._claims_of(version, identifier, outcome)
+
+    def _claims_of(
+        self, version: RmVersion, identifier: str, outcome: EnvelopeReceipt | InstepError
+    ) -> Claims:
+        """What the sequence claims after an envelope. Raises `SoapFaultError`: it, or its message,
+        is refused.
+        """
+        if isinstance(outcome, SequenceRefusedError):
+            if outcome.refusal is Refusal.UNKNOWN:
                 self._sequences.forget(identifier)
-            raise refused(version, identifier, error.refusal) from None
-        for one in receipt.receipts:
+            raise refused(version, identifier, outcome.refusal) from None
+        if isinstance(outcome, InstepError):
+            raise _not_kept(outcome)
+        for one in outcome.receipts:
             # A cancelled number is answered with the cancellation, which is no fault.
             if one.outcome is ReceiptOutcome.REFUSED and one.refusal is not Refusal.CANCELLED:
                 raise refused(version, identifier, one.refusal or Refusal.UNPROCESSABLE)
-        return receipt.claims
+        return outcome.claims
 
     async def _reply(
         self, exchange: Exchange, message: Message, reply: bytes, blocks: list[_Element]
@@ -405,6 +461,16 @@ class Destination:
         if found is None:
             raise unknown_sequence(version, identifier)
         return found
+
+
+def _check_not_over(version: RmVersion, identifier: str, claims: Claims) -> None:
+    if claims.state.phase in _OVER:
+        raise terminated(version, identifier, "The Sequence has been terminated.")
+
+
+def _not_kept(error: InstepError) -> SoapFaultError:
+    _log.debug("an envelope cannot be taken now: %s", error)
+    return not_available("it cannot be kept now")
 
 
 def _understood(name: str) -> bool:

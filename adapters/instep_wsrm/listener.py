@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from instep.errors import SourceError
 from instep.ports.listener import Intake
-from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
-from instep_soap import AllowedEndpoints, SoapEndpoint, xml_bytes
+from instep_soap import AllowedEndpoints, SoapListener, xml_bytes
 from instep_soap.envelope import fault_envelope
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import nacks_envelope
@@ -20,40 +19,15 @@ from instep_wsrm.wire.faults import terminated
 __all__ = ["WsrmListener"]
 
 
-class WsrmListener:
-    """Listens for sequences; `instep.ports.listener.Listener`. Raises `ConfigurationError`.
-
-    Args:
-        options: See `read_options`.
-        where: The place of the options in the configuration, for errors.
-    """
+class WsrmListener(SoapListener[Options]):
+    """Listens for sequences; see `SoapListener`. A sequence is opened with CreateSequence (S9)."""
 
     kind = "wsrm"
-    opens_implicitly = False
-    """A sequence is opened with CreateSequence (S9)."""
-
-    def __init__(
-        self, options: Options, where: str = "wsrm", environment: Environment | None = None
-    ) -> None:
-        self._options = options
-        self._environment = environment or Environment()
-        self._settings = sequence_settings(options)
-        self._server_tls = options.server_tls(where)
-        self._client_tls = options.client_tls(where)
-        self._endpoint: SoapEndpoint | None = None
-        self._sequences: KnownSequences | None = None
-        self._endpoints: AllowedEndpoints | None = None
-
-    def __repr__(self) -> str:
-        return f"<WsrmListener {self.address or self._options.listen}>"
-
-    @property
-    def address(self) -> str:
-        """The URL that it listens on, with the real port; empty while it does not listen."""
-        return self._endpoint.address if self._endpoint is not None else ""
+    _sequences: KnownSequences | None = None
+    _endpoints: AllowedEndpoints | None = None
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - each has its own
-        return self._settings
+        return sequence_settings(self._options)
 
     def peer_of(self, scope: str) -> str:
         """What stands for the source in the identifier: see `new_identifier`."""
@@ -75,7 +49,7 @@ class WsrmListener:
             now=self._environment.now,
             address=lambda: self.address,
         )
-        endpoint = self._endpoint = options.endpoint(destination.answer, self._server_tls)
+        endpoint = self._new_endpoint(destination.answer, destination.submit)
         try:
             await endpoint.start()
             await acknowledger.run()
@@ -106,7 +80,3 @@ class WsrmListener:
             root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
             envelope = xml_bytes(root, to=endpoint)
         await endpoints.send(endpoint, envelope, soap, action)
-
-    async def close(self) -> None:
-        if self._endpoint is not None:
-            await self._endpoint.stop()

@@ -71,6 +71,10 @@ class KnownSequences:
             self.add(identifier, found)
         return found
 
+    def in_memory(self, identifier: str) -> SequenceAttributes | None:
+        """`attributes` of those in memory."""
+        return self._attributes.get(identifier)
+
     def offered_with(self, offered: str) -> str | None:
         """The sequence that this one was offered with, of those in memory. The first one counts:
         nobody can take an identifier over by offering it again.

@@ -1,7 +1,8 @@
 """The floor of the durable inbox: aiohttp, and one SQLite transaction for what has arrived.
 
 No order, no duplicates, no bad input, no limits: the JSON or the envelope of each message is read.
-Messages that arrive while a transaction runs are inserted by the next one, and answered only then.
+Messages that arrive while a transaction runs are inserted by the next one, and answered only then:
+with an acknowledgement of that one message where the protocol has it in the response.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from aiohttp import web
 from lxml import etree
 
-from bench.sequences.protocols import RM, WSR
+from bench.sequences.protocols import RM, SOAP_TYPE, WSR, envelope
 
 __all__ = ["TABLE", "main"]
 
@@ -70,6 +71,35 @@ def _wsr(raw: bytes) -> Row:
     return group, "", number, f"{group}#{number}", raw
 
 
+def _accepted(_: Row) -> web.Response:
+    return web.Response(status=202)
+
+
+def _acknowledged(row: Row) -> web.Response:
+    scope, _, number, relates_to, _ = row
+    header = (
+        f'<a:Action s:mustUnderstand="1">{RM}/SequenceAcknowledgement</a:Action>'
+        f"<a:RelatesTo>{relates_to}</a:RelatesTo>"
+        f"<r:SequenceAcknowledgement><r:Identifier>{scope}</r:Identifier>"
+        f'<r:AcknowledgementRange Lower="1" Upper="{number}"/></r:SequenceAcknowledgement>'
+    )
+    return web.Response(body=envelope(RM, header), content_type=SOAP_TYPE)
+
+
+def _replied(row: Row) -> web.Response:
+    scope, _, number, _, _ = row
+    header = (
+        f'<r:Response s:mustUnderstand="1"><r:SequenceReplies groupId="{scope}">'
+        f'<r:ReplyRange from="0" to="{number}"/></r:SequenceReplies></r:Response>'
+    )
+    return web.Response(body=envelope(WSR, header), content_type=SOAP_TYPE)
+
+
+_ANSWERS: Final[dict[str, Callable[[Row], web.Response]]] = {
+    "didcomm": _accepted,
+    "wsrm": _acknowledged,
+    "wsr": _replied,
+}
 _DECODERS: Final[dict[str, Callable[[bytes], Row | None]]] = {
     "didcomm": _didcomm,
     "wsrm": _wsrm,
@@ -80,8 +110,8 @@ _DECODERS: Final[dict[str, Callable[[bytes], Row | None]]] = {
 class _Inbox:
     """Takes messages, and writes them in groups."""
 
-    def __init__(self, store: str, decode: Callable[[bytes], Row | None]) -> None:
-        self._decode = decode
+    def __init__(self, store: str, protocol: str) -> None:
+        self._decode, self._answer = _DECODERS[protocol], _ANSWERS[protocol]
         self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self._rows: list[Row] = []
@@ -97,7 +127,7 @@ class _Inbox:
         self._waiting.append(durable)
         self._came.set()
         await durable
-        return web.Response(status=202)
+        return self._answer(row)
 
     async def write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -118,7 +148,7 @@ class _Inbox:
 
 
 async def _run(store: str, protocol: str) -> None:
-    inbox = _Inbox(store, _DECODERS[protocol])
+    inbox = _Inbox(store, protocol)
     runner = web.ServerRunner(web.Server(inbox.take, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

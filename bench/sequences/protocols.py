@@ -7,11 +7,22 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["DIDCOMM", "PATH", "PROTOCOLS", "RM", "WSR", "Protocol", "request"]
+__all__ = [
+    "DIDCOMM",
+    "PATH",
+    "PROTOCOLS",
+    "RM",
+    "SOAP_TYPE",
+    "WSR",
+    "Protocol",
+    "envelope",
+    "request",
+]
 
 PATH: Final = "/bench"
 DIDCOMM: Final = "https://example.org/bench/1.0"
 RM: Final = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
+SOAP_TYPE: Final = "application/soap+xml"
 WSR: Final = "http://docs.oasis-open.org/wsrm/2004/06/ws-reliability-1.1.xsd"
 _SOAP: Final = "http://www.w3.org/2003/05/soap-envelope"
 _WSA: Final = "http://www.w3.org/2005/08/addressing"
@@ -49,7 +60,7 @@ def _wsrm(scope: str, number: int) -> bytes:
         f'<r:Sequence s:mustUnderstand="true"><r:Identifier>{scope}</r:Identifier>'
         f"<r:MessageNumber>{number}</r:MessageNumber></r:Sequence>"
     )
-    return _envelope(RM, header, f'<say xmlns="urn:bench"><text>{_BODY}</text></say>')
+    return envelope(RM, header, f'<say xmlns="urn:bench"><text>{_BODY}</text></say>')
 
 
 def _wsr(scope: str, number: int) -> bytes:
@@ -60,17 +71,18 @@ def _wsr(scope: str, number: int) -> bytes:
         "<r:ReplyPattern><r:Value>Response</r:Value></r:ReplyPattern>"
         "<r:AckRequested/><r:DuplicateElimination/><r:MessageOrder/></r:Request>"
     )
-    return _envelope(WSR, header, f'<say xmlns="urn:bench"><text>{_BODY}</text></say>')
+    return envelope(WSR, header, f'<say xmlns="urn:bench"><text>{_BODY}</text></say>')
 
 
-def _envelope(namespace: str, header: str, body: str) -> bytes:
+def envelope(namespace: str, header: str, body: str = "") -> bytes:
+    """An envelope; the prefix of the namespace is ``r``."""
     return (
         f'<s:Envelope xmlns:s="{_SOAP}" xmlns:a="{_WSA}" xmlns:r="{namespace}">'
         f"<s:Header>{header}</s:Header><s:Body>{body}</s:Body></s:Envelope>"
     ).encode()
 
 
-_CREATE: Final = _envelope(
+_CREATE: Final = envelope(
     RM,
     f'<a:Action s:mustUnderstand="true">{RM}/CreateSequence</a:Action>'
     "<a:MessageID>urn:uuid:bench</a:MessageID>",
@@ -80,8 +92,8 @@ _CREATE: Final = _envelope(
 
 PROTOCOLS: Final = {
     "didcomm": Protocol("application/didcomm-plain+json", _didcomm),
-    "wsrm": Protocol("application/soap+xml", _wsrm, opening=_CREATE),
-    "wsr": Protocol("application/soap+xml", _wsr, first_number=0),
+    "wsrm": Protocol(SOAP_TYPE, _wsrm, opening=_CREATE),
+    "wsr": Protocol(SOAP_TYPE, _wsr, first_number=0),
 }
 
 

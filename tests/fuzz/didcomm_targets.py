@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from instep_didcomm.http.fast_path import RequestHeadParser
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.problems import MessageRefusedError
 from instep_didcomm.wire.envelope import Form, form_of, media_form, parse_object
 from instep_didcomm.wire.headers import digest_of, read_headers
 from instep_didcomm.wire.unpack import EnvelopeUnpacker
+from instep_http.fast_path import RequestHeadParser
 from instep_http.origins import OriginRules
 from tests.fuzz.didcomm_seeds import BOB_KEYS, PATH
 

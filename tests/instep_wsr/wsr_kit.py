@@ -195,13 +195,16 @@ async def running(
     handler: Handler | None = None,
     clock: Clock | None = None,
     intake: dict[str, Any] | None = None,
+    fast_path: bool = True,
     **options: Any,
 ) -> AsyncIterator[Site]:
     """A receiver on a free port of loopback."""
     clock = clock or Clock()
     environment = clock.environment()
     given = {"listen": "http://127.0.0.1:0/rm", **options}
-    listener = WsrListener(read_options(given, "test"), environment=environment)
+    listener = WsrListener(
+        read_options(given, "test"), environment=environment, fast_path=fast_path
+    )
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))

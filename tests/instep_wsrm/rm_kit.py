@@ -230,11 +230,13 @@ async def running(
     *,
     handler: Handler | None = None,
     intake: dict[str, Any] | None = None,
+    fast_path: bool = True,
     **options: Any,
 ) -> AsyncIterator[Site]:
     """A destination on a free port of loopback."""
     given = {"listen": "http://127.0.0.1:0/rm", "acknowledgement_interval_s": 0.0, **options}
-    listener, store = WsrmListener(read_options(given, "test")), SqlStore(url)
+    listener = WsrmListener(read_options(given, "test"), fast_path=fast_path)
+    store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import WSCloseCode
 from yarl import URL
 
-from instep_didcomm.http.fast_path import FastPostConnection, MessageHandler, RequestHeadParser
 from instep_didcomm.options import Options
 from instep_http.acceptor import Slot
+from instep_http.fast_path import FastPostConnection, Post, RequestHeadParser
 from instep_http.server import (
     BoundedServer,
     MessageSocket,
@@ -25,7 +25,10 @@ from instep_http.server import (
     problem,
 )
 
-__all__ = ["MessageServer"]
+__all__ = ["MessageHandler", "MessageServer"]
+
+MessageHandler = Callable[[bytes, str, Callable[[Response], None]], None]
+"""`post(body, content type, answer)`: it calls `answer` once, when the outcome is durable."""
 
 
 class MessageServer:
@@ -81,7 +84,10 @@ class MessageServer:
         await self._server.stop()
 
     def _new_connection(self, server: BoundedServer, slot: Slot) -> FastPostConnection:
-        return FastPostConnection(server, slot, self._head_parser, self._post)
+        return FastPostConnection(server, slot, self._head_parser, self._on_post)
+
+    def _on_post(self, post: Post, answer: Callable[[Response], None]) -> None:
+        self._post(post.body, post.content_type, answer)
 
     async def _answer(self, request: Request) -> Response:
         return await self._take(request.body, request.headers.get("Content-Type", ""))

@@ -8,13 +8,20 @@ from typing import Final
 
 from lxml.etree import _Element
 
-from instep_soap import Envelope, local_name, namespace_of, read_datetime_us, read_duration_s
+from instep_soap import (
+    Envelope,
+    first_children,
+    local_name,
+    read_datetime_us,
+    read_duration_s,
+)
 from instep_wsr.wire.faults import RmFaultError
 from instep_wsr.wire.messages import Pairs, PolledGroup, PollRequest, Request, WsrHeaders
-from instep_wsr.wire.names import WSR, ReplyPattern, RmFaultCode, wsr_name
+from instep_wsr.wire.names import ReplyPattern, RmFaultCode, wsr_name
 
 __all__ = ["read_headers"]
 
+_OURS: Final = wsr_name("")
 _NUMBER: Final = re.compile(r"\s*\+?0*(\d{1,20})\s*", re.ASCII)
 _MAX_NUMBER: Final = 2**63 - 1
 _MAX_ID_CHARS: Final = 512
@@ -30,7 +37,7 @@ def read_headers(envelope: Envelope) -> WsrHeaders:
     blocks: dict[str, _Element] = {}
     for block in envelope.headers:
         name = str(block.tag)
-        if namespace_of(name) != WSR:
+        if not name.startswith(_OURS):
             continue
         local = local_name(name)
         if local in blocks:
@@ -45,26 +52,27 @@ def read_headers(envelope: Envelope) -> WsrHeaders:
 
 
 def _request(block: _Element) -> Request:
-    identified = _child(block, "MessageId")
+    parts = first_children(block)
+    identified = parts.get(wsr_name("MessageId"))
     if identified is None:
         raise RmFaultError(_CODE.INVALID_REQUEST, "Request without MessageId")
     group_id = _group_id(identified, _CODE.INVALID_MESSAGE_ID)
     sequence = _child(identified, "SequenceNum")
     number = None if sequence is None else _sequence_number(sequence, group_id)
     try:
-        return _read_request(block, group_id, sequence, number)
+        return _read_request(parts, group_id, sequence, number)
     except RmFaultError as error:
         raise RmFaultError(error.fault, error.message, group_id, number) from None
 
 
 def _read_request(
-    block: _Element, group_id: str, sequence: _Element | None, number: int | None
+    parts: dict[str, _Element], group_id: str, sequence: _Element | None, number: int | None
 ) -> Request:
     last, group_expires_at_us, group_max_idle_s = False, 0, None
     if sequence is not None:
         last, group_expires_at_us, group_max_idle_s = _parameters(sequence)
-    pattern, reply_to = _reply_pattern(block)
-    expiry = _child(block, "ExpiryTime")
+    pattern, reply_to = _reply_pattern(parts.get(wsr_name("ReplyPattern")))
+    expiry = parts.get(wsr_name("ExpiryTime"))
     if expiry is None:
         raise RmFaultError(_CODE.INVALID_REQUEST, "Request without ExpiryTime")
     expires_at_us = read_datetime_us(expiry.text or "")
@@ -79,9 +87,9 @@ def _read_request(
         expires_at_us=expires_at_us,
         pattern=pattern,
         reply_to=reply_to,
-        ack_requested=_child(block, "AckRequested") is not None,
-        duplicate_elimination=_child(block, "DuplicateElimination") is not None,
-        message_order=_child(block, "MessageOrder") is not None,
+        ack_requested=wsr_name("AckRequested") in parts,
+        duplicate_elimination=wsr_name("DuplicateElimination") in parts,
+        message_order=wsr_name("MessageOrder") in parts,
     )
 
 
@@ -119,9 +127,8 @@ def _parameters(sequence: _Element) -> tuple[bool, int, float | None]:
     return last in _TRUE, expires_at_us, max_idle_s
 
 
-def _reply_pattern(block: _Element) -> tuple[ReplyPattern, str]:
+def _reply_pattern(stated: _Element | None) -> tuple[ReplyPattern, str]:
     """The reply pattern, and the address of a callback."""
-    stated = _child(block, "ReplyPattern")
     if stated is None:
         raise RmFaultError(_CODE.INVALID_REQUEST, "Request without ReplyPattern")
     value = _child(stated, "Value")
@@ -181,8 +188,7 @@ def _child(block: _Element, local: str) -> _Element | None:
 
 
 def _children(block: _Element, local: str) -> Iterator[_Element]:
-    name = wsr_name(local)
-    return (one for one in block if one.tag == name)
+    return block.iterchildren(wsr_name(local))
 
 
 def _parameter(name: str, text: str) -> RmFaultError:

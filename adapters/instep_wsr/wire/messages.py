@@ -67,5 +67,9 @@ class GroupReply(msgspec.Struct, frozen=True):
     faults: list[tuple[int, int, RmFaultCode]] = []
     """`(low, high, code)`."""
 
+    def acknowledges(self, number: int) -> bool:
+        """Whether it acknowledges this message."""
+        return any(low <= number <= high for low, high in self.acknowledged)
+
     def __bool__(self) -> bool:
         return bool(self.acknowledged or self.faults)

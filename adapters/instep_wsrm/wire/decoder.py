@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from lxml.etree import _Element
 
 from instep_soap import (
     Envelope,
     FaultCode,
     SoapFaultError,
+    first_children,
     local_name,
     namespace_of,
     read_duration_s,
@@ -38,6 +40,7 @@ from instep_wsrm.wire.names import ANY_RM, RmVersion
 
 __all__ = ["read_rm"]
 
+_OURS: Final = tuple(f"{{{namespace}}}" for namespace in ANY_RM)
 _NUMBER: Final = re.compile(r"\s*\+?0*(\d{1,20})\s*", re.ASCII)
 _MAX_NUMBER: Final = 2**63 - 1
 _UNSIGNED: Final = 2**64
@@ -49,36 +52,45 @@ _BODIES: Final = frozenset({"CreateSequence", "CloseSequence", "TerminateSequenc
 def read_rm(envelope: Envelope) -> RmMessage:
     """Read the headers and the body. Raises `SoapFaultError` for what cannot be meant."""
     version: RmVersion | None = None
-    blocks: list[tuple[str, _Element]] = []
-    for block in [*envelope.headers, *envelope.body[:1]]:
+    blocks: dict[str, list[_Element]] = {}
+    for block in envelope.headers:
         name = str(block.tag)
-        found = ANY_RM.get(namespace_of(name))
-        if found is None:
-            continue
-        if version is not found and version is not None:
-            raise _malformed("two versions of WS-ReliableMessaging in one envelope")
-        version = found
-        blocks.append((local_name(name), block))
+        if name.startswith(_OURS):
+            version = _same_version(version, name)
+            blocks.setdefault(local_name(name), []).append(block)
+    body = str(envelope.body[0].tag) if envelope.body else ""
+    own_body = body.startswith(_OURS)
+    if own_body:
+        version = _same_version(version, body)
     if version is None:
         return RmMessage(version=None)
-    sequences = [_sequence(version, block) for name, block in blocks if name == "Sequence"]
+    sequences = blocks.pop("Sequence", [])
     if len(sequences) > 1:
         raise _malformed("more than one Sequence header")
-    own_body = bool(envelope.body) and namespace_of(str(envelope.body[0].tag)) in ANY_RM
-    headers = blocks[:-1] if own_body else blocks
-    return RmMessage(
+    read = RmMessage(
         version=version,
-        sequence=sequences[0] if sequences else None,
-        cancels=[_ranges(block) for name, block in headers if name == "SequenceCancel"],
-        fills=[_fill(block) for name, block in headers if name == "SequenceFill"],
-        ack_requests=[_ack_request(block) for name, block in headers if name == "AckRequested"],
-        acknowledgements=[
-            _acknowledgement(version, block)
-            for name, block in headers
-            if name == "SequenceAcknowledgement"
-        ],
-        body=_body(*blocks[-1]) if own_body else None,
+        sequence=_sequence(version, sequences[0]) if sequences else None,
+        body=_body(local_name(body), envelope.body[0]) if own_body else None,
     )
+    if not blocks:
+        # Nearly every message has no other header.
+        return read
+    return msgspec.structs.replace(
+        read,
+        cancels=[_ranges(block) for block in blocks.get("SequenceCancel", ())],
+        fills=[_fill(block) for block in blocks.get("SequenceFill", ())],
+        ack_requests=[_ack_request(block) for block in blocks.get("AckRequested", ())],
+        acknowledgements=[
+            _acknowledgement(version, block) for block in blocks.get("SequenceAcknowledgement", ())
+        ],
+    )
+
+
+def _same_version(version: RmVersion | None, name: str) -> RmVersion:
+    found = ANY_RM[namespace_of(name)]
+    if version is not found and version is not None:
+        raise _malformed("two versions of WS-ReliableMessaging in one envelope")
+    return found
 
 
 def _body(name: str, block: _Element) -> CreateSequence | CloseSequence | TerminateSequence:
@@ -109,8 +121,10 @@ def _create(block: _Element) -> CreateSequence:
 
 
 def _sequence(version: RmVersion, block: _Element) -> SequenceHeader:
-    identifier, fill = _identifier(block), _message_ranges(block)
-    stated = _child(block, "MessageNumber")
+    parts = first_children(block)
+    identifier = _identifier(block, parts.get(version.name("Identifier")))
+    stated = parts.get(version.name("MessageNumber"))
+    fill = _message_ranges(block)
     number = None
     if stated is not None:
         number = _number(stated.text, "MessageNumber")
@@ -118,7 +132,7 @@ def _sequence(version: RmVersion, block: _Element) -> SequenceHeader:
             raise rollover(version, identifier)
     elif not fill:
         raise _malformed("Sequence without MessageNumber")
-    last = _child(block, "LastMessage") is not None
+    last = version.name("LastMessage") in parts
     return SequenceHeader(identifier, number, last and number is not None, fill)
 
 
@@ -171,8 +185,8 @@ def _number(text: str | None, where: str) -> int:
     return number
 
 
-def _identifier(block: _Element) -> str:
-    found = _child(block, "Identifier")
+def _identifier(block: _Element, found: _Element | None = None) -> str:
+    found = _child(block, "Identifier") if found is None else found
     text = "" if found is None else (found.text or "").strip()
     if not 0 < len(text) <= _MAX_IDENTIFIER_CHARS:
         raise _malformed(f"{local_name(str(block.tag))} without a usable Identifier")
@@ -190,11 +204,7 @@ def _expires_s(block: _Element) -> float | None:
 
 
 def _child(block: _Element, local: str) -> _Element | None:
-    name = f"{{{namespace_of(str(block.tag))}}}{local}"
-    for one in block:
-        if one.tag == name:
-            return one
-    return None
+    return next(_children(block, local), None)
 
 
 def _children(block: _Element, local: str) -> Iterator[_Element]:

@@ -105,3 +105,9 @@ class RmMessage(msgspec.Struct, frozen=True, kw_only=True):
     acknowledgements: list[Acknowledgement] = []
     body: CreateSequence | CloseSequence | TerminateSequence | None = None
     """None: the body is the application's, or empty."""
+
+    @property
+    def message_alone(self) -> bool:
+        """Whether nothing is said but the number of a message."""
+        others = self.cancels or self.fills or self.ack_requests or self.acknowledgements
+        return self.body is None and not others

@@ -146,6 +146,8 @@ async def _list(
                 remarks = "blocked: " * one.blocked + one.error
                 text = f"{facts['phase']}, next {facts['next_number']}"
                 text += f", missing {facts['missing']}" if facts["missing"] else ""
+                text += f", cancelled {facts['cancelled']}" if facts["cancelled"] else ""
+                text += f", due {facts['due_at']}" if facts["due_at"] else ""
                 text += f", {one.held:,} held, {one.waiting:,} waiting {remarks}"
                 typer.echo(plain(f"{one.consumer} / {one.stream}: {text}").rstrip())
             if count == limit:
@@ -204,6 +206,8 @@ async def _show_table(
         remarks = "blocked: " * one.blocked + one.error
         if facts["cancelled"]:
             remarks = f"{remarks} cancelled {facts['cancelled']}".strip()
+        if facts["due_at"]:
+            remarks = f"{remarks} due {facts['due_at']}".strip()
         listing.add(
             f"{one.consumer} / {one.stream}",
             facts["phase"],
@@ -244,6 +248,8 @@ def _facts(one: SequenceStatus) -> dict[str, Any]:
         "waiting": one.waiting,
         "blocked": one.blocked,
         "error": one.error,
+        "due_at": None if one.due_us is None else stamp(one.due_us),
+        "expires_at": stamp(state.expires_at_us) if state.expires_at_us else None,
         "updated_at": stamp(one.updated_at_us),
     }
 

@@ -133,6 +133,17 @@ class Intake(Protocol):
         """
         ...
 
+    def submit_envelope(
+        self,
+        scope: str,
+        events: Sequence[IntakeEvent],
+        answer: Callable[[EnvelopeReceipt | InstepError], None],
+    ) -> None:
+        """`apply` without waiting for the commit. `answer` is called once, perhaps before this
+        returns, with the receipt or with the error that `apply` raises. It must not raise.
+        """
+        ...
+
     async def count(self, scope: str, number: int) -> None:
         """Count a number of the sequence as received whose message is not delivered by it: it has
         no content, or no order. Opens the sequence as a message does; durable when this returns.

@@ -48,6 +48,10 @@ class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     """Why the handler failed last; empty when it has not."""
     updated_at_us: int
+    due_us: int | None = None
+    """When it acts by itself, in microseconds since 1970: for a gap, for a message that expires,
+    because it ends or may be forgotten; None: it does not.
+    """
 
 
 class SequenceCounts(msgspec.Struct, frozen=True):

@@ -144,6 +144,7 @@ def _sequence(row: Row[Any]) -> SequenceStatus:
         blocked=bool(row.blocked),
         error=row.error,
         updated_at_us=row.updated_at_us,
+        due_us=row.due_us,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep import SequencerSettings
-from instep.sequencing import GapPolicy, SequencePhase
+from instep.sequencing import Cancel, GapPolicy, SequencePhase
 from tests.instep.cli.cli_kit import failed, instep, lines
 from tests.instep.runtime.messages.intake_kit import SCOPE, spoken, until
 
@@ -44,6 +44,28 @@ def test_sequences_are_listed(stuck: str) -> None:
         lines(instep("sequences", "list", "--store", stuck, "--stream", "no", "--format", "jsonl"))
         == []
     )
+
+
+def test_ranges_and_deadlines_are_shown(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    waiting = SequencerSettings(gap_deadline_s=3600, idle_timeout_s=7200)
+    expires_at_us = 4_000_000_000_000_000
+
+    async def fill() -> None:
+        async with spoken(url) as at:
+            await at.intake.open(SCOPE, waiting, expires_at_us=expires_at_us)
+            await at.intake.apply(SCOPE, [Cancel([(2, 2)])])
+            await at.say(1, 4)
+            await at.intake.open("idle", SequencerSettings())
+
+    asyncio.run(fill())
+    one, idle = lines(instep("sequences", "list", "--store", url, "--format", "jsonl"))
+    assert (one["received"], one["missing"], one["cancelled"]) == ("1,4", "3", "2")
+    assert one["expires_at"] == "2096-10-02T07:06:40.000000Z"
+    assert one["updated_at"] < one["due_at"] < one["expires_at"]
+    assert (idle["due_at"], idle["expires_at"]) == (None, None)
+    shown = instep("sequences", "list", "--store", url).stdout
+    assert f"missing 3, cancelled 2, due {one['due_at']}, 1 held" in shown
 
 
 def test_a_stuck_sequence_is_helped_by_the_next_process_that_receives(stuck: str) -> None:

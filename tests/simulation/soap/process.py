@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
-from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from instep import Environment, SequencerSettings
 from instep.errors import SourceError
 from instep.ports import Intake
 from instep.sequencing import SequenceEffect
-from instep_http import Request, ServerLimits
-from instep_soap import SoapEndpoint, SoapHandler
+from instep_http import Response, ServerLimits
+from instep_http.fast_path import Post
+from instep_soap import SoapEndpoint, SoapHandler, SoapSubmit
 from instep_wsr import Options as WsrOptions
 from instep_wsr import WsrListener
 from instep_wsrm import Options as WsrmOptions
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.soap.simulation import SoapWorld
 
 __all__ = ["SimulatedWsr", "SimulatedWsrm", "SoapProcess"]
-
-_HEADERS = CIMultiDictProxy(CIMultiDict({"Content-Type": "application/soap+xml"}))
 
 
 class SoapProcess(Process):
@@ -80,8 +79,14 @@ class _Endpoint(SoapEndpoint):
         pass
 
     async def post(self, raw: bytes) -> tuple[int, bytes]:
-        request = Request("POST", "/rm", _HEADERS, raw, "192.0.2.1", secure=False)
-        found = await self._answer(request)
+        answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def respond(response: Response) -> None:
+            if not answered.done():
+                answered.set_result(response)
+
+        self._on_post(Post(raw, "application/soap+xml", "192.0.2.1"), respond)
+        found = await answered
         return found.status, found.body
 
 
@@ -92,9 +97,23 @@ class SimulatedWsr(WsrOptions, frozen=True, kw_only=True):
         return _tls()
 
     def endpoint(
-        self, handler: SoapHandler, tls: ssl.SSLContext | None, *, addressed: bool = True
+        self,
+        handler: SoapHandler,
+        tls: ssl.SSLContext | None,
+        *,
+        addressed: bool = True,
+        submit: SoapSubmit | None = None,
+        fast_path: bool = True,
     ) -> SoapEndpoint:
-        return _Endpoint(URL(self.listen), handler, ServerLimits(), tls=tls, addressed=addressed)
+        return _Endpoint(
+            URL(self.listen),
+            handler,
+            ServerLimits(),
+            tls=tls,
+            addressed=addressed,
+            submit=submit,
+            fast_path=fast_path,
+        )
 
 
 class SimulatedWsrm(WsrmOptions, frozen=True, kw_only=True):
@@ -104,9 +123,23 @@ class SimulatedWsrm(WsrmOptions, frozen=True, kw_only=True):
         return _tls()
 
     def endpoint(
-        self, handler: SoapHandler, tls: ssl.SSLContext | None, *, addressed: bool = True
+        self,
+        handler: SoapHandler,
+        tls: ssl.SSLContext | None,
+        *,
+        addressed: bool = True,
+        submit: SoapSubmit | None = None,
+        fast_path: bool = True,
     ) -> SoapEndpoint:
-        return _Endpoint(URL(self.listen), handler, ServerLimits(), tls=tls, addressed=addressed)
+        return _Endpoint(
+            URL(self.listen),
+            handler,
+            ServerLimits(),
+            tls=tls,
+            addressed=addressed,
+            submit=submit,
+            fast_path=fast_path,
+        )
 
 
 @cache

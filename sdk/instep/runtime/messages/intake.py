@@ -33,10 +33,12 @@ from instep.runtime.messages.outbound import EffectDispatcher
 from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
+    PendingEnvelope,
     PendingMessage,
     PendingRequest,
     apply,
     intake_ended,
+    not_keeping_up,
 )
 from instep.runtime.messages.usage import InboxUsage
 from instep.runtime.retry import Environment, retrying
@@ -47,7 +49,7 @@ from instep.sequencing.events import Fill
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
-from instep.sequencing.transitions import Refusal, SequenceRefusedError
+from instep.sequencing.transitions import Refusal
 
 __all__ = ["MessageIntake"]
 
@@ -184,9 +186,16 @@ class MessageIntake:
     async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
         envelope = Envelope.of(scope, events)
         await self._request(envelope)
-        receipts = [entry.receipt for entry in envelope.entries]
-        assert envelope.claims is not None
-        return EnvelopeReceipt([one for one in receipts if one is not None], envelope.claims)
+        return envelope.receipt()
+
+    def submit_envelope(
+        self,
+        scope: str,
+        events: Sequence[IntakeEvent],
+        answer: Callable[[EnvelopeReceipt | InstepError], None],
+    ) -> None:
+        if not self._submit(PendingEnvelope(Envelope.of(scope, events), answer)):
+            answer(not_keeping_up())
 
     async def count(self, scope: str, number: int) -> None:
         await self._request(Envelope(scope, events=[Fill([(number, number)])], opens=True))
@@ -256,12 +265,24 @@ class MessageIntake:
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to commit, or a sequence is due."""
+        if self._queue:
+            await self._gather()
         if self._queue or self._deviations or self._settled:
             return
         due_us = min(self._look_us, self._look_us if self._due_us is None else self._due_us)
         wait_s = (due_us - self._now_us()) / 1e6
         if wait_s > 0:
             await self._queue.arrival(wait_s)
+            await self._gather()
+
+    async def _gather(self) -> None:
+        """Let the messages that have come already, and are only not read yet, into the group: a
+        commit beside which many are read takes long, because the two share the interpreter.
+        """
+        before = 0
+        while before < self._queue.records < self._limits.group_messages:
+            before = self._queue.records
+            await asyncio.sleep(0)
 
     async def _commit_until_durable(self, requests: list[PendingRequest]) -> list[None]:
         """Commit the calls as one group; repeat the whole group while the store is unavailable."""
@@ -482,7 +503,7 @@ class MessageIntake:
 
     async def _request(self, envelope: Envelope) -> None:
         if not await self._durable(PendingRequest(envelope.entries, envelope)):
-            raise SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
+            raise not_keeping_up()
         if envelope.error is not None:
             raise envelope.error
 

@@ -8,7 +8,7 @@ import msgspec
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import Message
-from instep.ports.listener import IntakeEvent, Receipt
+from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Receipt
 from instep.runtime.group_commit import PendingCommit
 from instep.runtime.messages.commit_group import (
     REFUSED,
@@ -21,7 +21,15 @@ from instep.runtime.messages.commit_group import (
 from instep.sequencing.claims import Claims
 from instep.sequencing.transitions import Refusal, SequenceRefusedError
 
-__all__ = ["Envelope", "PendingMessage", "PendingRequest", "apply", "intake_ended"]
+__all__ = [
+    "Envelope",
+    "PendingEnvelope",
+    "PendingMessage",
+    "PendingRequest",
+    "apply",
+    "intake_ended",
+    "not_keeping_up",
+]
 
 
 class Envelope(msgspec.Struct):
@@ -51,6 +59,12 @@ class Envelope(msgspec.Struct):
     def entries(self) -> list[Entry]:
         """The messages among its events, in their order."""
         return [event for event in self.events if isinstance(event, Entry)]
+
+    def receipt(self) -> EnvelopeReceipt:
+        """The answer, once it is durable."""
+        assert self.claims is not None
+        receipts = [entry.receipt for entry in self.entries]
+        return EnvelopeReceipt([one for one in receipts if one is not None], self.claims)
 
 
 class PendingRequest(PendingCommit[Refusal | None]):
@@ -88,6 +102,33 @@ class PendingMessage(PendingRequest):
         else:
             receipt = self.entries[0].receipt if result is None else REFUSED[result]
             self._answer_sender(receipt or REFUSED[Refusal.FULL])
+
+
+class PendingEnvelope(PendingRequest):
+    """One envelope whose sender is answered by a callback, without a task that waits."""
+
+    __slots__ = ("_answer_sender",)
+
+    def __init__(
+        self, envelope: Envelope, answer: Callable[[EnvelopeReceipt | InstepError], None]
+    ) -> None:
+        super().__init__(envelope.entries, envelope)
+        self._answer_sender = answer
+
+    def _resolve(self, result: Refusal | Exception | None) -> None:
+        envelope = self.envelope
+        assert envelope is not None
+        if isinstance(result, Exception):
+            self._answer_sender(result if isinstance(result, InstepError) else intake_ended())
+        elif result is not None:
+            self._answer_sender(not_keeping_up())
+        else:
+            self._answer_sender(envelope.error or envelope.receipt())
+
+
+def not_keeping_up() -> SequenceRefusedError:
+    """The error for callers that there is no room for, or whose commit takes too long (S8)."""
+    return SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
 
 
 def intake_ended() -> SinkError:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from instep import FencedError, InstepError, Message, StoreUnavailableError
-from instep.ports import Receipt, ReceiptOutcome
+from instep import FencedError, InstepError, Message, SinkError, StoreUnavailableError
+from instep.ports import EnvelopeReceipt, Receipt, ReceiptOutcome
 from instep.ports.message_store import (
     DueSequences,
     MessageGroup,
@@ -22,7 +22,7 @@ from instep.ports.message_store import (
 )
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment
-from instep.sequencing import SequencerState
+from instep.sequencing import Cancel, Refusal, SequenceRefusedError, SequencerState
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     DUPLICATE,
@@ -246,3 +246,60 @@ async def test_a_caller_that_leaves_takes_nobody_with_it() -> None:
         # It was not committed yet, so it is as if it had never come.
         assert at.store.numbers == [1]
         assert str(at.store.states[SCOPE].received) == "1,3"
+
+
+def later() -> asyncio.Future[EnvelopeReceipt | InstepError]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_an_envelope_is_answered_by_a_callback_after_its_commit() -> None:
+    async with receiving() as at:
+        at.store.go.clear()
+        answer = later()
+        at.intake.submit_envelope(SCOPE, [message(1), Cancel([(3, 4)])], answer.set_result)
+        await at.begun(1)
+        assert not answer.done()
+        at.store.go.set()
+        receipt = await answer
+        assert isinstance(receipt, EnvelopeReceipt)
+        assert outcomes(receipt.receipts) == [ACCEPTED]
+        assert list(receipt.claims.acknowledged().pairs()) == [(1, 1)]
+        assert list(receipt.claims.cancelled().pairs()) == [(3, 4)]
+
+
+async def test_the_callback_of_an_envelope_has_what_apply_raises() -> None:
+    async with receiving(queue_messages=1) as at:
+        at.store.go.clear()
+        at.submit(1)
+        await at.begun(1)
+        at.submit(2)
+        full, unknown, ended = later(), later(), later()
+        at.intake.submit_envelope(SCOPE, [message(3)], full.set_result)
+        assert refusal_of(full.result()) is Refusal.FULL
+        at.store.go.set()
+        await at.until(2)
+        at.intake.submit_envelope("unknown", [Cancel([(1, 1)])], unknown.set_result)
+        assert refusal_of(await unknown) is Refusal.UNKNOWN
+    at.intake.submit_envelope(SCOPE, [message(4)], ended.set_result)
+    assert isinstance(ended.result(), SinkError)
+
+
+def refusal_of(answer: EnvelopeReceipt | InstepError) -> Refusal:
+    assert isinstance(answer, SequenceRefusedError)
+    return answer.refusal
+
+
+async def test_what_has_come_already_goes_into_the_commit_that_begins() -> None:
+    async with receiving() as at:
+
+        async def read_later(passes: int) -> None:
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            at.submit(passes)
+
+        # Each is read one pass of the loop after the one before it.
+        readers = [asyncio.create_task(read_later(n)) for n in range(1, 6)]
+        await asyncio.gather(*readers)
+        await at.until(5)
+        assert len(at.store.begun) == 1
+        assert at.store.numbers == [1, 2, 3, 4, 5]

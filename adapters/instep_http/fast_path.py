@@ -8,8 +8,8 @@ serves the connection until it ends.
 The fast path exists only for its speed. `bench`, inbox-100, on two cores shared with other
 programs, alternating with it and without it: 3,482 and 1,524 messages/s (medians of four rounds,
 with the general handler that `BoundedServer` replaced); 0.91 and 0.73 of the floor with
-`BoundedServer` (medians of two rounds under heavy load). A test compares the responses of both
-paths to the same bytes.
+`BoundedServer` (medians of two rounds under heavy load). A test of each adapter that uses it
+compares the responses of both paths to the same bytes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ from instep_http.acceptor import Slot
 from instep_http.origins import OriginRules
 from instep_http.server import BoundedServer, Response, problem
 
-__all__ = ["FastPostConnection", "MessageHandler", "RequestHeadParser"]
-
-MessageHandler = Callable[[bytes, str, Callable[[Response], None]], None]
-"""`post(body, content type, answer)`: it calls `answer` once, when the outcome is durable."""
+__all__ = ["FastPostConnection", "Post", "PostHandler", "RequestHeadParser"]
 
 _END: Final = b"\r\n\r\n"
 _HEADS_KEPT: Final = 1_024
@@ -41,6 +38,20 @@ _LONGEST_HEAD_BYTES: Final = 8_190
 _NOT_SIMPLE: Final = ("Expect", "Transfer-Encoding", "Content-Encoding", "Upgrade")
 _GATHERED_BYTES: Final = 64 * 1024
 """The largest message that is assembled here when it arrives in pieces."""
+
+
+class Post(msgspec.Struct, frozen=True):
+    """A POST that came whole."""
+
+    body: bytes
+    content_type: str
+    """As the head states it; empty: it does not."""
+    peer: str
+    """The IP address of the sender, which may be a proxy."""
+
+
+PostHandler = Callable[[Post, Callable[[Response], None]], None]
+"""Called with a POST and `answer`, which it calls once, at once or later."""
 
 
 class RequestHead(msgspec.Struct, frozen=True):
@@ -105,7 +116,7 @@ class FastPostConnection(asyncio.Protocol):
         server: BoundedServer,
         slot: Slot,
         head_parser: RequestHeadParser,
-        post: MessageHandler,
+        post: PostHandler,
     ) -> None:
         self._server = server
         self._limits = server.limits
@@ -193,7 +204,7 @@ class FastPostConnection(asyncio.Protocol):
         if needed < len(data):
             self._buffer += data[needed:]
         self.busy = True
-        self._post(data[end:needed], head.content_type, self._answer)
+        self._post(Post(data[end:needed], head.content_type, self.slot.address), self._answer)
 
     def _answer(self, answer: Response) -> None:
         self.busy = False
@@ -256,18 +267,18 @@ class FastPostConnection(asyncio.Protocol):
 
 
 def _response(answer: Response, *, close: bool = False) -> bytes:
-    headers = tuple(answer.headers.items())
-    return _render(answer.status, headers, answer.body, int(time.time()), close=close)
+    body, own = answer.body, tuple(answer.headers.items())
+    return b"".join((_head(answer.status, own, len(body), int(time.time()), close=close), body))
 
 
-@lru_cache(maxsize=16)
-def _render(
-    status: int, own: tuple[tuple[str, str], ...], body: bytes, at_s: int, *, close: bool
+@lru_cache(maxsize=64)
+def _head(
+    status: int, own: tuple[tuple[str, str], ...], length_bytes: int, at_s: int, *, close: bool
 ) -> bytes:
-    """Render a whole response; cached, because nearly all responses of one second are equal."""
-    headers = {"Content-Length": str(len(body)), "Date": formatdate(at_s, usegmt=True)}
+    """Render the head of a response; cached, because nearly all of one second are equal."""
+    headers = {"Content-Length": str(length_bytes), "Date": formatdate(at_s, usegmt=True)}
     if close:
         headers["Connection"] = "close"
     lines = [f"{name}: {value}" for name, value in {**headers, **dict(own)}.items()]
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
-    return "\r\n".join((first, *lines)).encode() + _END + body
+    return "\r\n".join((first, *lines)).encode() + _END
