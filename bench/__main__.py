@@ -12,18 +12,28 @@ from rich.table import Table
 
 from bench.alignment.rounds import measure, measure_memory
 from bench.comparison import Measured, Memory
+from bench.reports.reading import Reading
+from bench.reports.rounds import MeasuredMdib, measure_mdib, measure_reports
 from bench.scenarios import (
+    MDIB,
     MEMORY,
     RATIO_TARGET,
+    REPORT_SHARE,
+    REPORTS,
     SCENARIOS,
     SEQUENCE_RATIO_TARGET,
     SEQUENCES,
+    MdibScenario,
+    ReportScenario,
     Scenario,
     SequenceScenario,
 )
 from bench.sequences.rounds import measure_sequence
 
 _MIB = 1 << 20
+
+_AnyScenario = Scenario | SequenceScenario | ReportScenario | MdibScenario
+_Result = Measured | Memory | MeasuredMdib
 
 
 class Format(StrEnum):
@@ -44,15 +54,15 @@ def main(
     strict: Annotated[bool, typer.Option(help="Exit 1 when a target is missed.")] = False,
 ) -> None:
     """Measure records/s from socket to committed rows beside the floor: TR-548 alarms of
-    1.3 KB; then messages/s of numbered sequences. Ratios can be compared between machines,
-    records/s cannot.
+    1.3 KB; then messages/s of numbered sequences, and reports/s of a BICEPS device. Ratios can be
+    compared between machines, records/s cannot.
     """
-    known: list[Scenario | SequenceScenario] = [*SCENARIOS, *SEQUENCES, MEMORY]
+    known: list[_AnyScenario] = [*SCENARIOS, *SEQUENCES, *REPORTS, MDIB, MEMORY]
     names = [each.name for each in known]
     for name in scenario or ():
         if name not in names:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}")
-    results: list[Measured | Memory] = []
+    results: list[_Result] = []
     console = Console(stderr=True)
     for each in known:
         if scenario and each.name not in scenario:
@@ -68,9 +78,11 @@ def main(
         raise typer.Exit(1)
 
 
-def _measured(
-    scenario: Scenario | SequenceScenario, records: int, rounds: int, memory_records: int
-) -> Measured | Memory:
+def _measured(scenario: _AnyScenario, records: int, rounds: int, memory_records: int) -> _Result:
+    if isinstance(scenario, MdibScenario):
+        return measure_mdib(scenario, rounds)
+    if isinstance(scenario, ReportScenario):
+        return measure_reports(scenario, max(1, records // REPORT_SHARE), rounds)
     if isinstance(scenario, SequenceScenario):
         return measure_sequence(scenario, records, rounds)
     if scenario is MEMORY:
@@ -78,21 +90,33 @@ def _measured(
     return measure(scenario, records, rounds)
 
 
-def _print(results: list[Measured | Memory]) -> None:
+def _print(results: list[_Result]) -> None:
     console = Console()
     sequences = {each.name for each in SEQUENCES}
+    reports = {each.name for each in REPORTS}
     speeds = [result for result in results if isinstance(result, Measured)]
     _print_speeds(
         console,
         f"Records/s from socket to committed rows (target {RATIO_TARGET})",
-        [result for result in speeds if result.scenario not in sequences],
+        [result for result in speeds if result.scenario not in sequences | reports],
     )
     _print_speeds(
         console,
         f"Messages/s of numbered sequences (target {SEQUENCE_RATIO_TARGET})",
         [result for result in speeds if result.scenario in sequences],
     )
+    _print_speeds(
+        console,
+        f"Reports/s of a BICEPS device (target {RATIO_TARGET})",
+        [result for result in speeds if result.scenario in reports],
+    )
     for result in results:
+        if isinstance(result, MeasuredMdib):
+            console.print(
+                f"{result.text}, {result.product.entities:,} entities: {_shown(result.product)}; "
+                f"the floor {_shown(result.floor)}: {'met' if result.met else '[red]not met'}",
+                soft_wrap=True,
+            )
         if isinstance(result, Memory):
             first, last, peak = (
                 f"{size / _MIB:.0f} MiB"
@@ -104,6 +128,13 @@ def _print(results: list[Measured | Memory]) -> None:
                 f"most: {'flat' if result.met else '[red]not flat'}",
                 soft_wrap=True,
             )
+
+
+def _shown(reading: Reading) -> str:
+    return (
+        f"{reading.seconds:.2f} s, {reading.peak_bytes / _MIB:.0f} MiB at most, longest stall "
+        f"{reading.longest_stall_s * 1e3:.0f} ms"
+    )
 
 
 def _print_speeds(console: Console, title: str, results: list[Measured]) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
+    "MDIB",
     "MEMORY",
     "RATIO_TARGET",
+    "REPORTS",
+    "REPORT_SHARE",
     "SCENARIOS",
     "SEQUENCES",
     "SEQUENCE_RATIO_TARGET",
+    "MdibScenario",
+    "ReportScenario",
     "Scenario",
     "SequenceScenario",
 ]
@@ -80,3 +85,34 @@ SEQUENCES = (
     ),
     SequenceScenario("wsr-100", "100 senders of WS-Reliability", senders=100, protocol="wsr"),
 )
+
+
+class ReportScenario(msgspec.Struct, frozen=True):
+    """Reports of a BICEPS device, one after the other (SDPi R1014)."""
+
+    name: str
+    text: str
+    states: int
+    """Of each report."""
+    metrics: int = 200
+    """Of the MDIB: the states of reports are of these, in turn."""
+
+
+class MdibScenario(msgspec.Struct, frozen=True):
+    """An MDIB that is read whole."""
+
+    name: str
+    text: str
+    metrics: int
+    """Each is a descriptor and a state."""
+    longest_stall_s: float
+    """The longest time that the event loop may be held up."""
+
+
+REPORT_SHARE = 20
+"""A run has a report for so many records: each waits for a commit of its own."""
+REPORTS = (
+    ReportScenario("reports-1", "reports of a device, 1 state each", states=1),
+    ReportScenario("reports-50", "the same, 50 states each", states=50),
+)
+MDIB = MdibScenario("mdib", "an MDIB of 10,000 metrics", metrics=10_000, longest_stall_s=0.1)

@@ -26,7 +26,7 @@ from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
 from instep_http import ListenTls, TlsOptions
 from instep_sdpi.options import Options as SdpiOptions
-from instep_sdpi.options import Subscription as SdpiSubscription
+from instep_sdpi.options import SubscriptionOptions as SdpiSubscription
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES

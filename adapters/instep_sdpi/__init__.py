@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep_sdpi.deviations import DEVIATIONS
-from instep_sdpi.options import Options, Subscription, read_options
+from instep_sdpi.options import Options, SubscriptionOptions, read_options
 from instep_sdpi.source import SdpiSource
 
-__all__ = ["DEVIATIONS", "Options", "SdpiSource", "Subscription", "read_options"]
+__all__ = ["DEVIATIONS", "Options", "SdpiSource", "SubscriptionOptions", "read_options"]

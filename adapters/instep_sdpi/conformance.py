@@ -1,7 +1,7 @@
 """Judges a provider by what is seen on the wire: which of R0800, R0801 and R0802 it holds.
 
 Pure: it is told of each report and of each answer, in the order in which they happen, and states
-what they prove. A verdict is about what was seen here: a layer between both sides can lose, repeat
+what they prove. A result is about what was seen here: a layer between both sides can lose, repeat
 and answer reports too, and nobody can tell these apart from the provider's own.
 """
 
@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Finding", "SeenReport", "SequenceConformance", "Verdict"]
+__all__ = ["RequirementResult", "RequirementStatus", "SeenReport", "SequenceConformance"]
 
 _MAX_KEPT_BYTES: Final = 64 * 1024
 
 
-class Verdict(StrEnum):
+class RequirementStatus(StrEnum):
     """What was seen of a requirement."""
 
     HELD = "held"
@@ -40,11 +40,11 @@ class SeenReport(msgspec.Struct, frozen=True):
     """The content of the body, up to 64 KiB of it."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """The verdict on one requirement."""
+class RequirementResult(msgspec.Struct, frozen=True):
+    """What was seen of one requirement, and how often."""
 
     requirement: str
-    verdict: Verdict
+    status: RequirementStatus
     held: int
     """How many times it was held …"""
     broken: int
@@ -71,11 +71,11 @@ class _Tally:
             self.reason = reason
             self.evidence = tuple(one for one in evidence if one is not None)
 
-    def finding(self) -> Finding:
-        verdict = Verdict.HELD if self.held else Verdict.NOT_SEEN
-        verdict = Verdict.BROKEN if self.broken else verdict
-        return Finding(
-            self.requirement, verdict, self.held, self.broken, self.reason, self.evidence
+    def result(self) -> RequirementResult:
+        status = RequirementStatus.HELD if self.held else RequirementStatus.NOT_SEEN
+        status = RequirementStatus.BROKEN if self.broken else status
+        return RequirementResult(
+            self.requirement, status, self.held, self.broken, self.reason, self.evidence
         )
 
 
@@ -131,9 +131,9 @@ class SequenceConformance:
         """A subscription is over."""
         self._sessions.pop(session, None)
 
-    def findings(self) -> list[Finding]:
-        """The verdicts so far."""
-        return [one.finding() for one in (self._first, self._increments, self._repeats)]
+    def results(self) -> list[RequirementResult]:
+        """The results so far."""
+        return [one.result() for one in (self._first, self._increments, self._repeats)]
 
     def _judge_first(self, report: SeenReport) -> None:
         if report.number == 1:

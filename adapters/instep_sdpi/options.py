@@ -23,7 +23,7 @@ from instep_http import (
 )
 from instep_sdpi.wire.names import REPORTS, MdibPart, ReportKind, report_kind
 
-__all__ = ["Options", "Subscription", "client_tls", "read_options", "server_tls"]
+__all__ = ["Options", "SubscriptionOptions", "client_tls", "read_options", "server_tls"]
 
 MIB: Final = 1024 * 1024
 _DEFAULT_NAME: Final = "mdib"
@@ -47,7 +47,7 @@ GetMdib.
 """
 
 
-class Subscription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reports that are subscribed to together: one stream, with a numbering of its own."""
 
     name: str = _DEFAULT_NAME
@@ -82,11 +82,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The reports of the only subscription, by name or by action. Without any: those that state
     descriptors, metrics, alerts, components, operations and contexts.
     """
-    subscriptions: tuple[Subscription, ...] = ()
+    subscriptions: tuple[SubscriptionOptions, ...] = ()
     """Several subscriptions instead, each a stream of its own."""
     expires_s: Seconds = 3_600.0
     """How long a subscription is asked for. It is renewed in time for what the provider grants."""
-    probe_every_s: Seconds = 10.0
+    status_every_s: Seconds = 10.0
     """How often the provider is asked (GetStatus) whether the subscription is still there: it may
     drop one and say nothing. After three requests without an answer it counts as lost.
     """
@@ -110,11 +110,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     @property
-    def subscribed(self) -> Sequence[Subscription]:
+    def subscribed(self) -> Sequence[SubscriptionOptions]:
         """The subscriptions; without any, the one of `actions`."""
         if self.subscriptions:
             return self.subscriptions
-        return (Subscription(actions=self.actions or _DEFAULT_ACTIONS),)
+        return (SubscriptionOptions(actions=self.actions or _DEFAULT_ACTIONS),)
 
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:

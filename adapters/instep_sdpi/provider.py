@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from yarl import URL
 
 from instep.errors import DiscoveryError, SourceError, UnreachableError
 from instep_http import ClientSettings, GuardedClient, parse_url, shown
+from instep_sdpi.mdib_process import stated_pages
 from instep_sdpi.options import Options
 from instep_sdpi.wire import requests
 from instep_sdpi.wire.eventing import GrantedSubscription, read_granted, read_subscribed
-from instep_sdpi.wire.mdib import Mdib, read_context_states, read_mdib
+from instep_sdpi.wire.mdib import MdibPage, MdibRequest
 from instep_sdpi.wire.metadata import Device, read_metadata
 from instep_soap import (
     WSA_2005,
@@ -25,11 +27,18 @@ from instep_soap import (
     XmlError,
     XmlLimits,
     post_envelope,
+    read_answer,
+    send_envelope,
 )
 
 __all__ = ["Provider"]
 
 T = TypeVar("T")
+
+_MDIB_REQUESTS: Final = {
+    MdibRequest.GET_MDIB: requests.get_mdib,
+    MdibRequest.GET_CONTEXT_STATES: requests.get_context_states,
+}
 
 
 class Provider:
@@ -77,14 +86,21 @@ class Provider:
                 retriable=error.retriable,
             ) from error
 
-    async def mdib(self, to: EndpointReference) -> Mdib:
-        """The whole MDIB."""
-        return await self._ask(to, requests.get_mdib(to, _message_id()), read_mdib)
-
-    async def context_states(self, to: EndpointReference) -> Mdib:
-        """All context states."""
-        request = requests.get_context_states(to, _message_id())
-        return await self._ask(to, request, read_context_states)
+    async def pages(
+        self, to: EndpointReference, asked: MdibRequest
+    ) -> AsyncGenerator[MdibPage, None]:
+        """The whole MDIB, or all context states, in pages."""
+        action, envelope = _MDIB_REQUESTS[asked](to, _message_id())
+        url = self._check_host(to.address)
+        with _as_source_errors(action, url):
+            answer = await send_envelope(
+                self._client, url, envelope, requests.SOAP_REQUESTS, action
+            )
+            if not 200 <= answer.status < 300:
+                await read_answer(answer, self._limits)
+            async with aclosing(stated_pages(answer.body, asked, self._limits)) as pages:
+                async for page in pages:
+                    yield page
 
     async def subscribe(
         self, to: EndpointReference, notify_to: str, actions: list[str], expires_s: float
@@ -130,23 +146,13 @@ class Provider:
     ) -> T:
         url = self._check_host(to.address)
         action, envelope = request
-        try:
+        with _as_source_errors(action, url):
             answer = await post_envelope(
                 self._client, url, envelope, requests.SOAP_REQUESTS, action, limits=self._limits
             )
             if answer is None:
                 answer = Envelope(requests.SOAP_REQUESTS, [], [])
             return read(answer)
-        except SoapFaultError as fault:
-            name = action.rpartition("/")[2]
-            raise SourceError(
-                f"the provider refuses {name}: {fault.message or fault.fault_code}",
-                where=shown(url),
-                retriable=True,
-                fault=fault.subcode or str(fault.fault_code),
-            ) from None
-        except XmlError as error:
-            raise SourceError(error.message, where=shown(url), retriable=True) from None
 
     def _check_host(self, address: str) -> URL:
         """Where a request may go: to the host of the provider, or to one that is allowed."""
@@ -158,6 +164,23 @@ class Provider:
                 hint=f'allow_hosts = ["{url.host}"], if it belongs to the provider',
             )
         return url
+
+
+@contextmanager
+def _as_source_errors(action: str, url: URL) -> Iterator[None]:
+    """Raise what is wrong with the response to a request as `SourceError`."""
+    try:
+        yield
+    except SoapFaultError as fault:
+        name = action.rpartition("/")[2]
+        raise SourceError(
+            f"the provider refuses {name}: {fault.message or fault.fault_code}",
+            where=shown(url),
+            retriable=True,
+            fault=fault.subcode or str(fault.fault_code),
+        ) from None
+    except XmlError as error:
+        raise SourceError(error.message, where=shown(url), retriable=True) from None
 
 
 def _message_id() -> str:

@@ -10,7 +10,7 @@ keeps (SDPi R1014).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -29,9 +29,9 @@ from instep.runtime.streams.sequenced_feed import (
 from instep.sequencing.transitions import Refusal
 from instep_sdpi.conformance import SequenceConformance
 from instep_sdpi.containment import Containment
-from instep_sdpi.wire.entities import Entity, MdibVersion, UnreadableEntity, descriptor_key
+from instep_sdpi.wire.entities import Entity, MdibVersion, descriptor_key
 from instep_sdpi.wire.eventing import read_end
-from instep_sdpi.wire.mdib import Mdib
+from instep_sdpi.wire.mdib import MdibPage
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.report_sequence import NumberError, read_message_number
 from instep_sdpi.wire.reports import Report, read_report
@@ -145,20 +145,23 @@ class ReportSession:
             raise
         self._conformance.answered(session, stated, confirmed=True)
 
-    def baseline(self, mdib: Mdib) -> Iterator[Record]:
-        """The rows of a baseline that this subscription covers; `baseline_read` follows.
+    def baseline(self, page: MdibPage) -> list[Record]:
+        """The rows of a page of the MDIB that this subscription covers; `baseline_read` follows
+        after the last page.
 
         Raises `BaselineError`: an entity cannot be read.
         """
+        for bad in page.unreadable:
+            raise BaselineError(f"the MDIB has an entity that cannot be read: {bad.reason}")
         at_us = self.feed.opened_at_us
-        for entity in mdib.entities():
-            if isinstance(entity, UnreadableEntity):
-                raise BaselineError(f"the MDIB has an entity that cannot be read: {entity.reason}")
+        records = []
+        for entity in page.entities:
             self._containment.stated(entity)
             if entity.part is MdibPart.WAVEFORM:
                 self._has_waveforms = True
             if entity.part in self._covers:
-                yield self._record(entity, mdib.version, "", at_us)
+                records.append(self._record(entity, page.version, "", at_us))
+        return records
 
     def baseline_read(self, version: MdibVersion) -> None:
         """The baseline was read whole; it is of this version."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -16,12 +15,12 @@ from instep.ports.source import Feed, Source
 from instep.runtime.clock import steady_now
 from instep_sdpi.conformance import SequenceConformance
 from instep_sdpi.endpoint import NotificationEndpoint
-from instep_sdpi.options import Options, client_tls, server_tls
-from instep_sdpi.options import Subscription as SubscriptionOptions
+from instep_sdpi.options import Options, SubscriptionOptions, client_tls, server_tls
 from instep_sdpi.provider import Provider
 from instep_sdpi.session import ReportSession
 from instep_sdpi.subscription import Subscription, subscribed
-from instep_sdpi.wire.mdib import Mdib
+from instep_sdpi.wire.entities import MdibVersion
+from instep_sdpi.wire.mdib import MdibPage, MdibRequest
 from instep_sdpi.wire.metadata import Device, HostedService
 from instep_sdpi.wire.names import CLASSES, MdibPart, ReportKind
 from instep_soap import WSA_2005, EndpointReference
@@ -29,7 +28,6 @@ from instep_soap import WSA_2005, EndpointReference
 __all__ = ["KIND", "SdpiSource"]
 
 KIND: Final = "sdpi"
-_PAGE_RECORDS: Final = 1_000
 _CONTEXTS: Final = "ContextService"
 _GET: Final = "GetService"
 
@@ -149,6 +147,7 @@ class SdpiSource(Source):
             readable=classes,
             variant=" ".join(kind.name for kind in kinds),
             resumable=False,
+            keys_are_uuids=True,
             details=msgspec.to_builtins(details),
         )
 
@@ -198,8 +197,40 @@ class SdpiSource(Source):
         if not sessions:
             raise BaselineError("it is not subscribed", where=stream.id, retriable=True)
         yield []  # From here on the store says that it is behind, see `confirm_while_baselining`.
+        version: MdibVersion | None = None
+        async with aclosing(self._pages(details)) as pages:
+            async for page in pages:
+                version = version or page.version
+                if page.version.counted_in != version.counted_in:
+                    raise BaselineError(
+                        "the MDIB began anew while it was read", where=details.get, retriable=True
+                    )
+                rows = [session.baseline(page) for session in sessions]
+                yield rows[0]
+        # What was read last may be newer; reports since the first are applied to both.
+        assert version is not None
+        for session in sessions:
+            session.baseline_read(version)
+
+    async def _pages(self, details: _Details) -> AsyncGenerator[MdibPage, None]:
+        """The MDIB; and the context states, where it shows none: it need not have any (IEEE
+        11073-20701 R5039).
+        """
+        get = EndpointReference(WSA_2005, details.get)
+        contexts = EndpointReference(WSA_2005, details.contexts)
+        wanted = MdibPart.CONTEXT in details.covers and bool(details.contexts)
         try:
-            read = await self._read(details)
+            async with aclosing(self._provider.pages(get, MdibRequest.GET_MDIB)) as pages:
+                async for page in pages:
+                    wanted = wanted and all(
+                        one.part is not MdibPart.CONTEXT for one in page.entities
+                    )
+                    yield page
+            if wanted:
+                asked = MdibRequest.GET_CONTEXT_STATES
+                async with aclosing(self._provider.pages(contexts, asked)) as pages:
+                    async for page in pages:
+                        yield page
         except SourceError as error:
             raise BaselineError(
                 f"the MDIB cannot be read: {error.message}",
@@ -207,34 +238,6 @@ class SdpiSource(Source):
                 hint=error.hint,
                 retriable=error.retriable,
             ) from error
-        for mdib in read:
-            for other in sessions[1:]:
-                for _ in other.baseline(mdib):
-                    pass
-            page: list[Record] = []
-            for record in sessions[0].baseline(mdib):
-                page.append(record)
-                if len(page) == _PAGE_RECORDS:
-                    yield page
-                    page = []
-                    await asyncio.sleep(0)
-            yield page
-        # What was read last may be newer; reports since the first are applied to both.
-        version = read[0].version
-        if any(mdib.version.counted_in != version.counted_in for mdib in read):
-            raise BaselineError(
-                "the MDIB began anew while it was read", where=details.get, retriable=True
-            )
-        for session in sessions:
-            session.baseline_read(version)
-
-    async def _read(self, details: _Details) -> list[Mdib]:
-        mdib = await self._provider.mdib(EndpointReference(WSA_2005, details.get))
-        wanted = MdibPart.CONTEXT in details.covers and details.contexts
-        if not wanted or not _lacks_contexts(mdib):
-            return [mdib]
-        contexts = EndpointReference(WSA_2005, details.contexts)
-        return [mdib, await self._provider.context_states(contexts)]
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: GetStatus. A provider may drop a subscription and say nothing."""
@@ -252,8 +255,3 @@ class SdpiSource(Source):
 
 def _details(stream: StreamInfo) -> _Details:
     return msgspec.convert(stream.details, _Details)
-
-
-def _lacks_contexts(mdib: Mdib) -> bool:
-    """Whether no context state is in the MDIB. It need not have any (IEEE 11073-20701 R5039)."""
-    return not any("Handle" in state.attrib for state in mdib.states)

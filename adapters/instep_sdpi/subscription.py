@@ -42,7 +42,7 @@ class Subscription:
         self._session = session
         self._manager = granted.manager
         self._asked_s = options.expires_s
-        self._probe_every_s = options.probe_every_s
+        self._status_every_s = options.status_every_s
         self._answer_s = options.request_timeout_s
         self._ends_s = asyncio.get_running_loop().time() + granted.expires_s
 
@@ -60,7 +60,7 @@ class Subscription:
         unanswered = 0
         renew_in_s = self._left_s * _RENEW_AT
         while True:
-            wait_s = min(max(renew_in_s, _LEAST_WAIT_S), self._probe_every_s)
+            wait_s = min(max(renew_in_s, _LEAST_WAIT_S), self._status_every_s)
             await asyncio.sleep(wait_s)
             renew_in_s -= wait_s
             due = renew_in_s <= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instep_soap.addressing import Addressing, EndpointReference, read_reference, write_reference
 from instep_soap.allowed_endpoints import AllowedEndpoints
-from instep_soap.client import post_envelope
+from instep_soap.client import post_envelope, read_answer, send_envelope
 from instep_soap.datetimes import read_datetime_us, write_datetime
 from instep_soap.durations import read_duration_s, write_duration
 from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest, SoapSubmit
@@ -63,6 +63,7 @@ __all__ = [
     "namespace_of",
     "new_envelope",
     "post_envelope",
+    "read_answer",
     "read_datetime_us",
     "read_duration_s",
     "read_envelope",
@@ -70,6 +71,7 @@ __all__ = [
     "read_reference",
     "read_soap_options",
     "read_xml",
+    "send_envelope",
     "write_datetime",
     "write_duration",
     "write_reference",

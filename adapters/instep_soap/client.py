@@ -8,14 +8,14 @@ from typing import Final
 from yarl import URL
 
 from instep.errors import SourceError
-from instep_http import NO_REDIRECTS, GuardedClient, retry_later, shown
+from instep_http import NO_REDIRECTS, Answer, GuardedClient, retry_later, shown
 from instep_soap.endpoint import content_type
 from instep_soap.envelope import Envelope, fault_of, read_envelope
 from instep_soap.errors import SoapFaultError
 from instep_soap.names import SOAP11, SoapVersion
 from instep_soap.xml import XmlLimits
 
-__all__ = ["post_envelope"]
+__all__ = ["post_envelope", "read_answer", "send_envelope"]
 
 _LONG_BYTES: Final = 256 * 1024
 """From this length on a response is parsed in a thread: it would hold up the loop."""
@@ -30,21 +30,37 @@ async def post_envelope(
     *,
     limits: XmlLimits | None = None,
 ) -> Envelope | None:
-    """POST an envelope; returns the envelope of the response, or None where there is none. An empty
-    `action` states no purpose.
+    """POST an envelope; returns the envelope of the response, or None where there is none.
 
-    Redirects are not followed: a message is sent where it was meant to go, or not at all.
+    See `send_envelope` and `read_answer`, also for what is raised.
+    """
+    answer = await send_envelope(client, url, envelope, version, action)
+    return await read_answer(answer, limits)
 
-    Raises:
-        SoapFaultError: The response is a fault.
-        SourceError: No response, or none that can be used; `retriable` says whether to try again.
+
+async def send_envelope(
+    client: GuardedClient, url: URL | str, envelope: bytes, version: SoapVersion, action: str
+) -> Answer:
+    """POST an envelope; returns the response as it came. An empty `action` states no purpose.
+
+    Redirects are not followed: a message is sent where it was meant to go, or not at all. Raises
+    `SourceError`: no response.
     """
     headers = {"Content-Type": content_type(version)}
     if version is SOAP11:
         headers["SOAPAction"] = f'"{action}"'
     elif action:
         headers["Content-Type"] += f'; action="{action}"'
-    answer = await client.send("POST", url, headers=headers, data=envelope, redirects=NO_REDIRECTS)
+    return await client.send("POST", url, headers=headers, data=envelope, redirects=NO_REDIRECTS)
+
+
+async def read_answer(answer: Answer, limits: XmlLimits | None = None) -> Envelope | None:
+    """The envelope of a response; None: it has none.
+
+    Raises:
+        SoapFaultError: The response is a fault.
+        SourceError: It cannot be used; `retriable` says whether to try again.
+    """
     found: Envelope | None = None
     if answer.body.strip():
         try:

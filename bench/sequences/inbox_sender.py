@@ -21,7 +21,7 @@ import msgspec
 from bench.report import Result
 from bench.sequences.protocols import PROTOCOLS, Protocol, request
 
-__all__ = ["main"]
+__all__ = ["SerialSender", "main"]
 
 _END: Final = b"\r\n\r\n"
 _TAKEN: Final = (b"HTTP/1.1 200 ", b"HTTP/1.1 202 ")
@@ -29,7 +29,7 @@ _LENGTH: Final = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)
 _IDENTIFIER: Final = re.compile(rb"Identifier>([^<]+)<")
 
 
-class _Sender(asyncio.Protocol):
+class SerialSender(asyncio.Protocol):
     """One connection: a request, its answer, the next request."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Sender(asyncio.Protocol):
             self._done.set_exception(SystemExit(f"the connection ended: {exc}"))
 
 
-async def _scope(sender: _Sender, protocol: Protocol, place: int) -> str:
+async def _scope(sender: SerialSender, protocol: Protocol, place: int) -> str:
     """The scope of a sender, opened where the first message does not do that."""
     if not protocol.opening:
         return f"{place:04d}"
@@ -88,7 +88,7 @@ async def _scope(sender: _Sender, protocol: Protocol, place: int) -> str:
 async def _run(port: int, senders: int, messages: int, protocol: Protocol) -> Result:
     loop = asyncio.get_running_loop()
     open_now = [
-        (await loop.create_connection(_Sender, "127.0.0.1", port))[1] for _ in range(senders)
+        (await loop.create_connection(SerialSender, "127.0.0.1", port))[1] for _ in range(senders)
     ]
     first = protocol.first_number
     requests = []
@@ -98,7 +98,7 @@ async def _run(port: int, senders: int, messages: int, protocol: Protocol) -> Re
         requests.append([request(protocol, protocol.message(scope, n)) for n in numbers])
     gc.freeze()
     start_s = time.perf_counter()
-    await asyncio.gather(*map(_Sender.send, open_now, requests))
+    await asyncio.gather(*map(SerialSender.send, open_now, requests))
     seconds = time.perf_counter() - start_s
     return Result(sum(map(len, requests)), seconds, [])
 

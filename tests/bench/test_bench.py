@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bench.alignment.alarm import RECORD_BYTES, chunks, offset_of
-from bench.scenarios import MEMORY, SCENARIOS, SEQUENCES
+from bench.scenarios import MDIB, MEMORY, REPORTS, SCENARIOS, SEQUENCES
 from bench.sequences.in_memory import LOADS, arriving, floor, product
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.postgres_kit import Missing, programs
@@ -97,6 +97,25 @@ def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
     assert result["ratio"] > 0
 
 
+@pytest.mark.parametrize("scenario", ["reports-1", "reports-50"])
+def test_a_scenario_of_reports_runs_floor_and_product(scenario: str) -> None:
+    done = _bench("--records=400", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    result = json.loads(line)
+    assert (result["scenario"], result["records"]) == (scenario, 20)
+    assert result["ratio"] > 0
+
+
+def test_an_mdib_is_read_by_floor_and_product() -> None:
+    done = _bench("--rounds=1", "--scenario=mdib", "--format=jsonl")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    result = json.loads(line)
+    assert result["product"]["entities"] == result["floor"]["entities"] == 20_102
+    assert result["product"]["seconds"] > 0
+
+
 def test_memory_is_watched_and_printed() -> None:
     done = _bench("--memory-records=2000", "--scenario=memory")
     assert done.returncode == 0, done.stderr
@@ -110,5 +129,5 @@ def test_an_unknown_scenario_is_wrong_usage() -> None:
 
 
 def test_scenarios_are_named_once() -> None:
-    names = [scenario.name for scenario in (*SCENARIOS, *SEQUENCES, MEMORY)]
+    names = [scenario.name for scenario in (*SCENARIOS, *SEQUENCES, *REPORTS, MDIB, MEMORY)]
     assert len(names) == len(set(names))

@@ -22,7 +22,7 @@ from instep_didcomm.wire.protocols import Protocol
 from instep_http import ListenTls
 from instep_sdpi.deviations import DEVIATIONS as SDPI_DEVIATIONS
 from instep_sdpi.options import Options as SdpiOptions
-from instep_sdpi.options import Subscription as SdpiSubscription
+from instep_sdpi.options import SubscriptionOptions as SdpiSubscription
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
 from instep_sql.options import SqlOptions

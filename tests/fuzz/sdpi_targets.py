@@ -13,7 +13,7 @@ from instep.model.records import Record
 from instep.runtime.streams.sequenced_feed import SequencedFeedSettings
 from instep_sdpi.session import ReportSession
 from instep_sdpi.wire.eventing import read_end, read_granted, read_subscribed
-from instep_sdpi.wire.mdib import read_context_states, read_mdib
+from instep_sdpi.wire.mdib import MdibRequest, read_pages
 from instep_sdpi.wire.metadata import read_metadata
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.report_sequence import NumberError, read_message_number
@@ -58,9 +58,10 @@ def sdpi_answer(data: bytes) -> None:
         assert read_granted(read, "RenewResponse", 0.0) >= 0.0
     with suppress(XmlError):
         read_metadata(read)
-    for reader in (read_mdib, read_context_states):
+    for asked in MdibRequest:
         with suppress(XmlError, BaselineError):
-            _check(_session().baseline(reader(read)))
+            for page in read_pages(read, asked):
+                _check(_session().baseline(page))
 
 
 def _session() -> ReportSession:

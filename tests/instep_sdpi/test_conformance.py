@@ -1,13 +1,17 @@
-"""The verdict on a provider: held, broken with its two messages, or not seen."""
+"""The status on a provider: held, broken with its two messages, or not seen."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep_sdpi.conformance import Finding, SequenceConformance, Verdict
+from instep_sdpi.conformance import RequirementResult, RequirementStatus, SequenceConformance
 
-HELD, BROKEN, NOT_SEEN = Verdict.HELD, Verdict.BROKEN, Verdict.NOT_SEEN
+HELD, BROKEN, NOT_SEEN = (
+    RequirementStatus.HELD,
+    RequirementStatus.BROKEN,
+    RequirementStatus.NOT_SEEN,
+)
 
 
 class Wire:
@@ -31,27 +35,27 @@ class Wire:
             self.rules.answered(session, number, confirmed=confirmed)
 
     @property
-    def findings(self) -> dict[str, Finding]:
-        return {one.requirement: one for one in self.rules.findings()}
+    def results(self) -> dict[str, RequirementResult]:
+        return {one.requirement: one for one in self.rules.results()}
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        return tuple(self.findings[f"R080{n}"].verdict for n in range(3))
+    def statuses(self) -> tuple[RequirementStatus, ...]:
+        return tuple(self.results[f"R080{n}"].status for n in range(3))
 
 
 def test_nothing_is_proven_by_nothing() -> None:
-    assert Wire().verdicts == (NOT_SEEN, NOT_SEEN, NOT_SEEN)
+    assert Wire().statuses == (NOT_SEEN, NOT_SEEN, NOT_SEEN)
 
 
 def test_r0800_the_first_number_of_each_session_is_1() -> None:
     wire = Wire()
     wire.report(1, session="a")
     wire.report(1, session="b")
-    assert wire.verdicts == (HELD, NOT_SEEN, NOT_SEEN)
-    assert wire.findings["R0800"].held == 2
+    assert wire.statuses == (HELD, NOT_SEEN, NOT_SEEN)
+    assert wire.results["R0800"].held == 2
     wire.report(4, session="c")
-    found = wire.findings["R0800"]
-    assert (found.verdict, found.held, found.broken) == (BROKEN, 2, 1)
+    found = wire.results["R0800"]
+    assert (found.status, found.held, found.broken) == (BROKEN, 2, 1)
     assert [one.number for one in found.evidence] == [4]
 
 
@@ -59,10 +63,10 @@ def test_r0801_it_grows_by_exactly_1() -> None:
     wire = Wire()
     for number in (1, 2, 3):
         wire.report(number)
-    assert wire.verdicts == (HELD, HELD, NOT_SEEN)
+    assert wire.statuses == (HELD, HELD, NOT_SEEN)
     wire.report(5)
-    found = wire.findings["R0801"]
-    assert (found.verdict, found.reason) == (BROKEN, "number 5 came after number 3")
+    found = wire.results["R0801"]
+    assert (found.status, found.reason) == (BROKEN, "number 5 came after number 3")
     assert [one.raw for one in found.evidence] == [b"content 3", b"content 5"]
 
 
@@ -70,8 +74,8 @@ def test_r0801_it_does_not_grow_on_a_fault() -> None:
     wire = Wire()
     wire.report(1, confirmed=False)
     wire.report(2)
-    found = wire.findings["R0801"]
-    assert found.verdict is BROKEN
+    found = wire.results["R0801"]
+    assert found.status is BROKEN
     assert "answered with a fault" in found.reason
 
 
@@ -80,31 +84,31 @@ def test_r0801_a_fault_and_then_a_confirmation_let_it_grow() -> None:
     wire.report(1, confirmed=False)
     wire.report(1)
     wire.report(2)
-    assert wire.verdicts == (HELD, HELD, HELD)
+    assert wire.statuses == (HELD, HELD, HELD)
 
 
 def test_r0801_a_number_that_goes_back_breaks_it() -> None:
     wire = Wire()
     for number in (1, 2, 3, 1):
         wire.report(number)
-    assert wire.findings["R0801"].reason == "number 1 came after number 3"
+    assert wire.results["R0801"].reason == "number 1 came after number 3"
 
 
 def test_r0801_a_report_without_a_number_breaks_it() -> None:
     wire = Wire()
     wire.report(1)
     wire.report(None, "x")
-    assert wire.findings["R0801"].verdict is BROKEN
+    assert wire.results["R0801"].status is BROKEN
 
 
 def test_r0802_a_repeat_is_functionally_identical() -> None:
     wire = Wire()
     wire.report(1)
     wire.report(1)
-    assert wire.verdicts == (HELD, NOT_SEEN, HELD)
+    assert wire.statuses == (HELD, NOT_SEEN, HELD)
     wire.report(1, "other")
-    found = wire.findings["R0802"]
-    assert (found.verdict, found.held, found.broken) == (BROKEN, 1, 1)
+    found = wire.results["R0802"]
+    assert (found.status, found.held, found.broken) == (BROKEN, 1, 1)
     assert [one.raw for one in found.evidence] == [b"content 1", b"other"]
 
 
@@ -112,16 +116,16 @@ def test_r0802_after_a_fault_the_content_may_change() -> None:
     wire = Wire()
     wire.report(1, confirmed=False)
     wire.report(1, "other")
-    assert wire.findings["R0802"].verdict is NOT_SEEN
+    assert wire.results["R0802"].status is NOT_SEEN
     wire.report(1, "other")
-    assert wire.findings["R0802"].verdict is HELD
+    assert wire.results["R0802"].status is HELD
 
 
 def test_r0802_a_missing_answer_is_no_fault() -> None:
     wire = Wire()
     wire.report(1, confirmed=None)
     wire.report(1, "other")
-    assert wire.findings["R0802"].verdict is BROKEN
+    assert wire.results["R0802"].status is BROKEN
 
 
 def test_an_ended_session_says_nothing_about_the_next_of_its_name() -> None:
@@ -129,13 +133,13 @@ def test_an_ended_session_says_nothing_about_the_next_of_its_name() -> None:
     wire.report(1)
     wire.rules.ended("s")
     wire.report(1)
-    assert wire.verdicts == (HELD, NOT_SEEN, NOT_SEEN)
+    assert wire.statuses == (HELD, NOT_SEEN, NOT_SEEN)
 
 
 def test_the_evidence_is_bounded() -> None:
     wire = Wire()
     wire.report(2, "x" * 1_000_000)
-    assert len(wire.findings["R0800"].evidence[0].raw) == 64 * 1024
+    assert len(wire.results["R0800"].evidence[0].raw) == 64 * 1024
 
 
 @given(st.lists(st.sampled_from(["confirm", "fault", "lose"]), min_size=1, max_size=30))
@@ -149,4 +153,4 @@ def test_a_provider_as_it_is_specified_breaks_nothing(answers: list[str]) -> Non
             number, content = number + 1, content + 1
         elif answer == "fault":
             content += 1
-    assert BROKEN not in wire.verdicts
+    assert BROKEN not in wire.statuses

@@ -14,7 +14,7 @@ import pytest
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep_sdpi import SdpiSource, read_options
-from instep_sdpi.conformance import Verdict
+from instep_sdpi.conformance import RequirementStatus
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep_sdpi.sdc11073_kit import (
@@ -152,10 +152,10 @@ async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:
         await asyncio.sleep(4)
         await made.equals()
         assert made.attempt == 1
-        findings = {one.requirement: one for one in made.source.conformance.findings()}
-        assert findings["R0800"].verdict is Verdict.HELD
-        assert findings["R0802"].verdict is Verdict.HELD
-        assert [one.number for one in findings["R0801"].evidence] == [9, 11]
+        results = {one.requirement: one for one in made.source.conformance.results()}
+        assert results["R0800"].status is RequirementStatus.HELD
+        assert results["R0802"].status is RequirementStatus.HELD
+        assert [one.number for one in results["R0801"].evidence] == [9, 11]
 
 
 async def test_a_report_that_is_dropped_leads_to_one_realignment(tmp_path: Path) -> None:
@@ -167,5 +167,5 @@ async def test_a_report_that_is_dropped_leads_to_one_realignment(tmp_path: Path)
         await made.until(lambda: made.attempt == 2)
         await made.equals()
         assert made.attempt == 2
-        broken = made.source.conformance.findings()[1]
+        broken = made.source.conformance.results()[1]
         assert [one.number for one in broken.evidence] == [7, 9]

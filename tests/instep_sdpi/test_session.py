@@ -60,7 +60,7 @@ class Driver:
         """Read an MDIB; it is durable."""
         raw = envelope(MDIB.format(version=version, sequence=sequence, more=more))
         mdib = read_mdib(read_envelope(raw))
-        rows = list(self.session.baseline(mdib))
+        rows = [row for page in mdib.pages() for row in self.session.baseline(page)]
         self.session.baseline_read(mdib.version)
         self.session.feed.committed(Position(phase=Phase.BASELINING))
         self.session.feed.committed(Position(phase=Phase.ALIGNING))

@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import aiohttp
 import pytest
 import trustme
+from aiohttp import web
+from yarl import URL
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep.errors import DiscoveryError, NoStreamError, SourceError
@@ -116,8 +119,8 @@ async def test_a_store_follows_its_provider_and_the_end_is_clean(tmp_path: Path)
             assert "Waveform" not in wanted
         assert not provider.subscriptions
         assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
-        verdicts = {one.requirement: one.verdict for one in made.source.conformance.findings()}
-        assert verdicts == {"R0800": "held", "R0801": "held", "R0802": "not seen"}
+        statuses = {one.requirement: one.status for one in made.source.conformance.results()}
+        assert statuses == {"R0800": "held", "R0801": "held", "R0802": "not seen"}
 
 
 async def test_a_report_that_is_lost_realigns_once(tmp_path: Path) -> None:
@@ -130,8 +133,8 @@ async def test_a_report_that_is_lost_realigns_once(tmp_path: Path) -> None:
         await made.agrees()
         assert (made.attempt, provider.counts["Subscribe"]) == (2, 2)
         assert "no-progress" not in made.kinds
-        broken = made.source.conformance.findings()[1]
-        assert (broken.requirement, broken.verdict) == ("R0801", "broken")
+        broken = made.source.conformance.results()[1]
+        assert (broken.requirement, broken.status) == ("R0801", "broken")
         assert [one.number for one in broken.evidence] == [1, 3]
 
 
@@ -216,7 +219,7 @@ async def test_a_subscription_that_was_dropped_silently_is_found_in_the_silence(
 
 
 async def test_a_provider_that_is_silent_is_not_called_fresh(tmp_path: Path) -> None:
-    async with providing() as provider, site(provider, tmp_path, probe_every_s=0.05) as made:
+    async with providing() as provider, site(provider, tmp_path, status_every_s=0.05) as made:
         await made.agrees()
         provider.failing.update({"GetStatus": 10_000, "Renew": 10_000, "Subscribe": 10_000})
         await made.until(lambda: "not answered" in " ".join(made.texts))
@@ -255,6 +258,100 @@ async def test_full_and_partial_subscriptions_have_their_own_numbers(tmp_path: P
             "state/m2",
         }
         assert {key for stream, key, _ in found if stream == "all"} > {"descriptor/ch0", "state/m1"}
+
+
+async def test_a_subscription_sweeps_only_what_it_covers(tmp_path: Path) -> None:
+    """What a full subscription has stored stays when a partial one takes its place, except what
+    the partial one covers and the device has no more.
+    """
+    async with providing() as provider:
+        async with site(provider, tmp_path) as made:
+            await made.agrees()
+        del provider.metrics["m2"]
+        provider.version += 1
+        async with site(provider, tmp_path, actions=["EpisodicMetricReport"]) as made:
+            await made.agrees()
+            await made.until(lambda: made.consumer.health().aligned)
+        reader = sink.reader(made.store.options.url)
+        found = {one.key: one.proven async for one in reader.entities()}
+        await reader.close()
+    described = {f"descriptor/{handle}" for handle in ("mds0", "vmd0", "ch0", "m1", "m2")}
+    assert found == {**dict.fromkeys(described, False), "state/m1": True}
+
+
+async def test_consumers_that_share_a_source_have_a_subscription_each(tmp_path: Path) -> None:
+    async with providing() as provider:
+        provider.slow_s = 0.1
+        async with site(provider, tmp_path) as made:
+            store = SqlStore(f"sqlite:///{tmp_path}/other.db")
+            other = Site(provider, store)
+            other.consumer = Consumer("other", made.source, store, QUICK)
+            await made.agrees()
+            async with other.consumer:
+                await made.subscribed(2)
+                # Reports that come while the second one reads its MDIB are for both.
+                for value in range(5):
+                    assert await provider.notify(provider.set("m1", str(value))) == [202, 202]
+                await made.agrees()
+                await other.agrees()
+                assert (made.attempt, other.attempt) == (1, 1)
+
+
+async def test_r0800_a_report_may_come_before_the_subscribe_response(tmp_path: Path) -> None:
+    class Hasty(FakeProvider):
+        async def _subscribe(self, root: ET.Element, path: str) -> str:
+            response = await super()._subscribe(root, path)
+            # It waits for the confirmation before it answers.
+            for subscription in self.subscriptions.values():
+                report = self.set("m1", "hasty")
+                self.statuses = [await self.post(subscription, report, subscription.number)]
+                subscription.number += 1
+            return response
+
+    async with providing() as provider:
+        provider.__class__ = Hasty
+        async with site(provider, tmp_path, feed={"answer_within_s": 0.2}) as made:
+            await made.until(lambda: made.consumer.health().aligned)
+            await made.agrees()
+            assert await provider.notify(provider.set("m2", "next")) == [202]
+            await made.agrees()
+            assert made.attempt == 1
+            assert provider.statuses in ([202], [503])  # type: ignore[attr-defined]
+
+
+async def test_responses_of_the_provider_may_be_gzip(tmp_path: Path) -> None:
+    class Zipping(FakeProvider):
+        async def answer(self, request: web.Request) -> web.Response:
+            response = await super().answer(request)
+            assert "gzip" in request.headers["Accept-Encoding"]
+            response.enable_compression(web.ContentCoding.gzip)
+            return response
+
+    async with providing() as provider:
+        provider.__class__ = Zipping
+        async with site(provider, tmp_path) as made:
+            await made.agrees()
+            assert await provider.notify(provider.set("m1", "1")) == [202]
+            await made.agrees()
+
+
+async def test_reports_come_over_one_connection_that_is_kept(tmp_path: Path) -> None:
+    async with providing() as provider, site(provider, tmp_path) as made:
+        await made.agrees()
+        (subscription,) = provider.subscriptions.values()
+        url = URL(subscription.notify_to)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        for number in range(1, 4):
+            header = f'<q:ReportSequence MessageNumber="{number}"/>'
+            body = ENVELOPE.format(header=header, body=provider.set("m1", str(number))).encode()
+            head = f"POST {url.path} HTTP/1.1\r\nHost: {url.authority}\r\n"
+            kind = "Content-Type: application/soap+xml\r\n"
+            writer.write(f"{head}{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 202 ")
+            assert b"close" not in answer
+        writer.close()
+        await made.agrees()
 
 
 async def test_services_at_several_addresses_are_several_streams(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 from instep.cli.output import Format, FormatOption, json_line, plain, stamp
 
 if TYPE_CHECKING:
-    from instep_sdpi.conformance import Finding
+    from instep_sdpi.conformance import RequirementResult
 
 _SHOWN_BYTES = 2_000
 
@@ -27,7 +27,7 @@ def conformance(
         list[str] | None,
         typer.Option("--action", help="A report to subscribe to; repeatable. Default: all."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to watch.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to receive reports.")] = 30.0,
     refuse: Annotated[
         bool, typer.Option("--refuse", help="Answer one report with a fault (R0801).")
     ] = False,
@@ -42,35 +42,35 @@ def conformance(
     the reports that prove it), or was not
     seen. Ends with 1 where one is broken. A layer between can break them as well as the provider.
     """
+    from instep_sdpi.event_sink import InjectedFault, receive_reports
     from instep_sdpi.options import read_options
     from instep_sdpi.source import SdpiSource
-    from instep_sdpi.watch import Probe, watch
 
-    probe = Probe(refuse=refuse, hold_s=hold)
-    table: dict[str, Any] = {"provider": provider, "listen": listen, "feed": probe.feed}
+    fault = InjectedFault(refuse=refuse, hold_s=hold)
+    table: dict[str, Any] = {"provider": provider, "listen": listen, "feed": fault.feed}
     if notify_to:
         table["notify_to"] = notify_to
     if actions:
         table["actions"] = actions
     source = SdpiSource(read_options(table, "conformance"), "conformance")
-    asyncio.run(watch(source, seconds, probe))
-    findings = source.conformance.findings()
-    for finding in findings:
+    asyncio.run(receive_reports(source, seconds, fault))
+    results = source.conformance.results()
+    for result in results:
         if output is Format.JSONL:
-            json_line(_facts(finding))
+            json_line(_facts(result))
         else:
-            _print(finding)
-    if any(finding.broken for finding in findings):
+            _print(result)
+    if any(result.broken for result in results):
         raise typer.Exit(1)
 
 
-def _facts(finding: Finding) -> dict[str, Any]:
+def _facts(result: RequirementResult) -> dict[str, Any]:
     return {
-        "requirement": finding.requirement,
-        "verdict": finding.verdict,
-        "held": finding.held,
-        "broken": finding.broken,
-        "reason": finding.reason,
+        "requirement": result.requirement,
+        "status": result.status,
+        "held": result.held,
+        "broken": result.broken,
+        "reason": result.reason,
         "evidence": [
             {
                 "session": one.session,
@@ -78,17 +78,17 @@ def _facts(finding: Finding) -> dict[str, Any]:
                 "received_at": stamp(one.received_at_us),
                 "body": one.raw.decode(errors="replace"),
             }
-            for one in finding.evidence
+            for one in result.evidence
         ],
     }
 
 
-def _print(finding: Finding) -> None:
-    counted = f"held {finding.held:,} times, broken {finding.broken:,} times"
-    typer.echo(f"{finding.requirement}  {finding.verdict}  ({counted})")
-    if finding.reason:
-        typer.echo(f"  {plain(finding.reason)}")
-    for one in finding.evidence:
+def _print(result: RequirementResult) -> None:
+    counted = f"held {result.held:,} times, broken {result.broken:,} times"
+    typer.echo(f"{result.requirement}  {result.status}  ({counted})")
+    if result.reason:
+        typer.echo(f"  {plain(result.reason)}")
+    for one in result.evidence:
         number = "no number" if one.number is None else f"number {one.number}"
         body = plain(one.raw[:_SHOWN_BYTES].decode(errors="replace"))
         typer.echo(f"  {stamp(one.received_at_us)}  {number}\n    {body}")

@@ -40,7 +40,6 @@ REPEATED: Final = frozenset({
 })
 # fmt: on
 """The elements that BICEPS lets repeat (IEEE 11073-10207, the participant model)."""
-_ALLOWED: Final = ("AllowedValues", "Value")
 _MAX_NAME_CHARS: Final = 200
 _SPACES: Final = frozenset({"", PARTICIPANT, MESSAGE})
 
@@ -50,9 +49,7 @@ def body_of(element: _Element, leave_out: Callable[[_Element], bool]) -> bytes:
 
     `leave_out`: children that are entities of their own.
     """
-    members = _members(element, leave_out)
-    members.pop("xsi:type", None)
-    return msgspec.json.encode(members)
+    return msgspec.json.encode(_members(element, leave_out))
 
 
 def type_of(element: _Element) -> str:
@@ -81,43 +78,54 @@ def canonical_xml(element: _Element) -> bytes:
     return raw
 
 
-def _members(element: _Element, leave_out: Callable[[_Element], bool] | None) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for attribute, text in element.attrib.items():
-        members["xsi:type" if attribute == XSI_TYPE else str(attribute)] = str(text)
-    if XSI_TYPE in element.attrib:
+class _Name(msgspec.Struct, frozen=True, gc=False):
+    """What the name of an element means for the member that it becomes."""
+
+    member: str
+    known: bool
+    """Whether BICEPS defines the element."""
+    repeats: bool
+    holds_values: bool
+    """Whether `Value` repeats within it."""
+
+
+@lru_cache(maxsize=4_096)
+def _name(tag: str) -> _Name:
+    local = local_name(tag)
+    if namespace_of(tag) not in _SPACES:
+        return _Name(tag, known=False, repeats=False, holds_values=False)
+    return _Name(
+        local, known=True, repeats=local in REPEATED, holds_values=local == "AllowedValues"
+    )
+
+
+def _members(
+    element: _Element, leave_out: Callable[[_Element], bool] | None = None
+) -> dict[str, Any]:
+    members: dict[str, Any] = dict(element.items())  # type: ignore[arg-type] # it gives no bytes
+    if members.pop(XSI_TYPE, None) is not None and leave_out is None:
         members["xsi:type"] = type_of(element)
-    parent, _ = _name(str(element.tag))
     for child in element:
         if leave_out is not None and leave_out(child):
             continue
-        name, known = _name(str(child.tag))
-        value: object = _value(child) if known else canonical_xml(child).decode()
-        _add(members, name, value, repeats=name in REPEATED or (parent, name) == _ALLOWED)
-    own = (element.text or "").strip()
-    if own:
+        name = _name(child.tag)
+        value = _value(child) if name.known else canonical_xml(child).decode()
+        member = name.member
+        before = members.get(member)
+        if before is None:
+            repeats = name.repeats or (member == "Value" and _name(element.tag).holds_values)
+            members[member] = [value] if repeats else value
+        elif isinstance(before, list):
+            before.append(value)
+        else:
+            members[member] = [before, value]
+    own = element.text
+    if own and (own := own.strip()):
         members["#text"] = own
     return members
 
 
-@lru_cache(maxsize=4_096)
-def _name(tag: str) -> tuple[str, bool]:
-    """The name of the member for an element, and whether BICEPS defines the element."""
-    known = namespace_of(tag) in _SPACES
-    return local_name(tag) if known else tag, known
-
-
 def _value(element: _Element) -> dict[str, Any] | str:
-    if not element.attrib and not len(element):
-        return (element.text or "").strip()
-    return _members(element, None)
-
-
-def _add(members: dict[str, Any], name: str, value: object, *, repeats: bool) -> None:
-    known = members.get(name)
-    if known is None:
-        members[name] = [value] if repeats else value
-    elif isinstance(known, list):
-        known.append(value)
-    else:
-        members[name] = [known, value]
+    if len(element) or element.keys():
+        return _members(element)
+    return (element.text or "").strip()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Final
 
 import msgspec
 from lxml.etree import _Element
@@ -18,7 +21,24 @@ from instep_sdpi.wire.entities import (
 from instep_sdpi.wire.names import message_name, participant_name
 from instep_soap import Envelope, XmlError
 
-__all__ = ["Mdib", "read_context_states", "read_mdib"]
+__all__ = ["Mdib", "MdibPage", "MdibRequest", "read_context_states", "read_mdib", "read_pages"]
+
+_PAGE_ENTITIES: Final = 1_000
+
+
+class MdibRequest(StrEnum):
+    """The requests whose responses have entities."""
+
+    GET_MDIB = "GetMdib"
+    GET_CONTEXT_STATES = "GetContextStates"
+
+
+class MdibPage(msgspec.Struct, frozen=True):
+    """Some of the entities of one version of the MDIB."""
+
+    version: MdibVersion
+    entities: list[Entity]
+    unreadable: list[UnreadableEntity] = []
 
 
 class Mdib(msgspec.Struct, frozen=True):
@@ -34,6 +54,24 @@ class Mdib(msgspec.Struct, frozen=True):
             yield from read_descriptors(element)
         for element in self.states:
             yield read_state(element)
+
+    def pages(self) -> Iterator[MdibPage]:
+        """All entities in pages, in their order; one page at least."""
+        found = self.entities()
+        some = list(islice(found, _PAGE_ENTITIES))
+        while True:
+            entities = [one for one in some if isinstance(one, Entity)]
+            unreadable = [one for one in some if isinstance(one, UnreadableEntity)]
+            yield MdibPage(self.version, entities, unreadable)
+            some = list(islice(found, _PAGE_ENTITIES))
+            if not some:
+                return
+
+
+def read_pages(envelope: Envelope, request: MdibRequest) -> Iterator[MdibPage]:
+    """The entities of a response. Raises `XmlError`: it is not one to this request."""
+    read = read_mdib if request is MdibRequest.GET_MDIB else read_context_states
+    return read(envelope).pages()
 
 
 def read_mdib(envelope: Envelope) -> Mdib:

@@ -88,6 +88,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     baseline states identifiers there, a record may state more or nothing: two statements that
     differ only there are alike.
     """
+    keys_are_uuids: bool = False
+    """Whether the key of each record and of each row of a baseline is its uuid (BASELINE only):
+    then no row has another key than its record, and none is looked for.
+    """
     event_classes: frozenset[str] = frozenset()
     """Classes of which each statement with another envelope (its event time, for example) is a
     change, also with an equal body: an alarm that is raised again.

@@ -112,7 +112,7 @@ def write_records(
     """
     unresolved: tuple[str, ...] = ()
     shown: set[str] = set()
-    if by_uuid:
+    if by_uuid and not key_reconciliation.is_settled(stream, records):
         joined = key_reconciliation.reconcile_keys(connection, dialect, stream, position, records)
         records, unresolved = joined.records, joined.unresolved_keys
         records = key_reconciliation.complete(connection, dialect, stream, records)

@@ -26,7 +26,14 @@ from instep_sql.entities.alike import agrees, completed
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["ReconciledRecords", "complete", "give_way", "mark_proven", "reconcile_keys"]
+__all__ = [
+    "ReconciledRecords",
+    "complete",
+    "give_way",
+    "is_settled",
+    "mark_proven",
+    "reconcile_keys",
+]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
@@ -128,6 +135,15 @@ def _places(record: Record) -> frozenset[str]:
         return frozenset()
     addresses = [stated.parent_address, *stated.further_parent_addresses]
     return frozenset(address[-1] for address in addresses if address)
+
+
+def is_settled(stream: StreamRow, records: Sequence[Record]) -> bool:
+    """Whether each record has the key of its row, and none ends an entity or may be overtaken by
+    the end of one: there is nothing to reconcile.
+    """
+    return stream.keys_are_uuids and all(
+        record.token and record.whole and not record.ends for record in records
+    )
 
 
 def reconcile_keys(

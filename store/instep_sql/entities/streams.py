@@ -77,6 +77,8 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.contained`."""
     unprovable: frozenset[str] = frozenset()
     """See `StreamInfo.unprovable`."""
+    keys_are_uuids: bool = False
+    """See `StreamInfo.keys_are_uuids`."""
     event_classes: frozenset[str] = frozenset()
     """See `StreamInfo.event_classes`."""
     references: bool = False
@@ -98,6 +100,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         baseline=info.get("mode") == Mode.BASELINE,
         contained=frozenset(info.get("contained", ())),
         unprovable=frozenset(info.get("unprovable", ())),
+        keys_are_uuids=info.get("keys_are_uuids", False),
         event_classes=frozenset(info.get("event_classes", ())),
         references=bool(row.referring),
     )

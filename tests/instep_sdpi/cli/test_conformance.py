@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ async def test_a_provider_that_holds_them() -> None:
     async with providing() as provider:
         code, found = await judged(provider, "--refuse")
         assert code == 0
-        assert {name: one["verdict"] for name, one in found.items()} == {
+        assert {name: one["status"] for name, one in found.items()} == {
             "R0800": "held",
             "R0801": "held",
             "R0802": "held",
@@ -70,10 +71,43 @@ async def test_a_provider_that_counts_on_after_a_fault_is_shown_with_both_report
         code, found = await judged(provider, "--refuse")
     assert code == 1
     broken = found["R0801"]
-    assert broken["verdict"] == "broken"
+    assert broken["status"] == "broken"
     assert "fault" in broken["reason"]
     assert [one["number"] for one in broken["evidence"]] == [3, 4]
     assert all("EpisodicMetricReport" in one["body"] for one in broken["evidence"])
+
+
+class Impatient(FakeProvider):
+    """Sends a report again that has no answer for a while."""
+
+    changes = False
+
+    async def deliver(self, body: str) -> None:
+        for subscription in list(self.subscriptions.values()):
+            for _ in range(10):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.3):
+                        if 200 <= await self.post(subscription, body, subscription.number) < 300:
+                            subscription.number += 1
+                            break
+                if self.changes:
+                    body = self.set("m1", f"other-{self.version}")
+
+
+@pytest.mark.parametrize(("changes", "expected"), [(False, "held"), (True, "broken")])
+async def test_a_report_that_is_held_comes_again_with_the_same_content(
+    changes: bool, expected: str
+) -> None:
+    async with providing() as provider:
+        provider.__class__ = Impatient
+        provider.changes = changes  # type: ignore[attr-defined]
+        code, found = await judged(provider, "--hold", "0.8")
+    assert found["R0802"]["status"] == expected
+    assert found["R0800"]["status"] == "held"
+    assert code == changes
+    if changes:
+        assert [one["number"] for one in found["R0802"]["evidence"]] == [3, 3]
+        assert "other-" in found["R0802"]["evidence"][1]["body"]
 
 
 async def test_a_provider_without_numbers_breaks_the_first_one_and_people_can_read_it() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import Engine, event
 
 from instep.model.batches import SweepStep
 from instep.model.records import Record, RecordType
@@ -361,3 +365,57 @@ async def test_a12_a_baseline_never_writes_less_than_what_is_stored(stage: Stage
             "k2": port,
         }
         assert [key for key, change in await at.journal() if change == "updated"] == ["k1"]
+
+
+UUIDS = stream_info(mode=Mode.BASELINE, keys_are_uuids=True)
+
+
+def statement(uuid: str, at: int, **changes: Any) -> Record:
+    return create_update(uuid, at, uuid=uuid, **changes)
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """What is sent to any database meanwhile."""
+    seen: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        seen.append(arguments[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+async def test_where_keys_are_uuids_no_row_is_looked_for(stage: Stages) -> None:
+    async with stage(stream=UUIDS) as at:
+        await at.commit(baseline_row("u1", 10), by_uuid=True)
+        with statements() as seen:
+            await at.commit(statement("u1", 11), statement("u2", 11), by_uuid=True)
+        assert seen
+        assert not [one for one in seen if "SELECT" in one.upper()]
+        assert (await rows(at)).keys() == {"u1", "u2"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_where_keys_are_uuids_the_rows_are_the_same(stage: Stages, seed: int) -> None:
+    found = []
+    for stream in (BASELINE, UUIDS):
+        chance = Random(seed)
+        async with stage(stream=stream) as at:
+            for time in range(10, 40):
+                made = []
+                for _ in range(chance.randint(1, 3)):
+                    uuid, when = f"u{chance.randint(1, 4)}", time - chance.randint(0, 4)
+                    kind = chance.choice((statement, statement, baseline_row, end_record))
+                    if kind is end_record:
+                        made.append(end_record(uuid, when, uuid=uuid))
+                    else:
+                        named = chance.choice(("NODE", "LINK"))
+                        made.append(kind(uuid, when, entity_class=named))
+                at.attempt += time % 10 == 0
+                await at.commit(*made, by_uuid=True)
+            found.append(await at.entities())
+    assert found[0] == found[1]

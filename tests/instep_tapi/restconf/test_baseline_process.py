@@ -92,7 +92,7 @@ async def test_what_a_child_cannot_state_is_the_same_error(
 async def test_a_child_that_dies_is_an_error_that_may_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(baseline_process, "_command", lambda: ["/bin/sh", "-c", "exit 3"])
+    monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(UnreadableAnswer, match="has ended") as raised:
         await stated(context(3))
     assert raised.value.retriable

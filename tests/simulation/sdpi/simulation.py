@@ -103,7 +103,10 @@ class SimulatedBiceps(NumberedSource):
         except ConnectionError as error:
             raise BaselineError(str(error), retriable=True) from error
         mdib = read_mdib(read_envelope(_mdib(content)))
-        (rows, *_) = [list(session.baseline(mdib)) for session in self.sessions]
+        pages = list(mdib.pages())
+        (rows, *_) = [
+            [row for page in pages for row in session.baseline(page)] for session in self.sessions
+        ]
         for start in range(0, len(rows), self.page_records):
             yield rows[start : start + self.page_records]
         for session in self.sessions:
