@@ -12,6 +12,7 @@ from instep_sdpi.wire.names import wse_name
 from instep_soap import (
     EndpointReference,
     Envelope,
+    SoapFaultError,
     XmlError,
     local_name,
     read_duration_s,
@@ -55,7 +56,10 @@ def read_subscribed(envelope: Envelope, now_s: float) -> GrantedSubscription:
     manager = response.find(wse_name("SubscriptionManager"))
     if manager is None:
         raise XmlError("SubscribeResponse has no SubscriptionManager")
-    reference = read_reference(manager)
+    try:
+        reference = read_reference(manager)
+    except SoapFaultError as fault:
+        raise XmlError(fault.message) from None
     if not reference.address:
         raise XmlError("the SubscriptionManager has no address")
     return GrantedSubscription(reference, _expires_s(response, now_s))
