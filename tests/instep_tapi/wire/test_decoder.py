@@ -149,7 +149,7 @@ def test_a_tombstone_has_a_header_only() -> None:
 
 @pytest.mark.parametrize("state", ["CLEAR", "ALARM_DETECTOR_STATE_CLEAR", " CLEAR"])
 @pytest.mark.parametrize("prefix", ["", "tapi-streaming:"])
-def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
+def test_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
     alarm = {prefix + "alarm-condition-detector-detail": {prefix + "alarm-detector-state": state}}
     assert only(read(_alarm(alarm))).ends
     assert only(read(_alarm(alarm))).kind is RecordType.CREATE_UPDATE
@@ -179,12 +179,12 @@ def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
         ),
     ],
 )
-def test_st_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
+def test_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
     assert only(read(_alarm(alarm))).ends is ends
 
 
 @pytest.mark.parametrize("state", ["ACTIVE", "tapi-streaming:ALARM_DETECTOR_STATE_INTERMITTENT"])
-def test_st_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
+def test_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
     detail = {
         "legacy-properties": {"perceived-severity": "CLEARED"},
         "alarm-detector-state": state,

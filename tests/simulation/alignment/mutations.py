@@ -37,11 +37,25 @@ from tests.instep.alignment import (
     test_resume,
 )
 from tests.instep.runtime import test_retry
+from tests.simulation.alignment.network import SimFeed
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 __all__ = ["CAUGHT_BY_A_TEST", "MUTATIONS", "applied", "seeds_until_caught"]
 
 Change = tuple[Any, str, Any]
+
+
+class _Constant:
+    """An attribute that keeps its value, whatever is assigned."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __get__(self, *_: object) -> object:
+        return self._value
+
+    def __set__(self, *_: object) -> None:
+        pass
 
 
 def _sweep_on_rewind() -> list[Change]:
@@ -325,6 +339,72 @@ def _other_origin_is_the_same_log() -> list[Change]:
     return [("instep.alignment.machine", "new_attempt", same)]
 
 
+def _baseline_dated_after_its_sweep() -> list[Change]:
+    """Where the provider's clock is set back, what the stream brings then is older than the rows of
+    a baseline.
+    """
+    return [(sweep, "_BASELINE_ROWS", f"{sweep._BASELINE_ROWS} AND 0")]
+
+
+def _clock_error_not_counted() -> list[Change]:
+    return [(SimFeed, "clock_error_us", _Constant(0))]
+
+
+def _redelivery_taken_for_silence() -> list[Change]:
+    """What a reconnection delivers again does not break the silence."""
+    receive = Alignment.receive
+
+    def deaf(self: Alignment, chunk: Any, now_us: int) -> Any:
+        with patch.object(self._progress, "silence_from", lambda _now_us: None):
+            return receive(self, chunk, now_us)
+
+    return [(Alignment, "receive", deaf)]
+
+
+def _repetition_taken_for_silence() -> list[Change]:
+    """What comes once more on one connection does not break the silence."""
+    follow = PartitionProgress.follow
+
+    def deaf(self: PartitionProgress, records: Any, *rest: Any) -> Any:
+        before = self._last_heard_us, dict(self._heard_us)
+        kept = follow(self, records, *rest)
+        if not kept:
+            self._last_heard_us, self._heard_us = before
+        return kept
+
+    return [(PartitionProgress, "follow", deaf)]
+
+
+def _snapshot_taken_for_a_redelivery() -> list[Change]:
+    return [("instep.alignment.continuity", "_is_last", lambda *_: True)]
+
+
+def _log_before_forgotten_at_a_takeover() -> list[Change]:
+    def provable(self: Alignment) -> bool:
+        return not self._baseline and not self.stream.partial_updates
+
+    return [(Alignment, "_provable", property(provable))]
+
+
+def _message_under_way_taken_for_silence() -> list[Change]:
+    return [(SimFeed, "under_way_s", 0.0)]
+
+
+def _latest_asked_for_for_ever() -> list[Change]:
+    refused = Alignment.token_refused
+
+    def forgets(self: Alignment) -> None:
+        stream = self.stream
+        refused(self)
+        self.stream = stream
+
+    return [(Alignment, "token_refused", forgets)]
+
+
+def _token_of_a_baseline_resumed_for_ever() -> list[Change]:
+    return [("instep.alignment.resume", "retention_s", lambda _stream: None)]
+
+
 _LINEAGE: Final = "instep_entity.lineage = excluded.lineage AND "
 _NEWER: Final = 'instep_entity."offset" > excluded."offset"'
 
@@ -361,13 +441,21 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep ends early": _sweep_ends_early,
     "resumes at the latest": _resumes_at_the_latest,
     "other origin, same lineage": _other_origin_is_the_same_log,
+    "baseline dated after its sweep": _baseline_dated_after_its_sweep,
+    "clock error not counted": _clock_error_not_counted,
+    "redelivery taken for silence": _redelivery_taken_for_silence,
+    "repetition taken for silence": _repetition_taken_for_silence,
+    "snapshot taken for a redelivery": _snapshot_taken_for_a_redelivery,
+    "log before forgotten at a takeover": _log_before_forgotten_at_a_takeover,
+    "message under way taken for silence": _message_under_way_taken_for_silence,
+    "latest asked for for ever": _latest_asked_for_for_ever,
 }
 """Name to what it changes: object or module, attribute, new value."""
 
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
     "lost stream called aligned": (
         _lost_stream_called_aligned,
-        test_machine_lag.test_a8_after_the_last_realignment_an_end_may_be_missed_and_that_is_said,
+        test_machine_lag.test_a8_3_17_3_after_the_last_realignment_an_end_may_be_missed_and_that_is_said,
     ),
     "offset of the far future believed": (
         _far_future_believed,
