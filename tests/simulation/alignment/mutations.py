@@ -37,25 +37,12 @@ from tests.instep.alignment import (
     test_resume,
 )
 from tests.instep.runtime import test_retry
-from tests.simulation.alignment.network import SimFeed
+from tests.simulation.alignment import test_kept_seeds
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 __all__ = ["CAUGHT_BY_A_TEST", "MUTATIONS", "applied", "seeds_until_caught"]
 
 Change = tuple[Any, str, Any]
-
-
-class _Constant:
-    """An attribute that keeps its value, whatever is assigned."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __get__(self, *_: object) -> object:
-        return self._value
-
-    def __set__(self, *_: object) -> None:
-        pass
 
 
 def _sweep_on_rewind() -> list[Change]:
@@ -347,7 +334,14 @@ def _baseline_dated_after_its_sweep() -> list[Change]:
 
 
 def _clock_error_not_counted() -> list[Change]:
-    return [(SimFeed, "clock_error_us", _Constant(0))]
+    provider_us = StreamWorker._provider_us
+
+    def late(self: StreamWorker) -> int:
+        """What is subtracted for the error of the clock is added before."""
+        error_us = self._feed.clock_error_us if self._feed is not None else 0
+        return provider_us(self) + error_us
+
+    return [(StreamWorker, "_provider_us", late)]
 
 
 def _redelivery_taken_for_silence() -> list[Change]:
@@ -376,7 +370,12 @@ def _repetition_taken_for_silence() -> list[Change]:
 
 
 def _snapshot_taken_for_a_redelivery() -> list[Change]:
-    return [("instep.alignment.continuity", "_is_last", lambda *_: True)]
+    opened = ContinuityCheck.opened
+
+    def forgets(self: ContinuityCheck, position: Any, **named: Any) -> None:
+        opened(self, position, **named | {"snapshot": False})
+
+    return [(ContinuityCheck, "opened", forgets)]
 
 
 def _log_before_forgotten_at_a_takeover() -> list[Change]:
@@ -386,11 +385,7 @@ def _log_before_forgotten_at_a_takeover() -> list[Change]:
     return [(Alignment, "_provable", property(provable))]
 
 
-def _message_under_way_taken_for_silence() -> list[Change]:
-    return [(SimFeed, "under_way_s", 0.0)]
-
-
-def _latest_asked_for_for_ever() -> list[Change]:
+def _latest_asked_for_again() -> list[Change]:
     refused = Alignment.token_refused
 
     def forgets(self: Alignment) -> None:
@@ -399,10 +394,6 @@ def _latest_asked_for_for_ever() -> list[Change]:
         self.stream = stream
 
     return [(Alignment, "token_refused", forgets)]
-
-
-def _token_of_a_baseline_resumed_for_ever() -> list[Change]:
-    return [("instep.alignment.resume", "retention_s", lambda _stream: None)]
 
 
 _LINEAGE: Final = "instep_entity.lineage = excluded.lineage AND "
@@ -441,14 +432,6 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep ends early": _sweep_ends_early,
     "resumes at the latest": _resumes_at_the_latest,
     "other origin, same lineage": _other_origin_is_the_same_log,
-    "baseline dated after its sweep": _baseline_dated_after_its_sweep,
-    "clock error not counted": _clock_error_not_counted,
-    "redelivery taken for silence": _redelivery_taken_for_silence,
-    "repetition taken for silence": _repetition_taken_for_silence,
-    "snapshot taken for a redelivery": _snapshot_taken_for_a_redelivery,
-    "log before forgotten at a takeover": _log_before_forgotten_at_a_takeover,
-    "message under way taken for silence": _message_under_way_taken_for_silence,
-    "latest asked for for ever": _latest_asked_for_for_ever,
 }
 """Name to what it changes: object or module, attribute, new value."""
 
@@ -489,8 +472,36 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _same_again_taken_for_progress,
         test_reading_progress.test_a16_to_read_the_same_again_is_no_progress,
     ),
+    "log before forgotten at a takeover": (
+        _log_before_forgotten_at_a_takeover,
+        test_machine.test_a2_no_stream_is_taken_over_while_entities_of_a_log_before_it_are_stored,
+    ),
+    "latest asked for again and again": (
+        _latest_asked_for_again,
+        test_machine_lag.test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_oldest,
+    ),
+    "baseline dated after its sweep": (
+        _baseline_dated_after_its_sweep,
+        lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(2),
+    ),
+    "clock error not counted": (
+        _clock_error_not_counted,
+        lambda: test_kept_seeds.test_a_baseline_is_dated_as_early_as_the_clock_may_be(0),
+    ),
+    "redelivery taken for silence": (
+        _redelivery_taken_for_silence,
+        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(8),
+    ),
+    "repetition taken for silence": (
+        _repetition_taken_for_silence,
+        lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
+    ),
+    "snapshot taken for a redelivery": (
+        _snapshot_taken_for_a_redelivery,
+        lambda: test_kept_seeds.test_a_snapshot_that_begins_with_a_known_record_is_known(33),
+    ),
 }
-"""Mistakes that a seed meets too seldom, each with the test that finds it."""
+"""Mistakes that a drawn seed meets too seldom, each with the test or kept seed that finds it."""
 
 
 @contextmanager
