@@ -333,6 +333,13 @@ def _baseline_dated_after_its_sweep() -> list[Change]:
     return [(sweep, "_BASELINE_ROWS", f"{sweep._BASELINE_ROWS} AND 0")]
 
 
+def _clock_not_looked_at_again() -> list[Change]:
+    async def never(_self: StreamWorker) -> bool:
+        return False
+
+    return [(StreamWorker, "_clock_was_set_back", never)]
+
+
 def _clock_error_not_counted() -> list[Change]:
     provider_us = StreamWorker._provider_us
 
@@ -483,6 +490,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     "baseline dated after its sweep": (
         _baseline_dated_after_its_sweep,
         lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(2),
+    ),
+    "clock not looked at again": (
+        _clock_not_looked_at_again,
+        lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(1),
     ),
     "clock error not counted": (
         _clock_error_not_counted,
