@@ -16,11 +16,12 @@ from instep import (
     Mode,
     Phase,
     Record,
+    StreamInfo,
     SweepHeldError,
     TokenRefusedError,
 )
 from instep.errors import AuthenticationError, StreamGoneError, UnreachableError
-from instep.model import RecordChunk, Start, StreamInfo, StreamState
+from instep.model import RecordChunk, Start, StreamState
 from instep_sql import SqlStore
 from tests.instep.runtime.consumer_kit import LATER, QUICK, clock, consumer, drained, keys, store
 from tests.instep.scripted_source_kit import (

@@ -60,7 +60,7 @@ def test_a_snapshot_that_changes_under_way_is_read_to_its_end(seed: int) -> None
     simulate(seed, options=(log, faults))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 10, 13])
+@pytest.mark.parametrize("seed", [1, 4, 5, 10, 13])
 def test_a_provider_that_sets_its_clock_back_hides_no_change(seed: int) -> None:
     """What it states then is older, by its time, than the baseline before: after its sweep no time
     is compared, and before it the clock is looked at again (A14).
