@@ -103,3 +103,20 @@ def test_a_snapshot_that_begins_with_a_known_record_is_known(seed: int) -> None:
     log = LogOptions(storage="emulated", entities=5, duration_s=120.0)
     faults = FaultOptions(restart_p=1.0, outage_every_s=20.0, outage_s=20.0, mass_end_every_s=20.0)
     simulate(seed, options=(log, faults))
+
+
+@pytest.mark.parametrize("latest", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_compacted_log_has_forgotten_is_not_swept(seed: int, latest: bool) -> None:
+    """With a finite retention it forgets live entities too (4.3.5, A15)."""
+    log = LogOptions(storage="forgetful", retention_s=60.0, change_every_s=6.0, duration_s=300.0)
+    faults = FaultOptions(
+        latency_s=0.3,
+        refuse_latest_p=0.0 if latest else 1.0,
+        cut_every_s=30.0,
+        outage_every_s=100.0,
+        mass_end_every_s=100.0,
+        crash_every_s=80.0,
+        realign_every_s=60.0,
+    )
+    simulate(seed, options=(log, faults))

@@ -36,7 +36,9 @@ def test_300_seeds_hold_every_promise() -> None:
     assert "300 seeds, 0 failed" in done.stdout
 
 
-@pytest.mark.parametrize("storage", ["compacted", "emulated", "truncated", "full-history"])
+@pytest.mark.parametrize(
+    "storage", ["compacted", "emulated", "truncated", "full-history", "forgetful"]
+)
 def test_without_faults_every_kind_of_log_converges(storage: str) -> None:
     options = LogOptions(storage=storage, partitions=2, duration_s=60.0), FaultOptions()
     assert simulate(7, options=options).commits > 5
