@@ -385,6 +385,24 @@ def _snapshot_taken_for_a_redelivery() -> list[Change]:
     return [(ContinuityCheck, "opened", forgets)]
 
 
+def _gaps_of_a_snapshot_ignored() -> list[Change]:
+    return [("instep.alignment.continuity", "_leaves_out", lambda *_: False)]
+
+
+def _time_ahead_taken_for_the_head() -> list[Change]:
+    """As if nothing had been read of the log before the attempt, where a time makes it pass."""
+    passed = PartitionProgress._passed
+
+    def hasty(self: PartitionProgress, partition: str, position: Any, now_us: int) -> bool:
+        barrier = msgspec.structs.replace(position.barrier, offsets={})
+        bare = msgspec.structs.replace(position, barrier=barrier)
+        at_us = self.appended_us.get(partition, 0)
+        goes_by_time = at_us > max(barrier.appended_at_us, self._opened_us)
+        return passed(self, partition, bare if goes_by_time else position, now_us)
+
+    return [(PartitionProgress, "_passed", hasty)]
+
+
 def _log_before_forgotten_at_a_takeover() -> list[Change]:
     def provable(self: Alignment) -> bool:
         return not self._baseline and not self.stream.partial_updates
@@ -507,6 +525,8 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _repetition_taken_for_silence,
         lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
     ),
+    "gaps of a snapshot ignored": (_gaps_of_a_snapshot_ignored, lambda: simulate(2672)),
+    "time ahead taken for the head": (_time_ahead_taken_for_the_head, lambda: simulate(2353)),
     "snapshot taken for a redelivery": (
         _snapshot_taken_for_a_redelivery,
         lambda: test_kept_seeds.test_a_snapshot_that_begins_with_a_known_record_is_known(33),
