@@ -35,6 +35,7 @@ from tests.instep.alignment import (
     test_plausibility,
     test_reading_progress,
     test_resume,
+    test_sweep_trigger,
 )
 from tests.instep.runtime import test_retry
 from tests.simulation.alignment import test_kept_seeds
@@ -403,6 +404,15 @@ def _time_ahead_taken_for_the_head() -> list[Change]:
     return [(PartitionProgress, "_passed", hasty)]
 
 
+def _opening_known_too_well() -> list[Change]:
+    opened = PartitionProgress.opened
+
+    def exactly(self: PartitionProgress, position: Any, now_us: int, **_: Any) -> None:
+        opened(self, position, now_us)
+
+    return [(PartitionProgress, "opened", exactly)]
+
+
 def _log_before_forgotten_at_a_takeover() -> list[Change]:
     def provable(self: Alignment) -> bool:
         return not self._baseline and not self.stream.partial_updates
@@ -504,7 +514,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         test_machine_lag.test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_oldest,
     ),
     "silence taken for the head": (_silence_taken_for_the_head, lambda: simulate(285)),
-    "snapshot taken for the log": (_snapshot_taken_for_the_log, lambda: simulate(239)),
+    "snapshot taken for the log": (
+        _snapshot_taken_for_the_log,
+        lambda: test_kept_seeds.test_a_snapshot_that_changes_under_way_is_read_to_its_end(22),
+    ),
     "baseline dated after its sweep": (
         _baseline_dated_after_its_sweep,
         lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(5),
@@ -526,6 +539,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
     ),
     "gaps of a snapshot ignored": (_gaps_of_a_snapshot_ignored, lambda: simulate(2672)),
+    "opening known too well": (
+        _opening_known_too_well,
+        test_sweep_trigger.test_a_record_that_may_be_older_than_the_opening_does_not_pass,
+    ),
     "time ahead taken for the head": (_time_ahead_taken_for_the_head, lambda: simulate(2353)),
     "snapshot taken for a redelivery": (
         _snapshot_taken_for_a_redelivery,
