@@ -15,11 +15,13 @@ from instep.alignment.machine import Alignment
 from instep.model.batches import Batch
 from instep.model.records import Record
 from instep.model.streams import Mode
+from instep.runtime.streams.read_ahead import ReadAhead
+from instep.runtime.streams.worker import StreamWorker
 from instep_sql.audit.reading import MarksByKey, MarksByUuid
 from instep_sql.engine.sqlite import Sqlite
-from instep_sql.entities import journal, key_reconciliation
+from instep_sql.entities import entity_rows, journal, key_reconciliation
 from instep_tapi.restconf import baseline_rows
-from instep_tapi.wire import containment, context_tree, record_body
+from instep_tapi.wire import containment, context_tree, record_body, times
 
 __all__ = ["MUTATIONS", "applied"]
 
@@ -150,6 +152,42 @@ def _header_members_dropped() -> list[Change]:
     return [("instep_tapi.wire.decoder", "with_header", lambda envelope, _header: envelope)]
 
 
+def _message_under_way_taken_for_silence() -> list[Change]:
+    def until_its_end(self: ReadAhead) -> tuple[float, float]:
+        taken = self._taken_s is not None
+        until_s = self._received_s if taken else self._now() - self._feed.unheard_s
+        return self._listens_since_s, until_s
+
+    return [(ReadAhead, "silence_s", until_its_end)]
+
+
+def _retentions_read_once() -> list[Change]:
+    return [(StreamWorker, "_adopt", lambda *_: None)]
+
+
+def _uuid_left_to_the_source() -> list[Change]:
+    def given(_classes: Any, _bodies: Any, uuids: Sequence[str]) -> Sequence[str]:
+        return uuids
+
+    return [(entity_rows, "stated_uuids", given)]
+
+
+def _hour_24_is_of_its_own_day() -> list[Change]:
+    return [(times, "_DAY_US", 0)]
+
+
+def _flat_event_times_not_read() -> list[Change]:
+    def nested(time: Any) -> str | None:
+        return getattr(time and time.approx_date_and_time, "primary_time_stamp", None)
+
+    return [("instep_spark.landing.arrow_rows", "_primary", nested)]
+
+
+def _parent_address_not_missed() -> list[Change]:
+    where = (record_body, "instep_tapi.wire.fast_columns")
+    return [(module, "CONTAINED_CLASSES", frozenset()) for module in where]
+
+
 MUTATIONS: Final[dict[str, tuple[Callable[[], list[Change]], str]]] = {
     "cut whatever has a uuid": (_cut_whatever_has_a_uuid, f"{_BASELINE} -k nothing_is_cut"),
     "no identifier where it is cut": (_no_identifier_where_it_is_cut, f"{_BASELINE} -k reference"),
@@ -172,6 +210,27 @@ MUTATIONS: Final[dict[str, tuple[Callable[[], list[Change]], str]]] = {
     ),
     "severity overrules the state": (_severity_overrules_the_state, f"{_DECODED} -k overrules"),
     "journal without envelope": (_journal_without_envelope, f"{_JOURNAL} -k event_time"),
+    "message under way taken for silence": (
+        _message_under_way_taken_for_silence,
+        "tests/instep/runtime/streams/test_read_ahead.py -k may_have_begun",
+    ),
+    "retentions read once": (
+        _retentions_read_once,
+        "tests/instep/runtime/test_consumer.py -k retentions",
+    ),
+    "uuid left to the source": (
+        _uuid_left_to_the_source,
+        "tests/instep_sql/entities/test_entity_rows.py -k uuid_is_filled",
+    ),
+    "hour 24 is of its own day": (
+        _hour_24_is_of_its_own_day,
+        "tests/instep_tapi/wire/test_times.py -k end_of_a_day",
+    ),
+    "flat event times not read": (
+        _flat_event_times_not_read,
+        "tests/instep_spark/landing/test_sink.py -k event_times",
+    ),
+    "parent-address not missed": (_parent_address_not_missed, f"{_DECODED} -k parent_address"),
     "header members dropped": (_header_members_dropped, f"{_DECODED} -k header_states"),
 }
 """Name to what it changes, and the test that finds it."""

@@ -96,7 +96,7 @@ async def test_alarms_of_a_truncated_log_are_kept_unproven_when_it_forgot_them(
         assert kept in await here.store()
 
 
-async def test_a15_what_a_compacted_log_has_forgotten_is_not_swept(tmp_path: Path) -> None:
+async def test_a15_4_3_5_what_a_compacted_log_has_forgotten_is_not_swept(tmp_path: Path) -> None:
     """It states a finite record-retention: nothing that lives longer is in it (4.3.5)."""
     times: dict[str, Any] = {
         "compaction_delay_s": 0.2,

@@ -13,6 +13,7 @@ from typing import Final
 from instep_tapi.wire.names import ANY_CLASS, CONDITION_DETECTOR, OBJECT_CLASSES, strip_module
 
 __all__ = [
+    "CONTAINED_CLASSES",
     "CONTEXT",
     "GLOBAL_CLASSES",
     "LOCAL_CLASSES",
@@ -93,6 +94,10 @@ LOCAL_CLASSES: Final = frozenset(cls for members in _LOCAL.values() for cls in m
 _BELOW: Final = {
     parent: _GLOBAL.get(parent, {}) | _LOCAL.get(parent, {}) for parent in _GLOBAL.keys() | _LOCAL
 }
+CONTAINED_CLASSES: Final = frozenset(
+    cls for parent, members in _BELOW.items() if parent != CONTEXT for cls in members.values()
+)
+"""The classes whose entities stand below another entity, which their parent-address names."""
 _KNOWN: Final = frozenset(OBJECT_CLASSES)
 _ANYWHERE: Final = {member: cls for members in _GLOBAL.values() for member, cls in members.items()}
 _UUID: Final = re.compile(r"(?:.*-)?uuid")

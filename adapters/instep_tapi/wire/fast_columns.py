@@ -20,6 +20,7 @@ from typing import Final, TypeAlias, cast
 
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns, in_order
 from instep.model.records import Record, RecordHeader, RecordType
+from instep_tapi.wire.containment import CONTAINED_CLASSES
 from instep_tapi.wire.fast_decode import ExactBody, ExactRecords, LazyBody, decode_exact_body
 from instep_tapi.wire.fast_offsets import read_offset_columns
 from instep_tapi.wire.framing import NO_BODY, BadRecord
@@ -30,6 +31,7 @@ from instep_tapi.wire.record_body import (
     BACKSLASH,
     NESTED_TIME,
     NESTED_TIME_WITHIN_BYTES,
+    PARENT_MISSING,
     Buffer,
     find_clear,
     states_clear,
@@ -130,6 +132,8 @@ def _entities_at_once(
         for found, name, content in zip(map(find_clear, contents), classes, contents, strict=True)
     ]
     deviations += ["event-time-nested"] * (len(nested) - nested.count(-1))
+    bare = [body.entity_class for body in stated if body.parent_address is NO_BODY]
+    deviations += [PARENT_MISSING] * sum(map(CONTAINED_CLASSES.__contains__, bare))
     return classes, contents, envelopes, ends
 
 
@@ -203,9 +207,10 @@ def exact_entity(
     if not (content.isascii() and envelope.isascii()):
         content.decode()
         envelope.decode()
-    ends = kind is not RecordType.CREATE_UPDATE or (
-        entity_class == CONDITION_DETECTOR and states_clear(content, deviations)
-    )
+    updates = kind is RecordType.CREATE_UPDATE
+    if updates and stated.parent_address is NO_BODY and entity_class in CONTAINED_CLASSES:
+        deviations.append(PARENT_MISSING)
+    ends = not updates or (entity_class == CONDITION_DETECTOR and states_clear(content, deviations))
     return entity_class, content, envelope, ends
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from instep.model.records import RecordType
-from instep_tapi.wire.containment import local_identity
+from instep_tapi.wire.containment import CONTAINED_CLASSES, local_identity
 from instep_tapi.wire.framing import BadRecord, Fields
 from instep_tapi.wire.names import (
     ANY_CLASS,
@@ -30,6 +30,7 @@ from instep_tapi.wire.record_header import check_text
 
 __all__ = [
     "BACKSLASH",
+    "PARENT_MISSING",
     "Buffer",
     "class_named",
     "decode_body",
@@ -236,6 +237,12 @@ def _detector_members(value: Any, depth: int) -> Iterator[tuple[str, str]]:
 decode_body = msgspec.json.Decoder(Fields | None).decode
 
 
+_PARENT = {"parent-address", f"{_MODULE}parent-address"}
+
+
+PARENT_MISSING = "parent-address-missing"
+
+
 _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 
 
@@ -260,6 +267,9 @@ def entity_of(
     if kind is not RecordType.CREATE_UPDATE:
         return entity_class, content, envelope, True
     if content:
+        placed = body is not None and not body.keys().isdisjoint(_PARENT)
+        if not placed and entity_class in CONTAINED_CLASSES:
+            deviations.append(PARENT_MISSING)
         ends = entity_class == CONDITION_DETECTOR and states_clear(content, deviations)
         return entity_class, content, envelope, ends
     if entity_class not in _MAY_BE_EMPTY:

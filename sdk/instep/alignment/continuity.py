@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from instep.model.position import Position, SweepBarrier
-from instep.model.records import RecordHeader
+from instep.model.records import RecordHeader, RecordType
 
 __all__ = ["Continuity", "ContinuityCheck", "classify", "is_gap", "partition_of"]
 
@@ -150,6 +150,13 @@ def _leaves_out(before: RecordHeader, record: RecordHeader, position: Position) 
     return not position.recently(before.token, record.token)
 
 
+def _may_begin_snapshot(first: RecordHeader, position: Position) -> bool:
+    """Whether the first record is our last one again: it may as well be the oldest that a snapshot
+    still holds. A snapshot shows no end.
+    """
+    return first.kind is RecordType.CREATE_UPDATE and _is_last(first, position)
+
+
 class ContinuityCheck:
     """Classifies the first record of each partition after an opening, and drops redelivered
     records.
@@ -233,6 +240,8 @@ class ContinuityCheck:
             if partition in self._unseen:
                 older = self._probe_answers.get(partition)
                 continuity = classify(record, position, has_older_entity=older)
+                if self._snapshot and _may_begin_snapshot(record, position):
+                    continuity = Continuity.RESTARTED
                 if self._gapless and is_gap(record, position):
                     continuity = Continuity.GAP
                 elif continuity is Continuity.RESTARTED and self._provable and index == 0:

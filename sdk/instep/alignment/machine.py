@@ -196,6 +196,11 @@ class Alignment:
         return self.stream.mode is Mode.BASELINE
 
     @property
+    def compares_baseline(self) -> bool:
+        """Whether records are compared with the baseline by their times, until the sweep (A14)."""
+        return self._baseline and from_the_start(self.stream) is Start.OLDEST
+
+    @property
     def _gapless(self) -> bool:
         """Whether the log is never compacted between its ends."""
         return self._baseline and not self.stream.compacts

@@ -49,7 +49,7 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, or from the start, for one of seven reasons.
+    """Decide where to open: after our token, or from the start, for one of eight reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -73,6 +73,9 @@ def resume_point(
         # Deletes of the meantime may have left the log: no first record could show that they are
         # absent.
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
+    elif stream.mode is Mode.BASELINE and keeps_s is None and not position.offsets:
+        # A log that is truncated by volume, say: any record of the meantime may have left it.
+        reason = reason or "neither a retention nor offsets show what has left the log meanwhile"
     if not reason and position.token is not None:
         return ResumePoint(position.token)
     return ResumePoint(from_the_start(stream), reason, new_log)

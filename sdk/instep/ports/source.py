@@ -107,7 +107,8 @@ class Source(ABC):
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
         """The stream as the provider declares it now, under the same id; asked before it is opened
-        again, since retentions may be adjusted while it lives (TR-548 3.7.1).
+        again, since retentions may be adjusted while it lives (TR-548 3.7.1), and before the sweep
+        of a baseline with which records are compared by their times, for its clock (A14).
 
         The default is the stream as it was discovered. Raises `SourceError`; the stream is then
         opened as it is known.

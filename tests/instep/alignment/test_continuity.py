@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from instep import Position
+from instep import Position, RecordType
 from instep.alignment.continuity import Continuity, ContinuityCheck, classify
 from instep.model.position import UNREACHABLE_OFFSET, SweepBarrier
 from tests.instep.scripted_source_kit import record
@@ -136,6 +136,25 @@ def test_3_19_2_a_snapshot_that_shows_our_last_record_leaves_others_out(partitio
     arrivals.probe_answered("0", has_older_entity=True)
     kept, found = arrivals.sift([record(5), record(6), record(8), record(9)], position)
     assert (kept, found) == ([], (Continuity.RESTARTED, record(8)))
+
+
+def test_3_19_2_a_snapshot_may_begin_with_the_record_that_was_committed_last() -> None:
+    """All that was older has ended or was stated again; what has ended is left out."""
+    for snapshot in (False, True):
+        arrivals = ContinuityCheck()
+        arrivals.opened(after(), resumed=True, gapless=False, snapshot=snapshot)
+        if snapshot:
+            assert arrivals.sift([record(8), record(12)], after()) == (
+                [],
+                (Continuity.RESTARTED, record(8)),
+            )
+        else:
+            assert sift(arrivals, 8, 12) == [8, 12]
+    # A snapshot shows no end: this one is the TOMBSTONE that shares the place of the last DELETE.
+    arrivals = ContinuityCheck()
+    arrivals.opened(after(), resumed=True, gapless=False, snapshot=True)
+    tombstone = msgspec.structs.replace(record(8), kind=RecordType.TOMBSTONE)
+    assert arrivals.sift([tombstone], after()) == ([tombstone], None)
 
 
 def test_evidence_is_of_one_connection() -> None:

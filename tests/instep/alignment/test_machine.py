@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from instep import RecordType
-from instep.alignment.effects import NoticeKind, Reopen
+from instep import Phase, Position, RecordType
+from instep.alignment.effects import Notice, NoticeKind, ProbeOlderEntity, Reopen
+from instep.alignment.machine import Alignment
 from instep.model import CommitResult, Start
 from instep.model.position import RECENT_RECORDS
+from instep.model.records import RecordChunk
 from tests.instep.alignment.driver_kit import KEYS, Driver, aligned
 from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S, US, ModelLog
+from tests.instep.scripted_source_kit import T0_US, info, record
 
 
 def test_a1_a_batch_that_was_not_committed_is_asked_for_again() -> None:
@@ -134,6 +137,29 @@ def test_a2_restarted_where_an_older_entity_is_stored_is_opened_again() -> None:
     assert driver.store.position.attempt == 2
     assert driver.starts[-1] is Start.OLDEST
     assert driver.swept == []
+
+
+def test_a2_no_stream_is_taken_over_while_entities_of_a_log_before_it_are_stored() -> None:
+    """No entity of this log is stored from before the first record; but those of the log before it
+    have records in this one that were not read. A snapshot, read in part, leaves it so.
+    """
+    stream = info()
+    for lineage, phase, asks in [
+        (1, Phase.ALIGNING, True),
+        (2, Phase.ALIGNED, True),
+        (2, Phase.ALIGNING, False),
+    ]:
+        position = Position(
+            phase=phase, attempt=2, lineage=lineage, token="t64", offsets={"0": 64},
+            origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,
+            appended_us={"0": T0_US + 64 * US}, appended_at_us=T0_US + 64 * US,
+        )  # fmt: skip
+        core = Alignment(stream, position)
+        core.start(T0_US + 65 * US)
+        core.opened(T0_US + 65 * US)
+        assert core.receive(RecordChunk([record(56)]), T0_US + 65 * US) is None
+        [effect] = [one for one in core.effects() if not isinstance(one, Notice)]
+        assert isinstance(effect, ProbeOlderEntity if asks else Reopen)
 
 
 def test_a2_of_several_partitions_the_first_record_proves_nothing() -> None:

@@ -70,7 +70,7 @@ def test_a8_a_pause_past_the_retention_realigns_even_if_what_follows_is_new() ->
     assert driver.swept == ["key-0"]
 
 
-def test_a8_a_wrong_clock_does_not_realign_for_ever_and_is_never_called_aligned() -> None:
+def test_a8_3_17_3_a_wrong_clock_is_never_called_aligned() -> None:
     driver = aligned()
     ahead_us = int(3 * TOMBSTONE_RETENTION_S * US)
     for _ in range(20):
@@ -99,7 +99,7 @@ def read_late(driver: Driver) -> None:
     driver.deliver()
 
 
-def test_a8_after_the_last_realignment_an_end_may_be_missed_and_that_is_said() -> None:
+def test_a8_3_17_3_after_the_last_realignment_an_end_may_be_missed_and_that_is_said() -> None:
     driver = aligned()
     for _ in range(SETTINGS.lost_realigns):
         driver.log.put("key-0")

@@ -84,6 +84,16 @@ def test_away_longer_than_the_log_keeps() -> None:
     assert truncated(61)
 
 
+def test_3_8_1_2_where_neither_time_nor_offset_shows_a_hole_nothing_is_resumed() -> None:
+    """A log truncated by volume states bytes (3.7.1): what it dropped meanwhile is not known."""
+    bare = position(offsets={})
+    by_bytes: dict[str, Any] = {"mode": Mode.BASELINE, "record_retention_s": None}
+    assert "neither" in open_at(bare, away_s=1, **by_bytes)
+    assert open_at(position(), away_s=1, **by_bytes) == ""
+    assert open_at(bare, away_s=1, **by_bytes | {"record_retention_s": 60.0}) == ""
+    assert open_at(bare, away_s=1) == ""
+
+
 def test_a15_a_compacted_log_that_forgets_keeps_neither_records_nor_ends_for_long() -> None:
     forgets: dict[str, Any] = {"mode": Mode.BASELINE, "compacts": True}
     for kept_s in ((60.0, 90.0), (90.0, 60.0), (60.0, None), (None, 60.0)):

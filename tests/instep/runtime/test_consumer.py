@@ -16,6 +16,7 @@ from instep import (
     Mode,
     Phase,
     Record,
+    StreamInfo,
     SweepHeldError,
     TokenRefusedError,
 )
@@ -238,6 +239,29 @@ async def test_a_baseline_is_read_while_the_stream_is_held(store: SqlStore) -> N
         await drained(started, 2 + 2)
     assert source.starts == [Start.LATEST]
     assert await keys(store) == ["a", "c"]
+
+
+class ClockSetBack(ScriptedSource):
+    """Its provider's clock is set back by five seconds while the first attempt is read."""
+
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        offset_us = -5_000_000 if len(self.starts) == 1 else 0
+        return msgspec.structs.replace(stream, clock_offset_us=offset_us)
+
+
+@pytest.mark.parametrize("classes", [("NODE", "LINK"), ("NODE",)])
+async def test_a14_a_clock_set_back_after_a_baseline_has_it_read_again(
+    store: SqlStore, classes: tuple[str, ...]
+) -> None:
+    """Where records are compared with it by their times: from the oldest record."""
+    stream = info(mode=Mode.BASELINE, classes=classes, readable=frozenset({"NODE"}))
+    source = ClockSetBack([records(0), SILENT], [records(0), SILENT], stream=stream)
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+        attempt = started.health().streams[0].attempt
+    compares = len(classes) > 1
+    assert source.starts == ([Start.OLDEST] * 2 if compares else [Start.LATEST])
+    assert attempt == len(source.starts)
 
 
 @pytest.mark.parametrize("pauses", range(0, 60, 3))

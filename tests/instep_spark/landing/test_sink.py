@@ -363,7 +363,7 @@ async def test_a_look_at_the_table_does_not_hide_the_other_process(tmp_path: Pat
         assert await two.sink.position(two.stream) == one.position
 
 
-def test_event_times_in_all_their_spellings() -> None:
+def test_3_10_event_times_in_all_their_spellings() -> None:
     stated = [
         b'{"event-time-stamp":"2026-01-01T00:00:00Z"}',
         b'{"event-time-stamp":{"approx-date-and-time":{"primary-time-stamp":"20260101000000.5Z"}}}',

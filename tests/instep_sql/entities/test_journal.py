@@ -66,7 +66,8 @@ async def test_what_a3_ignores_is_no_change(stage: Stages) -> None:
 
 async def test_a_change_has_what_who_and_when(stage: Stages) -> None:
     async with stage(journal="previous", clock_us=lambda: 77) as at:
-        await at.commit(create_update("a", 1, b"1", entity_class="LINK"))
+        placed = b'{"parent-address":["topology-uuid:t"]}'
+        await at.commit(create_update("a", 1, b"1", entity_class="LINK", envelope=placed))
         await at.commit(
             create_update("a", 2, b"2", entity_class="LINK"),
             end_record("a", 3, RecordType.TOMBSTONE),
@@ -84,6 +85,7 @@ async def test_a_change_has_what_who_and_when(stage: Stages) -> None:
             committed_at_us=77,
             body=b"1",
             consumer="east",
+            envelope=placed,
         )
         assert (updated.body, updated.previous) == (b"2", b"1")
         assert (deleted.kind, deleted.entity_class) == (RecordType.TOMBSTONE, "LINK")

@@ -183,7 +183,7 @@ def twice(*bodies: bytes, at: int = 10) -> list[Record]:
     ]
 
 
-async def test_a13_one_uuid_stated_differently_is_one_row_a_place(stage: Stages) -> None:
+async def test_a13_3_8_1_2_one_uuid_stated_differently_is_one_row_a_place(stage: Stages) -> None:
     """Neither a third row comes, nor do two remain when the records of the log end both."""
     async with stage(stream=BASELINE) as at:
         await at.commit(*twice(b"1", b"2"), by_uuid=True)
@@ -209,7 +209,7 @@ async def test_a13_one_uuid_stated_differently_is_one_row_a_place(stage: Stages)
         assert await rows(at) == {}
 
 
-async def test_a13_alike_in_two_places_is_one_row_for_the_stream_too(stage: Stages) -> None:
+async def test_a13_3_8_1_2_alike_in_two_places_is_one_row_for_the_stream_too(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         shown = baseline_row("u1", 10, envelope=placed("node-uuid:n1", "node-uuid:n2"))
         await at.commit(shown, by_uuid=True)
@@ -249,7 +249,9 @@ LATEST: dict[str, Any] = {"by_uuid": True, "lineage": 0}
 
 
 @pytest.mark.parametrize("skew", [-3_600_000_000, 3_600_000_000])
-async def test_a14_all_that_the_stream_brings_beats_the_baseline(stage: Stages, skew: int) -> None:
+async def test_a14_3_8_1_2_all_that_the_stream_brings_beats_the_baseline(
+    stage: Stages, skew: int
+) -> None:
     """Whatever our clock says: the baseline is dated by it."""
     async with stage(stream=BASELINE) as at:
         now = 2 * 3_600_000_000
@@ -280,7 +282,7 @@ async def test_a14_a_baseline_beats_an_earlier_one_whatever_the_clock_said(stage
         assert await at.bodies() == {"u1": b"2"}
 
 
-async def test_a14_after_the_sweep_all_that_the_stream_brings_beats_the_baseline(
+async def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
     stage: Stages,
 ) -> None:
     """Also where the log was read from its oldest record, and the provider's clock is set back."""
@@ -304,7 +306,7 @@ ALARMS = stream_info(
 )
 
 
-async def test_the_end_of_an_unknown_alarm_owes_no_baseline(stage: Stages) -> None:
+async def test_3_8_1_2_the_end_of_an_unknown_alarm_owes_no_baseline(stage: Stages) -> None:
     async with stage(stream=ALARMS) as at:
         await at.commit(baseline_row("u1", 1), by_uuid=True)
         clear = create_update("a1", 2, ends=True, entity_class="CONDITION_DETECTOR")

@@ -180,7 +180,9 @@ def test_only_a_log_with_one_time_for_both_may_begin_with_a_snapshot(
     "storage", ["FULL_HISTORY", "FULL_HISTORY_WITH_PERIODIC_BASELINE", "COMPACTED"]
 )
 @pytest.mark.parametrize("trust", [False, True])
-def test_a_log_that_forgets_live_entities_cannot_give_state(storage: str, trust: bool) -> None:
+def test_a15_4_3_5_a_log_that_forgets_live_entities_cannot_give_state(
+    storage: str, trust: bool
+) -> None:
     type_ = StreamType(
         uuid="t", storage_strategy=storage, forgets=True, compacted_details=storage == "COMPACTED"
     )

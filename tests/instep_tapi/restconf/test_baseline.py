@@ -155,7 +155,7 @@ PORTS = "owned-node-edge-point"
 
 
 @pytest.mark.asyncio
-async def test_a13_statements_of_one_uuid_that_are_alike_are_one() -> None:
+async def test_a13_3_8_1_2_statements_of_one_uuid_that_are_alike_are_one() -> None:
     nodes = [{"uuid": f"n{n}", PORTS: [{"uuid": "same", "x": 1}]} for n in (1, 2)]
     document = {"topology-context": {"topology": [{"uuid": "t", "node": nodes}]}}
     async with rest_of({"tapi-topology:topology-context": document}) as (rest, address, _):
@@ -200,7 +200,7 @@ async def test_a13_local_classes_that_share_an_id_are_two_entities() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a13_a_reference_is_no_statement() -> None:
+async def test_a13_3_8_1_2_a_reference_is_no_statement() -> None:
     link = {"uuid": "l", "node": [{"uuid": "n"}], "node-edge-point": [{"uuid": "p", "x": 7}]}
     node = {"uuid": "n", "x": 1, PORTS: [{"uuid": "p", "x": 2}]}
     topology = {"uuid": "t", "link": [link], "node": [node]}
@@ -230,7 +230,7 @@ async def test_a13_an_identifier_where_the_entity_stands_shows_that_it_exists() 
 
 
 @pytest.mark.asyncio
-async def test_a13_nothing_is_cut_that_no_followed_stream_carries() -> None:
+async def test_a13_3_8_1_2_nothing_is_cut_that_no_followed_stream_carries() -> None:
     holder = {"uuid": "h", "occupying-fru": {"device-uuid": "d", "equipment-uuid": "e2"}}
     equipment = {"uuid": "e", "contained-holder": [holder], "actual-non-field": {"uuid": "x"}}
     device = {"uuid": "d", "equipment": [equipment], "access-port": [{"uuid": "a", "x": 1}]}

@@ -42,6 +42,36 @@ def test_reads_the_header_and_leaves_the_body_as_stated() -> None:
     )
 
 
+@pytest.mark.parametrize("prefix", ["", "tapi-streaming:"])
+@pytest.mark.parametrize(
+    ("entity_class", "container", "kind", "missing"),
+    [
+        ("NODE_EDGE_POINT", "node-edge-point", "CREATE_UPDATE", True),
+        ("ROUTE", "route", "CREATE_UPDATE", True),
+        ("NODE_EDGE_POINT", "node-edge-point", "DELETE", False),
+        # A child of the context has no parent to name: an empty leaf-list is absent in JSON.
+        ("CONNECTION", "connection", "CREATE_UPDATE", False),
+        ("CONDITION_DETECTOR", "condition-detector", "CREATE_UPDATE", False),
+    ],
+)
+def test_3_10_a_parent_address_is_mandatory_below_another_entity(
+    entity_class: str, container: str, kind: str, missing: bool, prefix: str
+) -> None:
+    body = {
+        "event-time-stamp": EVENT_TIME,
+        prefix + "record-content": entity_class,
+        container: {"uuid": "u"},
+    }
+    stated = log_record(body=body, **{"record-type": f"RECORD_TYPE_{kind}"})
+    chunk = read(stated)
+    only(chunk)
+    assert chunk.deviations.get("parent-address-missing", 0) == missing
+    body[prefix + "parent-address"] = ["node-uuid:n"]
+    chunk = read(stated)
+    only(chunk)
+    assert "parent-address-missing" not in chunk.deviations
+
+
 def test_3_10_what_else_the_header_states_is_kept() -> None:
     place = [
         {"value-name": "partition", "value": "0"},
@@ -149,7 +179,7 @@ def test_a_tombstone_has_a_header_only() -> None:
 
 @pytest.mark.parametrize("state", ["CLEAR", "ALARM_DETECTOR_STATE_CLEAR", " CLEAR"])
 @pytest.mark.parametrize("prefix", ["", "tapi-streaming:"])
-def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
+def test_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
     alarm = {prefix + "alarm-condition-detector-detail": {prefix + "alarm-detector-state": state}}
     assert only(read(_alarm(alarm))).ends
     assert only(read(_alarm(alarm))).kind is RecordType.CREATE_UPDATE
@@ -179,12 +209,12 @@ def test_st_4_4_an_alarm_that_is_clear_ends(state: str, prefix: str) -> None:
         ),
     ],
 )
-def test_st_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
+def test_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
     assert only(read(_alarm(alarm))).ends is ends
 
 
 @pytest.mark.parametrize("state", ["ACTIVE", "tapi-streaming:ALARM_DETECTOR_STATE_INTERMITTENT"])
-def test_st_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
+def test_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
     detail = {
         "legacy-properties": {"perceived-severity": "CLEARED"},
         "alarm-detector-state": state,
@@ -236,7 +266,7 @@ def _alarm(content: dict[str, Any]) -> dict[str, Any]:
 def test_classes_and_their_containers(
     stated: str | None, member: str | None, entity_class: str, deviations: dict[str, int]
 ) -> None:
-    body: dict[str, Any] = {"event-time-stamp": EVENT_TIME}
+    body: dict[str, Any] = {"event-time-stamp": EVENT_TIME, "parent-address": ["x-uuid:x"]}
     if stated:
         body["record-content"] = stated
     if member:
@@ -252,6 +282,7 @@ def test_unknown_members_are_kept_in_the_envelope() -> None:
     body = {
         "event-time-stamp": {"approx-date-and-time": EVENT_TIME},
         "record-content": "NODE",
+        "parent-address": ["topology-uuid:t"],
         "record-trigger": "100%",
         "node": {"uuid": "u"},
         "vendor:extra": [1],

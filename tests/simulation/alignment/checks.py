@@ -157,6 +157,10 @@ class Checks:
             self._rows_are_stated(before, after)
             self._vanished(before, after, batch)
         moved = batch.position.token != self.position.token
+        aligned = batch.position.phase is Phase.ALIGNED is not self.position.phase
+        if aligned and self._world.log_options.baseline:
+            # What was compared with a baseline is decided now: all of it is checked again.
+            self._checked.clear()
         self.rows, self.position = after, batch.position
         if moved or batch.records:
             self._not_ahead()
@@ -303,7 +307,7 @@ class Checks:
         row = self.rows.get(key)
         appended_us = int(record.appended_s * 1000) * 1000
         place = f"{record.kind} of {key} at {record.partition}/{record.offset}"
-        truncated = self._world.log_options.storage == "truncated"
+        baseline = self._world.log_options.baseline
         ends = record.kind is not LogRecordType.CREATE_UPDATE or b'"CLEAR"' in record.data
         if ends:
             newer = row is not None and (
@@ -312,15 +316,15 @@ class Checks:
                 else row.appended_at_us >= appended_us
             )
             # What ended before the opening of a baseline is not stated by it: the sweep ends it.
-            due = row is not None and truncated and row.attempt < self.position.attempt
+            due = row is not None and baseline and row.attempt < self.position.attempt
             self._require(
                 row is None or newer or due, f"the position is ahead: {place} is not done"
             )
             return
-        if truncated and log.by_key[key][-1] is not record:
+        if baseline and log.by_key[key][-1] is not record:
             # A baseline may have shown what the stream has not come to yet.
             return
-        if truncated and row is not None and row.attempt < self.position.attempt:
+        if baseline and row is not None and row.attempt < self.position.attempt:
             # What was stated before the opening of a baseline and is not shown by it: as above.
             before = appended_us <= self.position.attempt_started_at_us
             self._require(before, f"the position is ahead: {place} is not marked")
@@ -331,7 +335,10 @@ class Checks:
         assert row is not None
         if not row.token:
             # A baseline is dated by an estimate of the provider's clock; what it shows is not.
-            self._require(row.body in record.data, f"{place} is not what the baseline shows")
+            # Until its sweep, the clock may turn out to have been set.
+            decided = self.position.phase is Phase.ALIGNED
+            shown = row.body in record.data
+            self._require(shown or not decided, f"{place} is not what the baseline shows")
             return
         if row.offset >= 0 and row.lineage == self.position.lineage:
             self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")

@@ -35,8 +35,10 @@ from tests.instep.alignment import (
     test_plausibility,
     test_reading_progress,
     test_resume,
+    test_sweep_trigger,
 )
 from tests.instep.runtime import test_retry
+from tests.simulation.alignment import test_kept_seeds
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 __all__ = ["CAUGHT_BY_A_TEST", "MUTATIONS", "applied", "seeds_until_caught"]
@@ -325,6 +327,110 @@ def _other_origin_is_the_same_log() -> list[Change]:
     return [("instep.alignment.machine", "new_attempt", same)]
 
 
+def _baseline_dated_after_its_sweep() -> list[Change]:
+    """Where the provider's clock is set back, what the stream brings then is older than the rows of
+    a baseline.
+    """
+    return [(sweep, "_BASELINE_ROWS", f"{sweep._BASELINE_ROWS} AND 0")]
+
+
+def _clock_not_looked_at_again() -> list[Change]:
+    async def never(_self: StreamWorker) -> bool:
+        return False
+
+    return [(StreamWorker, "_clock_was_set_back", never)]
+
+
+def _clock_error_not_counted() -> list[Change]:
+    provider_us = StreamWorker._provider_us
+
+    def late(self: StreamWorker) -> int:
+        """What is subtracted for the error of the clock is added before."""
+        error_us = self._feed.clock_error_us if self._feed is not None else 0
+        return provider_us(self) + error_us
+
+    return [(StreamWorker, "_provider_us", late)]
+
+
+def _redelivery_taken_for_silence() -> list[Change]:
+    """What a reconnection delivers again does not break the silence."""
+    receive = Alignment.receive
+
+    def deaf(self: Alignment, chunk: Any, now_us: int) -> Any:
+        with patch.object(self._progress, "silence_from", lambda _now_us: None):
+            return receive(self, chunk, now_us)
+
+    return [(Alignment, "receive", deaf)]
+
+
+def _repetition_taken_for_silence() -> list[Change]:
+    """What comes once more on one connection does not break the silence."""
+    follow = PartitionProgress.follow
+
+    def deaf(self: PartitionProgress, records: Any, *rest: Any) -> Any:
+        before = self._last_heard_us, dict(self._heard_us)
+        kept = follow(self, records, *rest)
+        if not kept:
+            self._last_heard_us, self._heard_us = before
+        return kept
+
+    return [(PartitionProgress, "follow", deaf)]
+
+
+def _snapshot_taken_for_a_redelivery() -> list[Change]:
+    opened = ContinuityCheck.opened
+
+    def forgets(self: ContinuityCheck, position: Any, **named: Any) -> None:
+        opened(self, position, **named | {"snapshot": False})
+
+    return [(ContinuityCheck, "opened", forgets)]
+
+
+def _gaps_of_a_snapshot_ignored() -> list[Change]:
+    return [("instep.alignment.continuity", "_leaves_out", lambda *_: False)]
+
+
+def _time_ahead_taken_for_the_head() -> list[Change]:
+    """As if nothing had been read of the log before the attempt, where a time makes it pass."""
+    passed = PartitionProgress._passed
+
+    def hasty(self: PartitionProgress, partition: str, position: Any, now_us: int) -> bool:
+        barrier = msgspec.structs.replace(position.barrier, offsets={})
+        bare = msgspec.structs.replace(position, barrier=barrier)
+        at_us = self.appended_us.get(partition, 0)
+        goes_by_time = at_us > max(barrier.appended_at_us, self._opened_us)
+        return passed(self, partition, bare if goes_by_time else position, now_us)
+
+    return [(PartitionProgress, "_passed", hasty)]
+
+
+def _opening_known_too_well() -> list[Change]:
+    opened = PartitionProgress.opened
+
+    def exactly(self: PartitionProgress, position: Any, now_us: int, **_: Any) -> None:
+        opened(self, position, now_us)
+
+    return [(PartitionProgress, "opened", exactly)]
+
+
+def _log_before_forgotten_at_a_takeover() -> list[Change]:
+    def provable(self: Alignment) -> bool:
+        return not self._baseline and not self.stream.partial_updates
+
+    return [(Alignment, "_provable", property(provable))]
+
+
+def _latest_asked_for_again() -> list[Change]:
+    refused = Alignment.token_refused
+
+    def forgets(self: Alignment) -> None:
+        stream = self.stream
+        refused(self)
+        self.stream = stream
+
+    return [(Alignment, "token_refused", forgets)]
+
+
 _LINEAGE: Final = "instep_entity.lineage = excluded.lineage AND "
 _NEWER: Final = 'instep_entity."offset" > excluded."offset"'
 
@@ -350,11 +456,9 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "new log not noticed": _new_log_not_noticed,
     "attempt not counted": _attempt_not_counted,
     "pause taken for the head": _pause_taken_for_the_head,
-    "silence taken for the head": _silence_taken_for_the_head,
     "dead connection taken for silence": _dead_connection_taken_for_silence,
     "Pong within a message taken for silence": _pong_within_a_message_taken_for_silence,
     "durations by the wall clock": _durations_by_the_wall_clock,
-    "snapshot taken for the log": _snapshot_taken_for_the_log,
     "absence not measured": _absence_not_measured,
     "hole ignored": _hole_ignored,
     "first of a batch wins": _first_of_a_batch_wins,
@@ -367,7 +471,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
     "lost stream called aligned": (
         _lost_stream_called_aligned,
-        test_machine_lag.test_a8_after_the_last_realignment_an_end_may_be_missed_and_that_is_said,
+        test_machine_lag.test_a8_3_17_3_after_the_last_realignment_an_end_may_be_missed_and_that_is_said,
     ),
     "offset of the far future believed": (
         _far_future_believed,
@@ -401,8 +505,51 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _same_again_taken_for_progress,
         test_reading_progress.test_a16_to_read_the_same_again_is_no_progress,
     ),
+    "log before forgotten at a takeover": (
+        _log_before_forgotten_at_a_takeover,
+        test_machine.test_a2_no_stream_is_taken_over_while_entities_of_a_log_before_it_are_stored,
+    ),
+    "latest asked for again and again": (
+        _latest_asked_for_again,
+        test_machine_lag.test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_oldest,
+    ),
+    "silence taken for the head": (_silence_taken_for_the_head, lambda: simulate(285)),
+    "snapshot taken for the log": (
+        _snapshot_taken_for_the_log,
+        lambda: test_kept_seeds.test_a_snapshot_that_changes_under_way_is_read_to_its_end(22),
+    ),
+    "baseline dated after its sweep": (
+        _baseline_dated_after_its_sweep,
+        lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(5),
+    ),
+    "clock not looked at again": (
+        _clock_not_looked_at_again,
+        lambda: test_kept_seeds.test_a_provider_that_sets_its_clock_back_hides_no_change(1),
+    ),
+    "clock error not counted": (
+        _clock_error_not_counted,
+        lambda: test_kept_seeds.test_a_baseline_is_dated_as_early_as_the_clock_may_be(0),
+    ),
+    "redelivery taken for silence": (
+        _redelivery_taken_for_silence,
+        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(8),
+    ),
+    "repetition taken for silence": (
+        _repetition_taken_for_silence,
+        lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
+    ),
+    "gaps of a snapshot ignored": (_gaps_of_a_snapshot_ignored, lambda: simulate(2672)),
+    "opening known too well": (
+        _opening_known_too_well,
+        test_sweep_trigger.test_a_record_that_may_be_older_than_the_opening_does_not_pass,
+    ),
+    "time ahead taken for the head": (_time_ahead_taken_for_the_head, lambda: simulate(2353)),
+    "snapshot taken for a redelivery": (
+        _snapshot_taken_for_a_redelivery,
+        lambda: test_kept_seeds.test_a_snapshot_that_begins_with_a_known_record_is_known(33),
+    ),
 }
-"""Mistakes that a seed meets too seldom, each with the test that finds it."""
+"""Mistakes that a drawn seed meets too seldom, each with the test or kept seed that finds it."""
 
 
 @contextmanager

@@ -58,6 +58,11 @@ class SimSource(Source):
             msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
         ]
 
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        """The stream as it was, and what the clock shows now. It draws nothing."""
+        offset_us = self._world.clock_offset_us(self._now())
+        return msgspec.structs.replace(stream, clock_offset_us=offset_us)
+
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[SimFeed]:
         world, rng = self._world, self._rng

@@ -14,7 +14,9 @@ class LogOptions:
     """The provider's log and its network. Periods are virtual seconds."""
 
     storage: str = "compacted"
-    """compacted, emulated (a snapshot, then a truncated log), truncated or full-history."""
+    """compacted, emulated (a snapshot, then a truncated log), truncated or full-history; forgetful
+    (a compacted log with a finite retention) is not drawn.
+    """
     partitions: int = 1
     offsets: bool = True
     """Whether records state partition and offset."""
@@ -29,6 +31,11 @@ class LogOptions:
     """The most that arrives at once."""
     duration_s: float = 500.0
     """Of the safety phase."""
+
+    @property
+    def baseline(self) -> bool:
+        """Whether the log cannot prove an absence (A15)."""
+        return self.storage in {"truncated", "forgetful"}
 
 
 @dataclass(frozen=True, kw_only=True)

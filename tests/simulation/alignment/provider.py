@@ -28,6 +28,7 @@ STREAM: Final = "all"
 CLASS: Final = "NODE"
 _STORAGE: Final = {
     "compacted": LogStorageStrategy.COMPACTED,
+    "forgetful": LogStorageStrategy.COMPACTED,
     "emulated": LogStorageStrategy.TRUNCATED,
     "truncated": LogStorageStrategy.TRUNCATED,
     "full-history": LogStorageStrategy.FULL_HISTORY,
@@ -120,6 +121,7 @@ class Instance:
             tombstone_retention_s=options.tombstone_retention_s,
             retention_s=options.retention_s,
             retention_records=options.retention_records,
+            forgets=options.storage == "forgetful",
         )
         self.stream = Stream(settings, self._log_settings, {CLASS}, now)
         self.stream.state = ProviderState.ACTIVE
@@ -186,12 +188,12 @@ class Instance:
     def info(self) -> StreamInfo:
         """As `TapiSource.discover` would describe it."""
         options = self._options
-        baseline = options.storage == "truncated"
+        baseline, forgetful = options.baseline, options.storage == "forgetful"
         emulated = options.storage == "emulated"
         log = self._log_settings
         delay_s = log.retention_s if emulated else log.compaction_delay_s
         keeps_s = log.retention_s if emulated else log.tombstone_retention_s
-        compacted = options.storage in {"compacted", "emulated"}
+        compacted = options.storage in {"compacted", "emulated"} or forgetful
         return StreamInfo(
             id=STREAM,
             origin=f"{self.name} {self.stream.uuid}",
@@ -203,6 +205,7 @@ class Instance:
             compaction_delay_s=delay_s if compacted else None,
             tombstone_retention_s=keeps_s if compacted else None,
             record_retention_s=log.retention_s if baseline else None,
+            compacts=forgetful,
             readable=frozenset({CLASS}) if baseline else frozenset(),
         )
 

@@ -59,3 +59,65 @@ def test_a_snapshot_that_changes_under_way_is_read_to_its_end(seed: int) -> None
     log = LogOptions(storage="emulated", delivery_records=2, change_every_s=1.5)
     faults = FaultOptions(latency_s=0.3, realign_every_s=40.0)
     simulate(seed, options=(log, faults))
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5, 10, 13])
+def test_a_provider_that_sets_its_clock_back_hides_no_change(seed: int) -> None:
+    """What it states then is older, by its time, than the baseline before: after its sweep no time
+    is compared, and before it the clock is looked at again (A14).
+    """
+    log = LogOptions(storage="truncated", entities=8, change_every_s=1.5, duration_s=150.0)
+    faults = FaultOptions(refuse_latest_p=1.0, provider_step_every_s=10.0, realign_every_s=20.0)
+    simulate(seed, options=(log, faults))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_baseline_is_dated_as_early_as_the_clock_may_be(seed: int) -> None:
+    """Records are read again from the oldest, and compared with it by their times (A14)."""
+    log = LogOptions(storage="truncated", entities=6, change_every_s=0.3, duration_s=60.0)
+    faults = FaultOptions(latency_s=0.2, refuse_latest_p=1.0, skew=0, realign_every_s=5.0)
+    simulate(seed, options=(log, faults))
+
+
+_SLOW = LogOptions(entities=20, change_every_s=1.5, delivery_records=2, duration_s=120.0)
+
+
+@pytest.mark.parametrize("seed", [8, 15])
+def test_what_is_delivered_again_is_no_silence(seed: int) -> None:
+    """After a reconnection: the stream is known to be replaying up to the last record (A5)."""
+    faults = FaultOptions(
+        latency_s=2.0, rewind_p=1.0, rewind_records=40, cut_every_s=12.0, realign_every_s=40.0
+    )
+    simulate(seed, options=(_SLOW, faults))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_comes_once_more_is_no_silence(seed: int) -> None:
+    """Within a connection."""
+    faults = FaultOptions(latency_s=2.0, redeliver_p=0.6, realign_every_s=40.0)
+    simulate(seed, options=(_SLOW, faults))
+
+
+@pytest.mark.parametrize("seed", [33])
+def test_a_snapshot_that_begins_with_a_known_record_is_known(seed: int) -> None:
+    """It leaves out what has ended, here all that is older than our last record (3.19.2)."""
+    log = LogOptions(storage="emulated", entities=5, duration_s=120.0)
+    faults = FaultOptions(restart_p=1.0, outage_every_s=20.0, outage_s=20.0, mass_end_every_s=20.0)
+    simulate(seed, options=(log, faults))
+
+
+@pytest.mark.parametrize("latest", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_compacted_log_has_forgotten_is_not_swept(seed: int, latest: bool) -> None:
+    """With a finite retention it forgets live entities too (4.3.5, A15)."""
+    log = LogOptions(storage="forgetful", retention_s=60.0, change_every_s=6.0, duration_s=300.0)
+    faults = FaultOptions(
+        latency_s=0.3,
+        refuse_latest_p=0.0 if latest else 1.0,
+        cut_every_s=30.0,
+        outage_every_s=100.0,
+        mass_end_every_s=100.0,
+        crash_every_s=80.0,
+        realign_every_s=60.0,
+    )
+    simulate(seed, options=(log, faults))

@@ -11,7 +11,7 @@ from tests.simulation.alignment.mutations import (
     seeds_until_caught,
 )
 
-_MOST_SEEDS = 500
+_MOST_SEEDS = 200
 
 
 @pytest.mark.timeout(300)

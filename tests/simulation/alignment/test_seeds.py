@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.alignment.options import FaultOptions, LogOptions
+from tests.simulation.alignment.options import SKEWS_S, FaultOptions, LogOptions
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 _REPOSITORY = Path(__file__).resolve().parents[3]
@@ -36,10 +36,33 @@ def test_300_seeds_hold_every_promise() -> None:
     assert "300 seeds, 0 failed" in done.stdout
 
 
-@pytest.mark.parametrize("storage", ["compacted", "emulated", "truncated", "full-history"])
+STORAGES = ["compacted", "emulated", "truncated", "full-history", "forgetful"]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
 def test_without_faults_every_kind_of_log_converges(storage: str) -> None:
     options = LogOptions(storage=storage, partitions=2, duration_s=60.0), FaultOptions()
     assert simulate(7, options=options).commits > 5
+
+
+@pytest.mark.parametrize(
+    ("storage", "latest"),
+    [*((storage, True) for storage in STORAGES), ("truncated", False), ("forgetful", False)],
+)
+def test_a5_clocks_that_differ_and_are_set_change_nothing(storage: str, latest: bool) -> None:
+    """The consumer's clock is wrong by each of `SKEWS_S`, and both are set while they run."""
+    log = LogOptions(storage=storage, duration_s=100.0)
+    for skew in range(len(SKEWS_S)):
+        faults = FaultOptions(
+            latency_s=0.2,
+            skew=skew,
+            clock_step_every_s=15.0,
+            provider_step_every_s=40.0,
+            cut_every_s=20.0,
+            realign_every_s=40.0,
+            refuse_latest_p=0.0 if latest else 1.0,
+        )
+        simulate(skew, options=(log, faults))
 
 
 def test_a_seed_is_the_same_everywhere() -> None:

@@ -31,6 +31,8 @@ from instep.runtime.streams.read_ahead import ReadAhead
 
 __all__ = ["StreamWorker"]
 
+_CLOCK_NOISE_US = 100_000
+"""A clock that differs by no more was not set."""
 _REFRESH_S = 10.0
 """Longest wait, in seconds, for what is declared of a stream before it is opened again."""
 
@@ -335,6 +337,9 @@ class StreamWorker:
                         core.probe_answered(effect.partition, has_older_entity=held)
                         again = True
                     case EstimateSweep():
+                        if core.compares_baseline and await self._clock_was_set_back():
+                            core.realign("the provider's clock was set back after the baseline")
+                            continue
                         estimate = await self._sink.estimate_sweep(self.stream.id, effect.attempt)
                         # The held sweep may have been released while the store counted.
                         if core.position.phase is not Phase.SWEEPING:
@@ -359,6 +364,18 @@ class StreamWorker:
             if isinstance(pages, AsyncGenerator):
                 await pages.aclose()
         core.baseline_read(self._provider_us())
+
+    async def _clock_was_set_back(self) -> bool:
+        """Whether the provider's clock shows less than it would have run to since the opening."""
+        error_us = self._feed.clock_error_us if self._feed is not None else 0
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                found = await self._source.refresh(self.stream)
+        except (SourceError, TimeoutError):
+            return False
+        if found is self.stream:
+            return False
+        return self._clock_offset_us - found.clock_offset_us > error_us + _CLOCK_NOISE_US
 
     # -- beside it -------------------------------------------------------------------------------
 
