@@ -5,9 +5,9 @@ a peer that sends new names in each envelope would fill the memory. So only enve
 known, or few, are parsed in our own thread. Any other is parsed in a thread of its own, whose names
 go with it; that takes some six times as long.
 
-The value of an attribute is not interned unless it declares a namespace. So the values are left out
-of a tag where it is certain what they are, and `<SequenceNum number="17"/>` is one tag whatever its
-number: otherwise 20,000 messages would use up the room.
+The value of an attribute is not interned unless it declares a namespace. So values are left out,
+and `<SequenceNum number="17"/>` is one tag whatever its number: otherwise 20,000 messages would use
+up the room.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ T = TypeVar("T")
 # required at the end, so a match never fails, and the time is linear. Of what is malformed it takes
 # more than the parser does, never less.
 _TAG: Final = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>?\s*+""")
-# A well-formed tag whose values hide no other tag, and the values in it.
-_PLAIN_TAG: Final = re.compile(
-    rb"""<[^\s"'<>/=!?]++(?:\s++[^\s"'<>/=]++\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+'))++\s*+/?>\s*+"""
+# The value of an attribute: it hides no tag, for it has no `<`. It may be text that looks like one.
+_VALUE: Final = re.compile(rb"""=\s*+(?:"[^"<]*+"|'[^'<]*+')""")
+# What is interned of the values: the names of namespaces. It begins with what is searched for fast.
+_DECLARATION: Final = re.compile(
+    rb"""xmlns(?<=\sxmlns)(?::[^\s"'<>=]*+)?\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+')"""
 )
-_VALUE: Final = re.compile(rb"""(xmlns[^"'=]*+=\s*+)?("[^"]*+"|'[^']*+')""")
 _UNUSUAL: Final = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#\w{1,8});)")
 _START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?=<[^\0][^\0])")
 _ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
@@ -67,10 +68,12 @@ class Vocabulary:
             return False
         seen = set(_TAG.findall(raw)) - self._known
         seen -= self._recent
-        new = {_without_values(tag) for tag in seen} - self._known
+        if not seen:
+            return True
+        tags = set(_TAG.findall(_VALUE.sub(b'=""', raw)))
+        new = tags.union(_DECLARATION.findall(raw)) - self._known
         if not new:
-            if seen:
-                self._note_recent(seen)
+            self._note_recent(seen)
             return True
         size_bytes = sum(map(len, new))
         if len(self._known) + len(new) > self._max_tags or size_bytes > self._left_bytes:
@@ -97,15 +100,6 @@ def is_plain(raw: bytes) -> bool:
         return False
     stated = _ENCODING.match(raw, start.end())
     return stated is None or stated[1].lower() in _PLAIN
-
-
-def _without_values(tag: bytes) -> bytes:
-    """A tag without the values that are not interned."""
-    return _VALUE.sub(_declared, tag) if _PLAIN_TAG.fullmatch(tag) else tag
-
-
-def _declared(value: re.Match[bytes]) -> bytes:
-    return value[0] if value[1] else b'""'
 
 
 def _apart(raw: bytes, parse: Callable[[bytes], T]) -> T:

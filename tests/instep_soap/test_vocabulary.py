@@ -83,6 +83,9 @@ def test_the_value_of_an_attribute_does_not_count(raw: bytes) -> None:
     [
         b"<n1 xmlns:c='urn:new' d='2'/>",
         b"<n1 xmlns = 'urn:new' d='2'/>",
+        b"<n1 d='2'\nxmlns:c\t=\n'urn:new'/>",
+        b"<n1 d='xmlns'/><n1 xmlns:c='urn:new'/>",
+        b"<n1>='</n1><n2 d='2'/>",
         b"<n1 e='2'/>",
         b"<n1 d='<n2/>'/>",
         b"<n1 d '<n2/>'/>",
@@ -95,6 +98,13 @@ def test_a_value_counts_where_it_may_be_something_else(raw: bytes) -> None:
     for known in (b"<n1 d='1'/>", b"<n1/>"):
         assert where(vocabulary, known) == "here"
     assert where(vocabulary, raw) == "apart"
+
+
+def test_the_time_is_linear_in_what_looks_like_a_declaration_or_a_value() -> None:
+    vocabulary = Vocabulary()
+    for part in (b"xmlns:", b" xmlns:", b" xmlns ", b"='", b"=\"'", b"= "):
+        raw = b"<a " + part * 200_000
+        assert where(vocabulary, raw) == "here"
 
 
 def test_an_error_apart_is_raised_here() -> None:
