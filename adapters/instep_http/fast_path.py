@@ -44,6 +44,7 @@ class Post(msgspec.Struct, frozen=True):
     """A POST that came whole."""
 
     body: bytes
+    path: str
     content_type: str
     """As the head states it; empty: it does not."""
     peer: str
@@ -58,6 +59,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     """The fields of a simple POST's head that are used."""
 
     length_bytes: int
+    path: str
     content_type: str
 
 
@@ -65,17 +67,19 @@ class RequestHeadParser:
     """Reads heads of requests.
 
     Args:
-        path: The path that is served.
+        serves: Whether a path is served.
         limit_bytes: Longest body.
         origins: The origins and hosts that are allowed.
     """
 
-    def __init__(self, path: str, limit_bytes: int, origins: OriginRules) -> None:
-        self._path = path
+    def __init__(
+        self, serves: Callable[[str], bool], limit_bytes: int, origins: OriginRules
+    ) -> None:
+        self._serves = serves
         self._limit_bytes = limit_bytes
         self._origins = origins
         self.read = lru_cache(maxsize=_HEADS_KEPT)(self._read)
-        """Parses a head: the result for a simple POST to our path, None for any other request."""
+        """Parses a head: the result for a simple POST that is served, None for anything else."""
 
     def _read(self, head: bytes) -> RequestHead | None:
         loop = asyncio.get_running_loop()
@@ -90,7 +94,7 @@ class RequestHeadParser:
         headers = message.headers
         simple = (
             message.method == "POST"
-            and message.url.path == self._path
+            and self._serves(message.url.path)
             and message.version == HttpVersion11
             and not (message.should_close or message.chunked or message.compression)
             and not any(name in headers for name in _NOT_SIMPLE)
@@ -100,7 +104,8 @@ class RequestHeadParser:
         length = headers.get("Content-Length", "0")
         if not simple or not 0 < int(length) <= self._limit_bytes:
             return None
-        return RequestHead(int(length), headers.get("Content-Type", ""))
+        content_type = headers.get("Content-Type", "")
+        return RequestHead(int(length), message.url.path, content_type)
 
 
 class FastPostConnection(asyncio.Protocol):
@@ -204,7 +209,8 @@ class FastPostConnection(asyncio.Protocol):
         if needed < len(data):
             self._buffer += data[needed:]
         self.busy = True
-        self._post(Post(data[end:needed], head.content_type, self.slot.address), self._answer)
+        post = Post(data[end:needed], head.path, head.content_type, self.slot.address)
+        self._post(post, self._answer)
 
     def _answer(self, answer: Response) -> None:
         self.busy = False

@@ -375,7 +375,7 @@ class BoundedServer:
         detail = self.origins.refusal(request.headers)
         if detail:
             return self._refusal(403, "origin", detail, close=True)
-        if not self._serves(request.path):
+        if not self.serves(request.path):
             return self._refusal(404, "not-found", "nothing is served at this path")
         if (
             self._websocket is not None
@@ -404,7 +404,8 @@ class BoundedServer:
             self.accepted(connection)
         return _response(answer, close=self._stopping)
 
-    def _serves(self, path: str) -> bool:
+    def serves(self, path: str) -> bool:
+        """Whether this path is served."""
         return path == self._listen.path or (
             self._below is not None and path.startswith(self._below)
         )

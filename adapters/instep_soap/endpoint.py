@@ -74,8 +74,8 @@ class SoapEndpoint:
         allow_hosts: … for both.
         submit: Takes the usual envelopes of simple POSTs, faster than `handler`; None: there are
             none.
-        fast_path: Whether simple POSTs are read by `FastPostConnection`, unless `below`, and
-            offered to `submit`; the responses are the same.
+        fast_path: Whether simple POSTs are read by `FastPostConnection` and offered to `submit`;
+            the responses are the same.
     """
 
     def __init__(  # noqa: PLR0913 - one for each decision of an adapter
@@ -107,10 +107,10 @@ class SoapEndpoint:
             below=below,
             allow_origins=allow_origins,
             allow_hosts=allow_hosts,
-            first_protocol=self._new_connection if fast_path and not below else None,
+            first_protocol=self._new_connection if fast_path else None,
         )
         self._head_parser = RequestHeadParser(
-            self._server.path, limits.max_body_bytes, self._server.origins
+            self._server.serves, limits.max_body_bytes, self._server.origins
         )
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -135,7 +135,7 @@ class SoapEndpoint:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
     def _on_post(self, post: Post, respond: Callable[[Response], None]) -> None:
-        received = self._read(post, self._server.path)
+        received = self._read(post)
         if isinstance(received, Response):
             respond(received)
         elif not self._submitted(received, respond):
@@ -157,10 +157,10 @@ class SoapEndpoint:
 
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        received = self._read(Post(request.body, stated, request.peer), request.path)
+        received = self._read(Post(request.body, request.path, stated, request.peer))
         return received if isinstance(received, Response) else await self._handle(received)
 
-    def _read(self, post: Post, path: str) -> SoapRequest | Response:
+    def _read(self, post: Post) -> SoapRequest | Response:
         """The envelope of a POST; a fault where it is none."""
         version: SoapVersion | None = None
         try:
@@ -172,7 +172,7 @@ class SoapEndpoint:
         except Exception:  # noqa: BLE001 - the peer gets a fault
             fault = _failed()
         else:
-            return SoapRequest(envelope, addressing, post.peer, path)
+            return SoapRequest(envelope, addressing, post.peer, post.path)
         return self._fault(fault, version or _version_of(post.content_type), Addressing())
 
     async def _handle(self, received: SoapRequest) -> Response:

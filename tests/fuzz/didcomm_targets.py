@@ -88,7 +88,7 @@ def _unless_refused(read: Callable[[], _T]) -> _T | None:
 @cache
 def _heads() -> RequestHeadParser:
     rules = OriginRules("127.0.0.1", frozenset(), frozenset())
-    return RequestHeadParser(PATH, _LIMIT_BYTES, rules)
+    return RequestHeadParser(PATH.__eq__, _LIMIT_BYTES, rules)
 
 
 @cache

@@ -14,8 +14,13 @@ from instep_soap import SoapEndpoint, SoapHandler
 
 
 @asynccontextmanager
-async def serving(handler: SoapHandler, **limits: int) -> AsyncIterator[SoapEndpoint]:
-    endpoint = SoapEndpoint(URL("http://127.0.0.1:0/soap"), handler, ServerLimits(**limits))
+async def serving(
+    handler: SoapHandler, *, below: bool = False, fast_path: bool = True, **limits: int
+) -> AsyncIterator[SoapEndpoint]:
+    listen = URL("http://127.0.0.1:0/soap")
+    endpoint = SoapEndpoint(
+        listen, handler, ServerLimits(**limits), below=below, fast_path=fast_path
+    )
     await endpoint.start()
     try:
         yield endpoint

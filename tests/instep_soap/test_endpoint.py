@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import ClientSession
 from lxml.etree import SubElement
+from yarl import URL
 
 from instep.errors import SourceError
 from instep_soap import (
@@ -96,6 +98,29 @@ async def test_what_cannot_be_read_is_answered_as_the_media_type_says(
     assert fault is not None
     assert fault.fault_code is FaultCode.SENDER
     assert status == (500 if version is SOAP11 else 400)
+
+
+@pytest.mark.parametrize("below", [False, True])
+async def test_each_path_is_answered_alike_by_the_fast_path(below: bool) -> None:
+    async def at(request: SoapRequest) -> bytes:
+        root, _, body = new_envelope(SOAP12, WSA_2005, "urn:at")
+        SubElement(body, "{urn:x}at").text = request.path
+        return xml_bytes(root)
+
+    found: list[list[tuple[int, bytes]]] = []
+    for fast_path in (True, False):
+        async with (
+            serving(at, below=below, fast_path=fast_path) as endpoint,
+            ClientSession() as client,
+        ):
+            base, answers = URL(endpoint.address), []
+            for path in ("/soap", "/soap/", "/soap/a", "/soap/%61", "/soapa", "/", "/soap?q=1"):
+                url = base.join(URL(path, encoded=True))
+                async with client.post(url, data=question(SOAP12)) as response:
+                    answers.append((response.status, await response.read()))
+            found.append(answers)
+    assert found[0] == found[1]
+    assert [status for status, _ in found[0]].count(200) == (5 if below else 2)
 
 
 async def test_an_error_of_ours_is_a_fault_of_the_receiver(

@@ -62,7 +62,7 @@ class MessageServer:
             first_protocol=self._new_connection if fast_path else None,
         )
         self._head_parser = RequestHeadParser(
-            self._server.path, options.max_body_bytes, self._server.origins
+            self._server.serves, options.max_body_bytes, self._server.origins
         )
 
     @property
