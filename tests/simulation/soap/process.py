@@ -85,7 +85,7 @@ class _Endpoint(SoapEndpoint):
             if not answered.done():
                 answered.set_result(response)
 
-        self._on_post(Post(raw, "application/soap+xml", "192.0.2.1"), respond)
+        self._on_post(Post(raw, "/", "application/soap+xml", "192.0.2.1"), respond)
         found = await answered
         return found.status, found.body
 
