@@ -138,7 +138,7 @@ async def test_missing_numbers_are_asked_for() -> None:
 @pytest.mark.parametrize("soap", [S11, S12])
 async def test_the_end_of_a_sequence_is_reported(soap: str) -> None:
     async with receiving(acknowledgement_interval_s=600.0) as (site, source):
-        body = create(source.url, "<w:Expires>PT0.1S</w:Expires>")
+        body = create(source.url, "<w:Expires>PT2S</w:Expires>")
         name = (await site.say(body=body, soap=soap)).text("Identifier")
 
         async def told() -> bool:
