@@ -275,6 +275,9 @@ class Alignment:
         """
         records = chunk.records
         deviations: dict[str, int] = {}
+        if chunk.unreadable and not records:
+            # What cannot be read breaks a silence as well: the stream is replaying.
+            self._progress.silence_from(now_us)
         if records and not self._continuity.settled:
             records, found = self._continuity.sift(chunk.records, self.position)
             if found is not None and found[0] is Continuity.RESTARTED_AT_OLDEST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from instep import Phase, RecordType
 from instep.alignment.effects import NoticeKind
+from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamState
 from tests.instep.alignment.driver_kit import KEYS, SETTINGS, TICK_S, Driver, aligned
 from tests.instep.alignment.model_log_kit import (
@@ -93,6 +94,17 @@ def test_a5_what_is_delivered_again_after_a_reconnection_breaks_the_silence() ->
         assert driver.decided(Phase.ALIGNING)
     assert driver.converges()
     assert driver.swept == []
+
+
+def test_a5_what_cannot_be_read_breaks_the_silence() -> None:
+    driver = aligned()
+    driver.attempt()
+    driver.deliver(8)
+    for _ in range(3):  # Each comes after a long time, but nothing says that it was a silence.
+        driver.log.now_us += int(SETTINGS.unreached_quiet_s * US)
+        driver.handle(RecordChunk([], [Unreadable(driver.log.info.id, b"{", "no JSON")]))
+        driver.tick()
+        assert driver.decided(Phase.ALIGNING)
 
 
 def test_a5_records_go_on_being_applied_while_the_sweep_runs() -> None:
