@@ -17,7 +17,7 @@ import msgspec
 
 from instep import Record, RecordType, StreamInfo
 from instep.errors import DiscoveryError, StreamGoneError, TokenRefusedError, UnreachableError
-from instep.model import RecordChunk, Start, StreamState
+from instep.model import RecordChunk, Start, StreamState, Unreadable
 from instep.ports import Feed, Source
 from instep.runtime.clock import SteadyClock
 from instep_tapi.provider.faults import Faults
@@ -227,7 +227,7 @@ class SimFeed(Feed):
                 if records:
                     self._under_way = True
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
-                    await self._fragments()
+                    fragments = await self._fragments()
                     self._under_way = False
                     if self._broken:
                         # What was under way is lost, but for some of it.
@@ -239,20 +239,24 @@ class SimFeed(Feed):
                         self._signs.note(self._world.loop.time(), under_way=False)
                     if chunk is not None:
                         return chunk
+                    if fragments:
+                        # The consumer has seen that a message came, whatever became of it.
+                        return RecordChunk([], [Unreadable(STREAM, b"", "dropped")])
                     continue
             await self._listener.wake.wait()
 
-    async def _fragments(self) -> None:
+    async def _fragments(self) -> bool:
         """Come in fragments, perhaps: the first is there, the others are late."""
         faults = self._world.faults
         if not faults.fragment_p or self._rng.random() >= faults.fragment_p:
-            return
+            return False
         self._world.trace("fragments")
         self._fragmented = True
         for _ in range(self._rng.randint(1, 4)):
             self._signs.note(self._world.loop.time(), under_way=True)
             await asyncio.sleep(faults.fragment_s * self._rng.random() ** 2)
         self._fragmented = False
+        return True
 
     def _read(self) -> list[LogRecord]:
         if self._log.lost():
