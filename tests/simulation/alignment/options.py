@@ -182,6 +182,9 @@ def drawn(rng: random.Random, seed: int) -> tuple[LogOptions, FaultOptions]:
     storage = rng.choices(storages, (6, 1, 2, 1))[0]
     delay_s = rng.uniform(10, 50)
     offsets = storage == "truncated" or rng.random() < 0.85
+    if not offsets:
+        # Not promised: only append times tell there what is newer.
+        faults = replace(faults, provider_step_every_s=0.0)
     log = LogOptions(
         storage=storage,
         # Without offsets partitions cannot be distinguished, so there is one.
