@@ -1,4 +1,4 @@
-"""Each row of the feature matrix that claims something names a test of this suite that tries it."""
+"""Each row of the feature matrix that claims something names tests of this suite that try it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def test_there_are_rows() -> None:
 
 @pytest.mark.parametrize("claim", ["yes", "partly"])
 def test_each_claim_is_tried_by_a_test_that_exists(claim: str) -> None:
-    claims = {what: tried.strip("`") for what, stated, tried in _rows() if stated == claim}
+    claims = {
+        what: re.findall(r"`(\w+)`", tried) for what, stated, tried in _rows() if stated == claim
+    }
     assert claims
     known = _tests()
-    assert {what: tried for what, tried in claims.items() if tried not in known} == {}
+    assert {
+        what: tried for what, tried in claims.items() if not {*tried} <= known or not tried
+    } == {}
