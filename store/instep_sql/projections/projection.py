@@ -82,14 +82,15 @@ class Projection:
     declare it opens the store; foreign keys between projections of different streams, since streams
     have no order.
 
-    Args:
-        table: The table. Its primary key is the column `entity_id` (`BigInteger`). It belongs to
-            the projection: no one else writes into it.
-        classes: For each class the source of each column, `entity_id` excepted. A column without a
-            source has its default, or NULL.
-        version: Raise it when a function of the mapping changes its meaning: that cannot be seen.
-
     Raises `ConfigurationError` for a table or a mapping that cannot serve.
+
+    The primary key of the table is the column `entity_id` (`BigInteger`); no one else writes into
+    it. A column without a source has its default, or NULL.
+
+    Args:
+        table: The table.
+        classes: For each class the source of each column, `entity_id` excepted.
+        version: Raise it when a function of the mapping changes its meaning: that cannot be seen.
     """
 
     def __init__(
