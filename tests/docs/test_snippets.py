@@ -1,5 +1,6 @@
 """The snippets of the documentation work, and their runner detects those that do not."""
 
+import re
 import textwrap
 import time
 from pathlib import Path
@@ -30,6 +31,17 @@ def test_every_snippet_works(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     with Page(str(path)) as page:
         for snippet in snippets(path.read_text(encoding="utf-8")):
             page.run(snippet)
+
+
+def test_no_two_pages_listen_on_one_port() -> None:
+    """They are run beside each other."""
+    ports = [
+        port
+        for path in pages(REPOSITORY)
+        for port in sorted(set(re.findall(r"--port (\d+)", path.read_text(encoding="utf-8"))))
+    ]
+    assert len(ports) > 10
+    assert len(set(ports)) == len(ports)
 
 
 @pytest.fixture
