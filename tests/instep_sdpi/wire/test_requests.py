@@ -120,3 +120,13 @@ def test_a_subscription_manager_without_an_address_is_none() -> None:
     )
     with pytest.raises(XmlError, match="no address"):
         read_subscribed(read_envelope(envelope(body)), 0.0)
+
+
+def test_a_subscription_manager_with_too_long_an_address_is_an_answer_that_cannot_be_read() -> None:
+    address = f"<wsa:Address>http://a/{'x' * 3_000}</wsa:Address>"
+    body = (
+        f"<wse:SubscribeResponse><wse:SubscriptionManager>{address}</wse:SubscriptionManager>"
+        "<wse:Expires>PT1H</wse:Expires></wse:SubscribeResponse>"
+    )
+    with pytest.raises(XmlError):
+        read_subscribed(read_envelope(envelope(body)), 0.0)
