@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
@@ -17,7 +17,6 @@ from instep.errors import ConfigurationError
 __all__ = ["ENTITY_ID", "Field", "ProjectedEntity", "Projection", "Source", "ValueRefusedError"]
 
 ENTITY_ID: Final = "entity_id"
-_MISSING: Final = object()
 _INTEGER_BITS: Final = 63
 _SHOWN_CHARACTERS: Final = 80
 _TYPES: Final[dict[type | None, str]] = {
@@ -102,6 +101,13 @@ class Projection:
         self.version = version
         self._columns: dict[str, Column[Any]] = dict(table.columns.items())
         self._check()
+        self._readers = {
+            name: [
+                (column, _reader(source), _converter(self._columns[column]))
+                for column, source in sources.items()
+            ]
+            for name, sources in self.classes.items()
+        }
 
     def _check(self) -> None:
         where = f"the projection {self.name!r}"
@@ -158,37 +164,40 @@ class Projection:
     def row(self, entity: ProjectedEntity) -> dict[str, Any]:
         """The columns of an entity's row. Raises `ValueRefusedError`, which names the column."""
         values: dict[str, Any] = {}
-        for name, source in self.classes[entity.entity_class].items():
-            column = self._columns[name]
+        for name, read, convert in self._readers[entity.entity_class]:
             try:
-                found = _found(source, entity)
+                found = read(entity)
                 if found is not None:
-                    values[name] = _converted(found, column)
+                    values[name] = convert(found)
             except Exception as error:
                 reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
                 raise ValueRefusedError(f"column {name!r}: {reason}") from error
         return values
 
 
-def _found(source: Source, entity: ProjectedEntity) -> Any:
-    if isinstance(source, str):
-        source = Field(source)
-    if not isinstance(source, Field):
-        return source(entity)
-    value = _at(entity.body, source.pointer)
-    return source.default if value is _MISSING or value is None else value
+def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
+    field = Field(source) if isinstance(source, str) else source
+    if not isinstance(field, Field):
+        return field
+    tokens = [token.replace("~1", "/").replace("~0", "~") for token in field.pointer.split("/")[1:]]
+    default = field.default
+
+    def read(entity: ProjectedEntity) -> Any:
+        value = _at(entity.body, tokens)
+        return default if value is None else value
+
+    return read
 
 
-def _at(document: Any, pointer: str) -> Any:
-    """What stands at a JSON Pointer (RFC 6901), or `_MISSING`."""
-    for token in pointer.split("/")[1:]:
-        member = token.replace("~1", "/").replace("~0", "~")
+def _at(document: Any, tokens: Sequence[str]) -> Any:
+    """What stands at a JSON Pointer (RFC 6901); None where nothing or `null` does."""
+    for token in tokens:
         if isinstance(document, dict):
-            document = document.get(member, _MISSING)
-        elif isinstance(document, list) and member.isdecimal() and int(member) < len(document):
-            document = document[int(member)]
+            document = document.get(token)
+        elif isinstance(document, list) and token.isdecimal() and int(token) < len(document):
+            document = document[int(token)]
         else:
-            return _MISSING
+            return None
     return document
 
 
@@ -201,34 +210,47 @@ def _python_type(column: Column[Any]) -> type | None:
         return None
 
 
-def _converted(value: Any, column: Column[Any]) -> Any:
-    """The value in the type of its column. YANG's 64-bit numbers and decimals are JSON strings
+def _converter(column: Column[Any]) -> Callable[[Any], Any]:
+    """Reads a value in the type of the column. YANG's 64-bit numbers and decimals are JSON strings
     (RFC 7951 6.1), so a number may be a text.
     """
     wanted = _python_type(column)
     if wanted is dict:
-        return value
-    if wanted is bool:
-        if type(value) is bool or value in ("true", "false"):
-            return value in (True, "true")
-    elif type(value) is not bool and isinstance(value, str | int | float | Decimal | datetime):
+        return lambda value: value
+    read = _READ[wanted]
+
+    def convert(value: Any) -> Any:
         try:
-            return _READ[wanted](value, column)
-        except (ValueError, OverflowError, InvalidOperation):
-            pass
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
-    raise ValueRefusedError(f"{shown} is no {_TYPES[wanted]}")
+            return read(value, column)
+        except (TypeError, ValueError, OverflowError, InvalidOperation):
+            shown = repr(value)
+            if len(shown) > _SHOWN_CHARACTERS:
+                shown = f"{shown[:_SHOWN_CHARACTERS]}..."
+            raise ValueRefusedError(f"{shown} is no {_TYPES[wanted]}") from None
+
+    return convert
 
 
 def _text(value: Any, _: Column[Any]) -> str:
     if not isinstance(value, str):
-        raise ValueRefusedError(f"{value!r} is no text")
+        raise TypeError
+    return value
+
+
+def _boolean(value: Any, _: Column[Any]) -> bool:
+    if type(value) is not bool and value not in ("true", "false"):
+        raise ValueError
+    return value in (True, "true")
+
+
+def _stated_number(value: Any) -> str | int | float | Decimal:
+    if type(value) is bool or not isinstance(value, str | int | float | Decimal):
+        raise TypeError
     return value
 
 
 def _whole_number(value: Any, _: Column[Any]) -> int:
-    number = int(value)
+    number = int(_stated_number(value))
     if (isinstance(value, float) and number != value) or number.bit_length() > _INTEGER_BITS:
         raise ValueError
     return number
@@ -242,9 +264,10 @@ def _time(value: Any, column: Column[Any]) -> datetime:
 
 _READ: Final[dict[type | None, Callable[[Any, Column[Any]], Any]]] = {
     str: _text,
+    bool: _boolean,
     int: _whole_number,
-    float: lambda value, _: float(value),
-    Decimal: lambda value, _: Decimal(str(value)),
+    float: lambda value, _: float(_stated_number(value)),
+    Decimal: lambda value, _: Decimal(str(_stated_number(value))),
     datetime: _time,
 }
 
