@@ -30,7 +30,7 @@ from instep_http.acceptor import Slot
 from instep_http.origins import OriginRules
 from instep_http.server import BoundedServer, Response, problem
 
-__all__ = ["FastPostConnection", "Post", "PostHandler", "RequestHeadParser"]
+__all__ = ["FastPostConnection", "PostHandler", "PostRequest", "RequestHeadParser"]
 
 _END: Final = b"\r\n\r\n"
 _HEADS_KEPT: Final = 1_024
@@ -40,7 +40,7 @@ _GATHERED_BYTES: Final = 64 * 1024
 """The largest message that is assembled here when it arrives in pieces."""
 
 
-class Post(msgspec.Struct, frozen=True):
+class PostRequest(msgspec.Struct, frozen=True):
     """A POST that came whole."""
 
     body: bytes
@@ -51,7 +51,7 @@ class Post(msgspec.Struct, frozen=True):
     """The IP address of the sender, which may be a proxy."""
 
 
-PostHandler = Callable[[Post, Callable[[Response], None]], None]
+PostHandler = Callable[[PostRequest, Callable[[Response], None]], None]
 """Called with a POST and `answer`, which it calls once, at once or later."""
 
 
@@ -209,7 +209,7 @@ class FastPostConnection(asyncio.Protocol):
         if needed < len(data):
             self._buffer += data[needed:]
         self.busy = True
-        post = Post(data[end:needed], head.path, head.content_type, self.slot.address)
+        post = PostRequest(data[end:needed], head.path, head.content_type, self.slot.address)
         self._post(post, self._answer)
 
     def _answer(self, answer: Response) -> None:

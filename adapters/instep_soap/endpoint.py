@@ -19,7 +19,7 @@ from yarl import URL
 
 from instep_http import BoundedServer, Request, Response, ServerLimits
 from instep_http.acceptor import Slot
-from instep_http.fast_path import FastPostConnection, Post, RequestHeadParser
+from instep_http.fast_path import FastPostConnection, PostRequest, RequestHeadParser
 from instep_soap.addressing import Addressing, read_addressing
 from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
 from instep_soap.errors import FaultCode, SoapFaultError
@@ -134,7 +134,7 @@ class SoapEndpoint:
     def _new_connection(self, server: BoundedServer, slot: Slot) -> FastPostConnection:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
-    def _on_post(self, post: Post, respond: Callable[[Response], None]) -> None:
+    def _on_post(self, post: PostRequest, respond: Callable[[Response], None]) -> None:
         received = self._read(post)
         if isinstance(received, Response):
             respond(received)
@@ -157,10 +157,10 @@ class SoapEndpoint:
 
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        received = self._read(Post(request.body, request.path, stated, request.peer))
+        received = self._read(PostRequest(request.body, request.path, stated, request.peer))
         return received if isinstance(received, Response) else await self._handle(received)
 
-    def _read(self, post: Post) -> SoapRequest | Response:
+    def _read(self, post: PostRequest) -> SoapRequest | Response:
         """The envelope of a POST; a fault where it is none."""
         version: SoapVersion | None = None
         try:

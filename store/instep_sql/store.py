@@ -30,7 +30,7 @@ from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections import following
+from instep_sql.projections import maintenance
 from instep_sql.projections.projection import Projection
 from instep_sql.projections.tapi import READY
 from instep_sql.reader import SqlReader
@@ -157,7 +157,7 @@ class SqlStore(Sink):
                     wanted=self.options.references,
                     now_us=self._clock_us(),
                 )
-            following.keep(connection, self._dialect, self._projections, self._clock_us())
+            maintenance.keep(connection, self._dialect, self._projections, self._clock_us())
 
         await self._database.run(work, guarded=False)
 
@@ -168,7 +168,7 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> None:
             for projection in self._projections:
-                following.rebuild(connection, projection, self._clock_us())
+                maintenance.rebuild(connection, projection, self._clock_us())
 
         await self._database.run(work)
 

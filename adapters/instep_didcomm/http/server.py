@@ -16,7 +16,7 @@ from yarl import URL
 
 from instep_didcomm.options import Options
 from instep_http.acceptor import Slot
-from instep_http.fast_path import FastPostConnection, Post, RequestHeadParser
+from instep_http.fast_path import FastPostConnection, PostRequest, RequestHeadParser
 from instep_http.server import (
     BoundedServer,
     MessageSocket,
@@ -86,7 +86,7 @@ class MessageServer:
     def _new_connection(self, server: BoundedServer, slot: Slot) -> FastPostConnection:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
-    def _on_post(self, post: Post, answer: Callable[[Response], None]) -> None:
+    def _on_post(self, post: PostRequest, answer: Callable[[Response], None]) -> None:
         self._post(post.body, post.content_type, answer)
 
     async def _answer(self, request: Request) -> Response:

@@ -19,7 +19,7 @@ from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections import following
+from instep_sql.projections import maintenance
 from instep_sql.projections.projection import Projection
 from instep_sql.references import definition as references
 
@@ -77,7 +77,7 @@ def commit(
         )
     if stream.references:
         references.follow(connection, stream.no, now_us)
-    following.follow(connection, stream.no, projections, now_us)
+    maintenance.follow(connection, stream.no, projections, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,

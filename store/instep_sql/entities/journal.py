@@ -16,7 +16,7 @@ from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.engine.dialect import ChangeRow, Dialect
 from instep_sql.entities.alike import alike
-from instep_sql.entities.state_before import Living, compared_state, loaded_state
+from instep_sql.entities.before_images import BeforeImage, compared_images, loaded_images
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
@@ -56,7 +56,7 @@ def append_changes(
     has said.
     """
     columns = records if isinstance(records, RecordColumns) else None
-    find = loaded_state if mode is Journal.PREVIOUS else compared_state
+    find = loaded_images if mode is Journal.PREVIOUS else compared_images
     living, comparable = find(connection, dialect, stream, lineage, records)
     facts: Iterable[_Fact]
     if stream.change_only:
@@ -70,7 +70,7 @@ def append_changes(
 
 
 def _rows(
-    facts: Iterable[_Fact], living: dict[str, Living | None], mode: Journal, stream: StreamRow
+    facts: Iterable[_Fact], living: dict[str, BeforeImage | None], mode: Journal, stream: StreamRow
 ) -> list[ChangeRow]:
     rows: list[ChangeRow] = []
     events, contained = stream.event_classes, stream.contained

@@ -15,7 +15,7 @@ from instep.errors import SourceError
 from instep.ports import Intake
 from instep.sequencing import SequenceEffect
 from instep_http import Response, ServerLimits
-from instep_http.fast_path import Post
+from instep_http.fast_path import PostRequest
 from instep_soap import SoapEndpoint, SoapHandler, SoapSubmit
 from instep_wsr import Options as WsrOptions
 from instep_wsr import WsrListener
@@ -85,7 +85,7 @@ class _Endpoint(SoapEndpoint):
             if not answered.done():
                 answered.set_result(response)
 
-        self._on_post(Post(raw, "/", "application/soap+xml", "192.0.2.1"), respond)
+        self._on_post(PostRequest(raw, "/", "application/soap+xml", "192.0.2.1"), respond)
         found = await answered
         return found.status, found.body
 

@@ -1,4 +1,4 @@
-"""The state of the entities of a batch before the batch, as the journal needs it."""
+"""What is stored of the entities of a batch before it is written, as the journal needs it."""
 
 from __future__ import annotations
 
@@ -13,42 +13,40 @@ from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["Living", "StateBefore", "compared_state", "loaded_state"]
+__all__ = ["BeforeImage", "BeforeImages", "compared_images", "loaded_images"]
 
 _STORED: Final = """
     SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
     FROM instep_entity WHERE stream_no = :no AND key IN {members}
 """
 
-Living = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
+BeforeImage = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
 """Body, class, token and, of a stream with events, the envelope of an entity. None where it is only
 known to differ from what is stated next.
 """
 
-StateBefore = tuple[dict[str, Living | None], dict[str, RecordHeader]]
-"""The state of the entities before the batch, by key, and the headers of those that rule A3 has to
-compare.
-"""
+BeforeImages = tuple[dict[str, BeforeImage | None], dict[str, RecordHeader]]
+"""The image of each stored entity, by key, and the headers of those that rule A3 has to compare."""
 
 
-def loaded_state(
+def loaded_images(
     connection: Connection,
     dialect: Dialect,
     stream: StreamRow,
     lineage: int,
     records: Sequence[Record],
-) -> StateBefore:
+) -> BeforeImages:
     """Load what is stored of the entities of these records."""
     return _loaded(connection, dialect, stream, lineage, set(_keys(records)))
 
 
 def _loaded(
     connection: Connection, dialect: Dialect, stream: StreamRow, lineage: int, keys: set[str]
-) -> StateBefore:
+) -> BeforeImages:
     envelope = "envelope" if stream.event_classes else "NULL"
     query = text(_STORED.format(members=dialect.members("keys"), envelope=envelope))
     rows = connection.execute(query, {"no": stream.no, "keys": json_array(keys)})
-    living: dict[str, Living | None] = {}
+    living: dict[str, BeforeImage | None] = {}
     comparable: dict[str, RecordHeader] = {}
     for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
         living[key] = (body, entity_class, token, envelope)
@@ -59,13 +57,13 @@ def _loaded(
     return living, comparable
 
 
-def compared_state(
+def compared_images(
     connection: Connection,
     dialect: Dialect,
     stream: StreamRow,
     lineage: int,
     records: Sequence[Record],
-) -> StateBefore:
+) -> BeforeImages:
     """The same without what a journal of previous bodies needs, loading (nearly) no body.
 
     The database compares what is stored with the first statement of each key. What follows in the
@@ -82,7 +80,7 @@ def compared_state(
         else ([record.body for record in records], [record.envelope for record in records])
     )
     events = bool(stream.event_classes)
-    living: dict[str, Living | None] = {}
+    living: dict[str, BeforeImage | None] = {}
     comparable: dict[str, RecordHeader] = {}
     unknown: set[str] = set()
     for row in dialect.compare(
