@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from yarl import URL
@@ -26,6 +26,9 @@ OptionsT = TypeVar("OptionsT", bound="SoapOptions")
 class SoapOptions(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a source listens for envelopes, and where it sends some."""
 
+    endpoint_class: ClassVar[type[SoapEndpoint]] = SoapEndpoint
+    """What `endpoint` makes; a test may have one without a socket."""
+
     allow_endpoints: tuple[str, ...] = ()
     """The origins (``https://source.example.org:8443``) that a peer may name as the address for
     acknowledgements, faults or replies: nothing is sent to any other. Without one, only the
@@ -44,7 +47,7 @@ class SoapOptions(ListenOptions, frozen=True, kw_only=True, forbid_unknown_field
         fast_path: bool = True,
     ) -> SoapEndpoint:
         """The endpoint that these options describe; see `SoapEndpoint`."""
-        return SoapEndpoint(
+        return self.endpoint_class(
             URL(self.listen),
             handler,
             self.limits(),

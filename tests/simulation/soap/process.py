@@ -8,15 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
-from yarl import URL
 
 from instep import Environment, SequencerSettings
 from instep.errors import SourceError
 from instep.ports import Intake
 from instep.sequencing import SequenceEffect
-from instep_http import Response, ServerLimits
+from instep_http import Response
 from instep_http.fast_path import PostRequest
-from instep_soap import SoapEndpoint, SoapHandler, SoapSubmit
+from instep_soap import SoapEndpoint
 from instep_wsr import Options as WsrOptions
 from instep_wsr import WsrListener
 from instep_wsrm import Options as WsrmOptions
@@ -93,53 +92,19 @@ class _Endpoint(SoapEndpoint):
 class SimulatedWsr(WsrOptions, frozen=True, kw_only=True):
     """The options of a `wsr` source without a socket."""
 
+    endpoint_class = _Endpoint
+
     def client_tls(self, where: str) -> ssl.SSLContext:  # noqa: ARG002 - nothing is sent
         return _tls()
-
-    def endpoint(
-        self,
-        handler: SoapHandler,
-        tls: ssl.SSLContext | None,
-        *,
-        addressed: bool = True,
-        submit: SoapSubmit | None = None,
-        fast_path: bool = True,
-    ) -> SoapEndpoint:
-        return _Endpoint(
-            URL(self.listen),
-            handler,
-            ServerLimits(),
-            tls=tls,
-            addressed=addressed,
-            submit=submit,
-            fast_path=fast_path,
-        )
 
 
 class SimulatedWsrm(WsrmOptions, frozen=True, kw_only=True):
     """The options of a `wsrm` source without a socket."""
 
+    endpoint_class = _Endpoint
+
     def client_tls(self, where: str) -> ssl.SSLContext:  # noqa: ARG002 - nothing is sent
         return _tls()
-
-    def endpoint(
-        self,
-        handler: SoapHandler,
-        tls: ssl.SSLContext | None,
-        *,
-        addressed: bool = True,
-        submit: SoapSubmit | None = None,
-        fast_path: bool = True,
-    ) -> SoapEndpoint:
-        return _Endpoint(
-            URL(self.listen),
-            handler,
-            ServerLimits(),
-            tls=tls,
-            addressed=addressed,
-            submit=submit,
-            fast_path=fast_path,
-        )
 
 
 @cache
