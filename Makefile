@@ -21,8 +21,11 @@ help: ## List the verbs
 demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the proof that both agree
 	$(BIN)/instep demo
 
+# Servers, databases and signals are real, and so is a busy machine: what fails is tried once more,
+# and listed as RERUN, which is a fault to look at.
 test: $(READY) ## Run the tests on up to four cores (ARGS="-k name" for some)
-	$(PYTEST) -m "not long" --numprocesses auto --maxprocesses 4 --dist loadgroup --durations 25 $(ARGS)
+	$(PYTEST) -m "not long" --numprocesses auto --maxprocesses 4 --dist loadgroup --durations 25 \
+		--reruns 1 -raR $(ARGS)
 
 long: $(READY) ## Run the tests that take a minute or more
 	$(PYTEST) -m long --timeout 600 $(ARGS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instep import InstepError, LeaseLostError, Message, Receiver
+from instep import InstepError, Message, Receiver
 from instep.coordination.lease import Role
 from instep.ports import Receipt
 from instep.ports.listener import Intake
@@ -95,8 +95,9 @@ async def test_a_zombie_neither_writes_nor_answers(database: str) -> None:
             isinstance(one, InstepError)
             for one in await asyncio.gather(*waiting, return_exceptions=True)
         )
+        # The commit found the lease gone, or the loss was noticed before and nothing is committed.
         await until(lambda: asyncio.sleep(0, answers))
-        assert isinstance(answers[0], LeaseLostError)
+        assert isinstance(answers[0], InstepError)
         assert await a.rows("SELECT number FROM instep_message") == [(1,)]
         assert await a.rows("SELECT number FROM instep_inbox") == []
 
