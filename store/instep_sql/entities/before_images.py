@@ -19,6 +19,8 @@ _STORED: Final = """
     SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
     FROM instep_entity WHERE stream_no = :no AND key IN {members}
 """
+_KEYS: Final = "SELECT key FROM instep_entity WHERE stream_no = :no AND key IN {members}"
+_SAMPLE_KEYS: Final = 64
 
 BeforeImage = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
 """Body, class, token and, of a stream with events, the envelope of an entity. None where it is only
@@ -86,7 +88,10 @@ def compared_images(
     for row in dialect.compare(
         connection,
         stream.no,
-        [(key, envelopes[at] if events else b"", bodies[at]) for key, at in first.items()],
+        [
+            (key, envelopes[first[key]] if events else b"", bodies[first[key]])
+            for key in _comparable_keys(connection, dialect, stream.no, list(first))
+        ],
     ):
         key, at = row.key, first[row.key]
         if not (row.token or row.same_body) or (
@@ -107,6 +112,24 @@ def compared_images(
         living |= loaded
         comparable |= before
     return living, comparable
+
+
+def _comparable_keys(
+    connection: Connection, dialect: Dialect, no: int, keys: list[str]
+) -> Sequence[str]:
+    """All keys that are stored; with them the others, unless a sample says that most are new. Then
+    it is quicker to ask for the keys than to state each new body to the database in vain.
+    """
+    query = text(_KEYS.format(members=dialect.members("keys")))
+
+    def stored(keys: list[str]) -> Sequence[str]:
+        return connection.execute(query, {"no": no, "keys": json_array(keys)}).scalars().all()
+
+    if len(keys) > _SAMPLE_KEYS:
+        sample = keys[:: len(keys) // _SAMPLE_KEYS]
+        if 2 * len(stored(sample)) < len(sample):
+            return stored(keys)
+    return keys
 
 
 def _header(records: Sequence[Record], at: int) -> RecordHeader:

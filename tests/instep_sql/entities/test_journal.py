@@ -18,6 +18,7 @@ from instep.model.batches import SweepStep
 from instep.model.entities import Change, ChangeKind
 from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
+from instep_sql.entities import before_images
 from instep_sql.entities.journal import _accepted, _accepted_in_order
 from tests.instep_sql.store_kit import (
     Stage,
@@ -341,11 +342,16 @@ def expected_journal(batches: list[tuple[int, list[Stated]]]) -> list[tuple[str,
 
 
 @pytest.mark.parametrize("in_columns", [False, True])
-@pytest.mark.parametrize("mode", ["changes", "bodies", "previous"])
+@pytest.mark.parametrize(
+    ("mode", "sample_keys"), [("changes", 1), ("changes", 64), ("bodies", 2), ("previous", 64)]
+)
 async def test_the_journal_is_what_a3_makes_of_each_record(
-    stage: Stages, mode: str, in_columns: bool
+    stage: Stages, mode: str, in_columns: bool, sample_keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the database compares bodies and they are not loaded (all but "previous")."""
+    """Also where the database compares bodies and they are not loaded (all but "previous"), and
+    where it is asked first what is stored (a batch of more keys than the sample).
+    """
+    monkeypatch.setattr(before_images, "_SAMPLE_KEYS", sample_keys)
     cursor = 0
     async with stage(stream=ALARMS, journal=mode) as at:
         for seed in range(100):

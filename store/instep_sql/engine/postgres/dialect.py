@@ -211,6 +211,8 @@ class Postgres:
     def compare(
         self, connection: Connection, no: int, rows: Sequence[StatedRow]
     ) -> Sequence[StoredRow]:
+        if not rows:
+            return []
         arrays = [list(column) for column in zip(*rows, strict=True)]
         found = _cursor(connection).execute(_COMPARE.encode(), [*arrays, no])
         return [StoredRow(*row) for row in found]
