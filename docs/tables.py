@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,85 +13,33 @@ from typing import Any
 
 import msgspec
 import typer
-from sphinx.pycode import ModuleAnalyzer
 from typer.testing import CliRunner
 
 from instep import errors
-from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
+from instep.config import reference
 from instep.config.plugins import deviations_of
-from instep.runtime.settings import ConsumerSettings, IntakeSettings
-from instep.runtime.streams.sequenced_feed import SequencedFeedSettings
-from instep_didcomm.options import Options as DidcommOptions
-from instep_didcomm.options import Peer
-from instep_didcomm.wire.protocols import Protocol
-from instep_http import ListenTls, TlsOptions
-from instep_sdpi.options import Options as SdpiOptions
-from instep_sdpi.options import SubscriptionOptions as SdpiSubscription
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
-from instep_spark.options import DeltaOptions
-from instep_spark.session import SparkOptions
 from instep_sql import SqlStore
-from instep_sql.options import Journal, SqlOptions
-from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
-from instep_wsr.options import Options as WsrOptions
-from instep_wsrm.options import Options as WsrmOptions
 
 __all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
 
-_PLACES: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
-    ('`[consumers.source]` with `kind = "tapi"`', "", Options),
-    ("`streams` of a source", "All that are given must fit.", StreamOptions),
-    ('`auth` with `kind = "bearer"`', "Exactly one of the three.", Bearer),
-    ('`auth` with `kind = "oauth2"`', "RFC 6749, 4.4 and 4.3.", OAuth2),
-    ('`auth` with `kind = "login"`', "A login of the controller's own.", Login),
-    ("`tls` of a source", "", TapiTls),
-    ('`[consumers.source]` with `kind = "didcomm"`', "", DidcommOptions),
-    ("`peers` of a `didcomm` source", "", Peer),
-    ("`protocols` of a `didcomm` source", "", Protocol),
-    ("`tls` of a `didcomm`, `wsrm` or `wsr` source", "", ListenTls),
-    ('`[consumers.source]` with `kind = "wsrm"`', "", WsrmOptions),
-    ('`[consumers.source]` with `kind = "wsr"`', "", WsrOptions),
-    ('`[consumers.source]` with `kind = "sdpi"`', "", SdpiOptions),
-    ("`subscriptions` of an `sdpi` source", "", SdpiSubscription),
-    ("`feed` of an `sdpi` source", "", SequencedFeedSettings),
-    ("`tls` of an `sdpi` source", "", TlsOptions),
-    ('`[consumers.sink]` with `kind = "sql"`', "", SqlOptions),
-    ('`[consumers.sink]` with `kind = "delta"`', "", DeltaOptions),
-    ("`spark` of a Delta sink", "", SparkOptions),
-    ("`[consumers.settings]`", "", ConsumerSettings),
-    ("`[consumers.settings.alignment]`", "", AlignmentSettings),
-    ("`[consumers.settings.intake]`", "For sources that listen.", IntakeSettings),
-)
-
 
 def configuration() -> str:
-    """Every key of `instep.toml`, place by place, with its type, default and meaning."""
-    parts = []
-    for title, words, struct in _PLACES:
-        told = attribute_docs(struct)
-        rows = [
-            (f"`{field.encode_name}`", _type(field.type), _default(field), told[field.name])
-            for field in msgspec.structs.fields(struct)
-        ]
+    """Every key of `instep.toml`, table by table, with its type, default and meaning."""
+    parts, shown = [], dict[type, str]()
+    for one in reference.tables():
+        title = f"`{one.heading}`"
+        if one.struct in shown:
+            parts.append(f"## {title}\n\nThe keys of {shown[one.struct]}.")
+            continue
+        shown[one.struct] = title
+        rows = [(f"`{key.name}`", _code(key.type), _default(key), key.meaning) for key in one.keys]
         table = _table(("Key", "Type", "Default", "Meaning"), rows)
-        parts.append("\n\n".join(filter(None, (f"## {title}", words, table))))
-    values = [(f'`"{value}"`', attribute_docs(Journal).get(value.name, "")) for value in Journal]
-    parts.append(f"## Values of `journal`\n\n{_table(('Value', 'What is told'), values)}")
+        parts.append("\n\n".join(filter(None, (f"## {title}", one.meaning, table))))
     return "\n\n".join(parts)
-
-
-def attribute_docs(cls: type) -> dict[str, str]:
-    """What stands below each attribute of a class in the code, inherited ones included."""
-    found = {}
-    for base in reversed([one for one in cls.__mro__ if one.__module__.startswith("instep")]):
-        docs = ModuleAnalyzer.for_module(base.__module__).find_attr_docs()
-        for (owner, name), lines in docs.items():
-            if owner == base.__qualname__:
-                found[name] = " ".join(" ".join(lines).split())
-    return found
 
 
 def error_codes() -> str:
@@ -174,37 +123,17 @@ PAGES = {
 """Name of the generated file → what writes it."""
 
 
-def _type(annotation: Any) -> str:
-    """A type in words of TOML."""
-    told = msgspec.json.schema(annotation, schema_hook=lambda _: {"type": "string"})
-    return _schema_type(told, told.get("$defs", {}))
+def _code(words: str) -> str:
+    """The words of a type, with the values that may be written as code."""
+    return re.sub(r'"[^"]*"', lambda value: f"`{value[0]}`", words)
 
 
-def _schema_type(told: dict[str, Any], known: dict[str, Any]) -> str:
-    if reference := told.get("$ref"):
-        return _schema_type(known[reference.rpartition("/")[2]], known)
-    if values := told.get("enum"):
-        return " or ".join(f"`{msgspec.json.encode(value).decode()}`" for value in values)
-    if several := told.get("anyOf"):
-        words = [_schema_type(one, known) for one in several if one.get("type") != "null"]
-        return " or ".join(dict.fromkeys(words))
-    if told.get("type") == "array":
-        return f"list of {_schema_type(told['items'], known)}s"
-    names = {"object": "table", "string": "text", "boolean": "true or false"}
-    return names.get(told["type"], str(told["type"]))
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
+def _default(key: reference.Key) -> str:
+    if key.required:
         return "required"
-    default = field.default
-    if default is msgspec.NODEFAULT:
-        return ""  # made anew each time: an empty table
-    if default is None or default in ((), "") or isinstance(default, msgspec.Struct):
-        return ""
-    if isinstance(default, int | float) and not isinstance(default, bool):
-        return f"{default:,}".removesuffix(".0")
-    return f"`{msgspec.json.encode(default).decode()}`"
+    if isinstance(key.default, int | float) and not isinstance(key.default, bool):
+        return f"{key.default:,}".removesuffix(".0")
+    return "" if key.default is None else f"`{msgspec.json.encode(key.default).decode()}`"
 
 
 def _sentence(words: str) -> str:

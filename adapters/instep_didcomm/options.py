@@ -32,6 +32,7 @@ __all__ = [
     "read_options",
 ]
 
+_OR_ONE = msgspec.Meta(extra_json_schema={"orOne": True})
 _IDLE_S = 30 * 86_400.0
 
 
@@ -53,7 +54,7 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Our secret keys, a JWK set whose ``kid`` are DID URLs …"""
     secrets_env: str | None = None
     """… or the environment variable that holds it."""
-    did_documents: tuple[str, ...] = ()
+    did_documents: Annotated[tuple[str, ...], _OR_ONE] = ()
     """Files with DID documents of peers (one document, or a list), for DIDs that do not contain
     their keys as did:key and did:peer do.
     """

@@ -17,6 +17,7 @@ __all__ = ["source"]
 
 class _Plugin:
     deviations = DEVIATIONS
+    options = Options
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         self.build(options, where)

@@ -19,6 +19,7 @@ __all__ = ["source"]
 
 class _Plugin:
     deviations = DEVIATIONS
+    options = Options
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         read = read_options(options, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from multidict import CIMultiDict
@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+_SOME_OR_ONE = msgspec.Meta(extra_json_schema={"minItems": 1, "orOne": True})
+_URL = msgspec.Meta(extra_json_schema={"pattern": "^https?://"})
+_ABOVE_0 = msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})
+"""Read by editors (`instep config --schema`); `_check` refuses the rest, with a text of its own."""
+_FROM_0 = msgspec.Meta(extra_json_schema={"minimum": 0})
 _HTTP = ("http", "https")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _OTHERS_HEADERS = re.compile(
@@ -152,15 +157,15 @@ class FailOver(msgspec.Struct, frozen=True):
     """Which comes next. ``priority``: the first of the list that works, and a preferred one is used
     again once it is healthy. ``round-robin``: the one after the one that is left.
     """
-    leave_after_s: float = 5.0
+    leave_after_s: Annotated[float, _FROM_0] = 5.0
     """An endpoint where nothing has worked for so long is left. Each move costs a new alignment."""
-    fail_back_after_s: float = 300.0
+    fail_back_after_s: Annotated[float, _FROM_0] = 300.0
     """With ``priority``: an endpoint earlier in the list is used again when it was healthy for so
     long; after it had to be left again soon, for a multiple.
     """
-    probe_every_s: float = 10.0
+    probe_every_s: Annotated[float, _ABOVE_0] = 10.0
     """Time between two probes of such an endpoint."""
-    refused_retry_s: float = 300.0
+    refused_retry_s: Annotated[float, _FROM_0] = 300.0
     """An endpoint that refused our login is not tried again for so long, while there are others."""
 
     def check(self, where: str) -> None:
@@ -175,7 +180,7 @@ class FailOver(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a `tapi` source. Times are in seconds, sizes in bytes."""
 
-    endpoints: tuple[str, ...]
+    endpoints: Annotated[tuple[Annotated[str, _URL], ...], _SOME_OR_ONE]
     """Where the provider's instances are, ``https://host:port``; the first that answers is used."""
     fail_over: FailOver = FailOver()
     """When another of the endpoints is used."""
@@ -184,7 +189,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stream_hosts: tuple[str, ...] = ()
     """Hosts besides those of the endpoints where a stream may be read, if the provider names them:
     the login is sent there."""
-    max_streams: int = 200
+    max_streams: Annotated[int, _ABOVE_0] = 200
     """Most streams to follow; it is an error if more fit."""
     auth: AuthOptions = NoAuth()
     """How to log in."""
@@ -198,31 +203,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """URL of an HTTP proxy; treated as a secret, since it may hold a password."""
     roots: tuple[str, ...] = ()
     """RESTCONF roots to try after host-meta and before those of the field: ``/restconf``."""
-    max_frame_bytes: int = 4 * MIB
+    max_frame_bytes: Annotated[int, _ABOVE_0] = 4 * MIB
     """Largest WebSocket message; a larger one is an error."""
-    max_body_bytes: int = 256 * MIB
+    max_body_bytes: Annotated[int, _ABOVE_0] = 256 * MIB
     """Largest answer to a request; a larger one is an error."""
-    connect_timeout_s: float = 10.0
+    connect_timeout_s: Annotated[float, _ABOVE_0] = 10.0
     """Longest wait for a connection."""
-    request_timeout_s: float = 60.0
+    request_timeout_s: Annotated[float, _ABOVE_0] = 60.0
     """Longest silence within the answer to a request."""
-    pong_interval_s: float = 15.0
+    pong_interval_s: Annotated[float, _ABOVE_0] = 15.0
     """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
-    dead_peer_s: float = 60.0
+    dead_peer_s: Annotated[float, _ABOVE_0] = 60.0
     """After this silence the provider is asked by a Ping, after its silence given up. Over
     server-sent events there is no Ping: it is given up 15 s later, unless a comment comes.
     """
     compression: bool = True
     """Offer permessage-deflate."""
-    hold_records: int = 50_000
+    hold_records: Annotated[int, _ABOVE_0] = 50_000
     """What one stream buffers before it stops reading its socket, records of 400 bytes …"""
-    hold_bytes: int = 64 * MIB
+    hold_bytes: Annotated[int, _ABOVE_0] = 64 * MIB
     """… in bytes; whichever is reached first."""
-    hold_total_bytes: int = 256 * MIB
+    hold_total_bytes: Annotated[int, _ABOVE_0] = 256 * MIB
     """What all streams together buffer before those with something buffered stop reading; and the
     most bytes of messages whose last fragment has not come.
     """
-    batch_records: int = 5_000
+    batch_records: Annotated[int, _ABOVE_0] = 5_000
     """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut)."""
     trust_compacted: bool = False
     """Trust a COMPACTED log whose compacted-log-details are missing (TR-548 3.7.1)."""

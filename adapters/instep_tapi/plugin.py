@@ -23,6 +23,7 @@ __all__ = ["source"]
 
 class _Plugin:
     deviations = DEVIATIONS
+    options = Options
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         client_context(read_options(options, where).tls, f"{where}.tls")

@@ -9,13 +9,14 @@ from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep_wsr.deviations import DEVIATIONS
 from instep_wsr.listener import WsrListener
-from instep_wsr.options import read_options
+from instep_wsr.options import Options, read_options
 
 __all__ = ["source"]
 
 
 class _Plugin:
     deviations = DEVIATIONS
+    options = Options
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         self.build(options, where)

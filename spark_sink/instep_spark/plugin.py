@@ -17,6 +17,8 @@ __all__ = ["DeltaPlugin", "sink"]
 class DeltaPlugin:
     """Implements `instep.ports.plugin.SinkPlugin`."""
 
+    options = DeltaOptions
+
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong; connect to nothing."""
         DeltaOptions.read(options, where)

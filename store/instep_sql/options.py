@@ -17,6 +17,8 @@ from instep.errors import ConfigurationError
 __all__ = ["Journal", "ReadyTable", "SqlOptions"]
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+_URL: Final = r"^(sqlite://(/.+)?|postgresql(\+\w+)?://.*)$"
+"""Read by editors (`instep config --schema`); `check_url` refuses more, with texts of its own."""
 _SCHEMA: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z"
 
 
@@ -48,7 +50,7 @@ class Journal(StrEnum):
 class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a SQL store, and the keys of `[consumers.sink]` in `instep.toml`."""
 
-    url: str
+    url: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _URL})]
     """`sqlite:///file.db` (relative), `sqlite:////var/lib/file.db` (absolute) or `sqlite://`
     (memory); `postgresql://user:password@host:5432/database`, with libpq's options in its query
     (`?sslmode=verify-full&sslrootcert=ca.pem`)."""

@@ -20,6 +20,8 @@ __all__ = ["SqlPlugin", "sink"]
 class SqlPlugin:
     """Implements `instep.ports.plugin.SinkPlugin`."""
 
+    options = SqlOptions
+
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for wrong options; connects to nothing."""
         dialect_of(SqlOptions.read(options, where), where)

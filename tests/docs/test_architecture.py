@@ -46,7 +46,7 @@ MARKDOWN = {
 # Dotted names that are no module: files, groups of entry points, loggers, properties and
 # columns of tables.
 OTHER_NAMES = {
-    *("instep.toml", "instep.service"),
+    *("instep.toml", "instep.schema.json", "instep.service"),
     *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands"),
     *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
     "instep_entity.proven",

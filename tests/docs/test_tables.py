@@ -12,6 +12,7 @@ from instep import errors
 from instep.alignment.settings import AlignmentSettings
 from instep.cli.app import app
 from instep.cli.exit_codes import EXIT_CODES
+from instep.config.attribute_docs import attribute_docs
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
 from instep.sequencing.outbox import OutboxSettings
 from instep.sequencing.settings import SequencerSettings
@@ -61,7 +62,7 @@ STRUCTS: list[type[msgspec.Struct]] = [
 def test_every_key_of_the_configuration_has_its_meaning(struct: type[msgspec.Struct]) -> None:
     markdown = tables.configuration()
     for field in msgspec.structs.fields(struct):
-        meaning = tables.attribute_docs(struct).get(field.name)
+        meaning = attribute_docs(struct).get(field.name)
         assert meaning, f"{struct.__name__}.{field.name} has no docstring"
         assert f"| `{field.encode_name}` | " in markdown
         assert meaning.replace("``", "`") in markdown

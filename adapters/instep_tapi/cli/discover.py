@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.output import Format, FormatOption, duration, json_line, plain
-from instep.errors import ConfigurationError
+from instep_tapi.cli.connection import (
+    AuthConfigOption,
+    CaOption,
+    InsecureOption,
+    ProxyOption,
+    RootOption,
+    TokenFileOption,
+    TokenOption,
+    UrlArgument,
+    connection,
+)
 
 if TYPE_CHECKING:
     from instep_tapi.endpoints.selection import Choice
@@ -22,27 +29,14 @@ _MAX_CLASSES = 4
 
 
 def discover(  # noqa: PLR0917 - a command has as many parameters as options
-    url: Annotated[str, typer.Argument(help="The provider: https://host:port.")],
-    token: Annotated[
-        str | None, typer.Option(help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True)
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="A file that holds a bearer token.", dir_okay=False)
-    ] = None,
-    auth_config: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file with the table `auth` of a source.", dir_okay=False),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="A file with the certificates of the issuer (CA).")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
-    ] = False,
-    proxy: Annotated[str | None, typer.Option(help="URL of an HTTP proxy.")] = None,
-    root: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="A RESTCONF root to try; repeatable.")
-    ] = None,
+    url: UrlArgument,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    auth_config: AuthConfigOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = False,
+    proxy: ProxyOption = None,
+    root: RootOption = None,
     classes: Annotated[
         list[str] | None,
         typer.Option(metavar="CLASS", help="Only streams of this class; repeatable."),
@@ -68,20 +62,22 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
 
     Ends with 1 where no stream would be followed.
     """
-    options: dict[str, Any] = {
-        "endpoints": [url],
-        "roots": root or [],
-        "auth": _auth(token, token_file, auth_config),
-        "tls": {"verify": "off" if insecure else "on", **({"ca": str(ca)} if ca else {})},
-        "streams": {
-            "classes": classes or [],
-            "ids": ids or [],
-            "strategies": strategies or [],
-            "only_classes": only_classes or [],
-        },
+    options = connection(
+        url,
+        token=token,
+        token_file=token_file,
+        auth_config=auth_config,
+        ca=ca,
+        insecure=insecure,
+        proxy=proxy,
+        root=root,
+    )
+    options["streams"] = {
+        "classes": classes or [],
+        "ids": ids or [],
+        "strategies": strategies or [],
+        "only_classes": only_classes or [],
     }
-    if proxy is not None:
-        options["proxy"] = proxy
     survey = asyncio.run(_survey(options))
     if output is Format.JSONL:
         for choice in survey.choices:
@@ -90,23 +86,6 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
         _print(survey)
     if not any(choice.chosen for choice in survey.choices):
         raise typer.Exit(1)
-
-
-def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) -> dict[str, Any]:
-    if auth_config is None:
-        if token_file is not None:
-            return {"kind": "bearer", "token_file": str(token_file)}
-        return {"kind": "bearer", "token": token} if token else {"kind": "none"}
-    from instep.config.env_vars import expand
-
-    try:
-        table = tomllib.loads(auth_config.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"cannot be read: {type(error).__name__}", where=str(auth_config)
-        ) from error
-    auth, _ = expand(table.get("auth", table), f"{auth_config}: auth", os.environ)
-    return dict(auth) if isinstance(auth, dict) else {"kind": auth}
 
 
 async def _survey(options: dict[str, Any]) -> Survey:

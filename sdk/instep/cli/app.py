@@ -21,6 +21,10 @@ COMMANDS: Final = {
         "instep.cli.check:check",
         "Check a configuration; connect to nothing.",
     ),
+    "config": (
+        "instep.cli.config:config",
+        "Show every key that a configuration may have.",
+    ),
     "run": ("instep.cli.run:run", "Keep stores in step with their providers."),
     "status": (
         "instep.cli.status:status",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from instep.config.file import PluginConfiguration
 from instep.config.options import unknown_key
@@ -15,8 +17,25 @@ from instep.runtime.streams.tee import TEE_EXAMPLE, TeeSink
 __all__ = ["TeePlugin", "sink"]
 
 
+class SinkTable(msgspec.Struct, frozen=True):
+    """One of the sinks; its other keys are those of its kind."""
+
+    kind: str
+    """An entry point of `instep.sinks`, but `tee`."""
+    options: dict[str, Any] = {}
+
+
+class TeeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of a tee: several sinks, which one consumer keeps in step."""
+
+    sinks: Annotated[tuple[SinkTable, ...], msgspec.Meta(min_length=2)]
+    """The sinks, each a table with its `kind`."""
+
+
 class TeePlugin:
     """The plug-in. Its `build` returns a `TeeSink`; `instep run` uses the sinks in it."""
+
+    options = TeeOptions
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for anything wrong in any of the sinks."""

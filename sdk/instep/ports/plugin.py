@@ -23,8 +23,8 @@ class SourcePlugin(Protocol):
     """What an entry point of `instep.sources` names.
 
     It may have `deviations` besides: kind → what that departure from the specification means; and
-    `shown`, as a `SinkPlugin`. Methods must not block. `where` names the place of the options in
-    the configuration, for errors.
+    `shown` and `options`, as a `SinkPlugin`. Methods must not block. `where` names the place of the
+    options in the configuration, for errors.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
@@ -52,6 +52,8 @@ class SinkPlugin(Protocol):
     It may have a method `shown(table)` besides: the table as it is written in the file, with each
     value that may be secret as an `instep.config.secret.Secret` (`instep.config.shown` makes it
     from the struct of the options). Without it, `instep check` shows no value of the table.
+    And it may have `options`, the `msgspec.Struct` that the table is read into, with a text below
+    each attribute: with it, `instep config` knows the keys.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:

@@ -32,6 +32,7 @@ class OutboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How long our messages are kept, and how often they are sent."""
 
     first_number: int = 1
+    """The number of our first message to a peer."""
     resend_after_s: Seconds = 5.0
     """A message that was sent less than this ago may still be on its way: it is not sent again."""
     limit_sent_count: int = 10

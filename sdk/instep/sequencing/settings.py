@@ -86,6 +86,7 @@ class SequencerSettings(
     first_number: int = 1
     """WS-Reliability counts from 0, the others from 1."""
     max_number: int = MAX_MESSAGE_NUMBER
+    """The highest number of the protocol: a message with a higher one is refused."""
     ordered: bool = True
     """False: a message is released at once, once, in any order (AtMostOnce and ExactlyOnce without
     InOrder). Nothing is buffered then; gaps keep their deadline and their policy.

@@ -1,0 +1,91 @@
+"""The options with which a command reaches a provider: its address, the login, TLS, a proxy."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from instep.errors import ConfigurationError
+
+__all__ = [
+    "AuthConfigOption",
+    "CaOption",
+    "InsecureOption",
+    "ProxyOption",
+    "RootOption",
+    "TokenFileOption",
+    "TokenOption",
+    "UrlArgument",
+    "connection",
+]
+
+UrlArgument = Annotated[str, typer.Argument(help="The provider: https://host:port.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option("--token", help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="A file that holds a bearer token.", dir_okay=False),
+]
+AuthConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--auth-config", help="A TOML file with the table `auth` of a source.", dir_okay=False
+    ),
+]
+CaOption = Annotated[
+    Path | None, typer.Option("--ca", help="A file with the certificates of the issuer (CA).")
+]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
+]
+ProxyOption = Annotated[str | None, typer.Option("--proxy", help="URL of an HTTP proxy.")]
+RootOption = Annotated[
+    list[str] | None,
+    typer.Option("--root", metavar="PATH", help="A RESTCONF root to try; repeatable."),
+]
+
+
+def connection(
+    url: str,
+    *,
+    token: str | None,
+    token_file: Path | None,
+    auth_config: Path | None,
+    ca: Path | None,
+    insecure: bool,
+    proxy: str | None,
+    root: list[str] | None,
+) -> dict[str, Any]:
+    """The options as the table of a `tapi` source. Raises `ConfigurationError`."""
+    options: dict[str, Any] = {
+        "endpoints": [url],
+        "roots": root or [],
+        "auth": _auth(token, token_file, auth_config),
+        "tls": {"verify": "off" if insecure else "on", **({"ca": str(ca)} if ca else {})},
+    }
+    if proxy is not None:
+        options["proxy"] = proxy
+    return options
+
+
+def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) -> dict[str, Any]:
+    if auth_config is None:
+        if token_file is not None:
+            return {"kind": "bearer", "token_file": str(token_file)}
+        return {"kind": "bearer", "token": token} if token else {"kind": "none"}
+    from instep.config.env_vars import expand
+
+    try:
+        table = tomllib.loads(auth_config.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"cannot be read: {type(error).__name__}", where=str(auth_config)
+        ) from error
+    auth, _ = expand(table.get("auth", table), f"{auth_config}: auth", os.environ)
+    return dict(auth) if isinstance(auth, dict) else {"kind": auth}

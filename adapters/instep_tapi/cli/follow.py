@@ -1,0 +1,120 @@
+"""`instep follow`: what a provider streams, on the terminal; without configuration or store."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from instep.cli.output import Format, FormatOption
+from instep.cli.signals import until_signalled
+from instep.cli.store import LimitOption
+from instep.errors import ConfigurationError
+from instep.model.streams import Start
+from instep_tapi.cli.connection import (
+    AuthConfigOption,
+    CaOption,
+    InsecureOption,
+    ProxyOption,
+    RootOption,
+    TokenFileOption,
+    TokenOption,
+    UrlArgument,
+    connection,
+)
+
+__all__ = ["follow"]
+
+
+class From(StrEnum):
+    """Where a stream begins."""
+
+    OLDEST = "oldest"
+    LATEST = "latest"
+
+
+def follow(  # noqa: PLR0917 - a command has as many parameters as options
+    url: UrlArgument,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option("--stream", metavar="ID", help="Only this stream; repeatable."),
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="CLASS", help="Only this class; repeatable."),
+    ] = None,
+    entities: Annotated[
+        bool,
+        typer.Option(
+            "--entities/--records", help="Changes of entities, or each record as it comes."
+        ),
+    ] = False,
+    begin: Annotated[
+        From, typer.Option("--from", help="The oldest record of the log, or only new ones.")
+    ] = From.OLDEST,
+    limit: LimitOption = None,
+    output: FormatOption = Format.TABLE,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    auth_config: AuthConfigOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = False,
+    proxy: ProxyOption = None,
+    root: RootOption = None,
+) -> None:
+    """Print what a TAPI provider streams, until a signal stops it.
+
+    Nothing is stored. With --entities, what is true of each entity is worked out in memory:
+    created, updated, deleted, and swept for an end that went unseen while no connection was open.
+    """
+    if entities and begin is From.LATEST:
+        raise ConfigurationError(
+            "--entities was given with --from latest",
+            where="follow",
+            hint="what is true now is read from the oldest record on: leave one of them out",
+        )
+    options = connection(
+        url,
+        token=token,
+        token_file=token_file,
+        auth_config=auth_config,
+        ca=ca,
+        insecure=insecure,
+        proxy=proxy,
+        root=root,
+    )
+    # A stream is chosen by what it carries; of that, records of other classes are left out.
+    options["streams"] = {
+        "ids": streams or [],
+        "classes": classes or [],
+        "only_classes": classes or [],
+    }
+    until_signalled(_follow(options, Start(begin.value), entities, limit, output))
+
+
+async def _follow(
+    options: dict[str, Any], start: Start, entities: bool, limit: int | None, output: Format
+) -> None:
+    from instep_tapi.cli.follow_entities import follow_entities
+    from instep_tapi.cli.follow_printer import Printer
+    from instep_tapi.cli.follow_records import follow_records
+    from instep_tapi.options import read_options
+    from instep_tapi.source import TapiSource
+
+    source = TapiSource(read_options(options, "options"), "options")
+    printer = Printer(output, limit)
+    counted = "changes" if entities else "records"
+    try:
+        if entities:
+            await follow_entities(source, printer)
+        else:
+            await follow_records(source, start, printer)
+    except asyncio.CancelledError:
+        printer.flush()
+        printer.say(f"stopped; {printer.lines:,} {counted} were printed", "info")
+        raise
+    finally:
+        printer.flush()
+        await source.close()
