@@ -18,7 +18,9 @@ InstepError
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
 │   │   └── LeaseLostError    another process holds the lease: stand by
-│   └── JournalOffError       changes were asked for, the journal is not kept
+│   ├── JournalOffError       changes were asked for, the journal is not kept
+│   ├── ReferencesOffError    references were asked for, they are not kept
+│   └── AlarmsOffError        alarms were asked for, their episodes are not kept
 ├── AuditError                an audit that can prove nothing, now or ever
 ├── NotAlignedError           `instep run --until-aligned` was given a time, and it has passed
 └── SweepHeldError            a sweep waits for a decision (A6)
@@ -29,6 +31,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "AlarmsOffError",
     "AuditError",
     "AuthenticationError",
     "BaselineError",
@@ -246,6 +249,12 @@ class ReferencesOffError(SinkError):
     """Places or references were asked for, but this store does not keep them."""
 
     code = "references-off"
+
+
+class AlarmsOffError(SinkError):
+    """Alarms were asked for, but this store does not keep their episodes."""
+
+    code = "alarms-off"
 
 
 class AuditError(InstepError):

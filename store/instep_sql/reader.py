@@ -25,6 +25,7 @@ from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate, upgraded_info
 from instep.ports.reader import StoreReader
 from instep_sql import fencing
+from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
@@ -117,7 +118,7 @@ _QUARANTINED: Final = text("""
 """)
 
 
-class SqlReader(MessageReading, ReferenceReading, StoreReader):
+class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
