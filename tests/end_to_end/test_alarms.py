@@ -5,7 +5,6 @@ counted from what was said, by a plain loop.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import time
@@ -22,7 +21,7 @@ from instep_tapi.provider.clock import ScaledClock
 from instep_tapi.provider.records import Statement
 from instep_tapi.provider.topology import topology_context
 from instep_tapi.wire.names import LogRecordType
-from tests.end_to_end.site_kit import DEADLINE_S, Site, site
+from tests.end_to_end.site_kit import DEADLINE_S, site
 
 pytest.importorskip("topohub", reason="the extra `tapi` is not installed")
 pytestmark = pytest.mark.asyncio
@@ -194,18 +193,6 @@ def shown(one: AlarmEpisode) -> dict[str, Any]:
     }
 
 
-async def all_read(here: Site, store: SqlStore) -> None:
-    """Wait until the last record of the alarms is committed."""
-    newest = here.provider.stream("alarms").log.newest
-    assert newest is not None
-    for _ in range(int(DEADLINE_S / 0.1)):
-        for status in await store.reader.streams():
-            if status.stream == "alarms" and status.position.token == newest.token:
-                return
-        await asyncio.sleep(0.1)
-    raise AssertionError("the alarms were not read to their end")
-
-
 def first_part(network: Network, alarms: list[Alarm], chance: random.Random) -> None:
     """Each alarm is raised, changed, cleared in each of the five ways and raised again after a
     short or a long time; some stay.
@@ -257,7 +244,7 @@ async def test_every_alarm_of_the_list_with_a_fidelity_loss_between(
         async with here.consumer() as consumer:
             await consumer.aligned(DEADLINE_S)
             first_part(network, alarms, chance)
-            await all_read(here, store)
+            await here.read_to_the_end("alarms")
         read = [network.said]
         network.said = {}
         while_away(network, alarms, chance)
@@ -265,9 +252,9 @@ async def test_every_alarm_of_the_list_with_a_fidelity_loss_between(
         # Longer than the compaction delay of 10 minutes, shorter than the retention of tombstones.
         behind_s[0] += HOUR_S / 2
         async with here.consumer() as consumer:
-            await all_read(here, store)
+            await here.read_to_the_end("alarms")
             first_part(network, alarms, chance)
-            await all_read(here, store)
+            await here.read_to_the_end("alarms")
             await consumer.aligned(DEADLINE_S)
             assert {one.attempt for one in consumer.health().streams} == {1}
         read.append(network.said)
