@@ -19,6 +19,7 @@ InstepError
 │   ├── FencedError           another process commits for this consumer
 │   │   └── LeaseLostError    another process holds the lease: stand by
 │   ├── JournalOffError       changes were asked for, the journal is not kept
+│   ├── ChangesTrimmedError   changes after a cursor are no longer kept
 │   ├── ReferencesOffError    references were asked for, they are not kept
 │   └── AlarmsOffError        alarms were asked for, their episodes are not kept
 ├── AuditError                an audit that can prove nothing, now or ever
@@ -35,6 +36,7 @@ __all__ = [
     "AuditError",
     "AuthenticationError",
     "BaselineError",
+    "ChangesTrimmedError",
     "ConfigurationError",
     "DiscoveryError",
     "FencedError",
@@ -243,6 +245,15 @@ class JournalOffError(SinkError):
     """Changes were asked for, but this store keeps no journal."""
 
     code = "journal-off"
+
+
+class ChangesTrimmedError(SinkError):
+    """Changes after a cursor are no longer kept: the subscriber was slower than the retention.
+
+    `data["oldest"]` is the oldest cursor that is kept.
+    """
+
+    code = "changes-trimmed"
 
 
 class ReferencesOffError(SinkError):

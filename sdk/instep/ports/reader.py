@@ -112,7 +112,7 @@ class StoreReader(ABC):
         order of commit; 0 begins with the oldest kept.
 
         With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
-        journal is kept, `SinkError` (`data["oldest"]`) where changes after `cursor` are gone.
+        journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
         """
 
     @abstractmethod
