@@ -50,6 +50,7 @@ NAMES = {
         "StreamHealth",
         "StreamInfo",
         "StreamStatus",
+        "Subscription",
         "SweepHeldError",
         "TokenRefusedError",
         "Verdict",

@@ -20,6 +20,7 @@ from instep_http.server import (
 )
 from instep_http.tls import TlsOptions, check_files, client_context, server_context
 from instep_http.urls import check_url, parse_url, read_listen, shown
+from instep_http.webhook import Webhook
 
 __all__ = [
     "ANY_ADDRESS",
@@ -44,6 +45,7 @@ __all__ = [
     "ServerLimits",
     "TlsOptions",
     "WebSocketHandler",
+    "Webhook",
     "check_files",
     "check_url",
     "client_context",

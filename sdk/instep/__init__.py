@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from instep.runtime.receiver import Receiver
     from instep.runtime.retry import Environment, process_error
     from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
+    from instep.runtime.subscription import Subscription
     from instep.sequencing.settings import SequencerSettings
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "StreamHealth",
     "StreamInfo",
     "StreamStatus",
+    "Subscription",
     "SweepHeldError",
     "TokenRefusedError",
     "Verdict",
@@ -137,6 +139,7 @@ _PLACES = {
     "instep.runtime.receiver": ("Receiver",),
     "instep.runtime.retry": ("Environment", "process_error"),
     "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
+    "instep.runtime.subscription": ("Subscription",),
     "instep.sequencing.settings": ("SequencerSettings",),
 }
 """Module → the names that are public here. They are imported at their first use: the command line

@@ -18,7 +18,10 @@ InstepError
 │   ├── StoreVersionError     written by a newer instep
 │   ├── FencedError           another process commits for this consumer
 │   │   └── LeaseLostError    another process holds the lease: stand by
-│   └── JournalOffError       changes were asked for, the journal is not kept
+│   ├── JournalOffError       changes were asked for, the journal is not kept
+│   ├── ChangesTrimmedError   changes after a cursor are no longer kept
+│   ├── ReferencesOffError    references were asked for, they are not kept
+│   └── AlarmsOffError        alarms were asked for, their episodes are not kept
 ├── AuditError                an audit that can prove nothing, now or ever
 ├── NotAlignedError           `instep run --until-aligned` was given a time, and it has passed
 └── SweepHeldError            a sweep waits for a decision (A6)
@@ -29,9 +32,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "AlarmsOffError",
     "AuditError",
     "AuthenticationError",
     "BaselineError",
+    "ChangesTrimmedError",
     "ConfigurationError",
     "DiscoveryError",
     "FencedError",
@@ -242,10 +247,25 @@ class JournalOffError(SinkError):
     code = "journal-off"
 
 
+class ChangesTrimmedError(SinkError):
+    """Changes after a cursor are no longer kept: the subscriber was slower than the retention.
+
+    `data["oldest"]` is the oldest cursor that is kept.
+    """
+
+    code = "changes-trimmed"
+
+
 class ReferencesOffError(SinkError):
     """Places or references were asked for, but this store does not keep them."""
 
     code = "references-off"
+
+
+class AlarmsOffError(SinkError):
+    """Alarms were asked for, but this store does not keep their episodes."""
+
+    code = "alarms-off"
 
 
 class AuditError(InstepError):

@@ -64,6 +64,13 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether the store keeps where each entity stands and what it refers to (`instep_place`,
     `instep_reference`), for all its consumers; None: as it does already, and a new store does not.
     """
+    alarms: bool | None = None
+    """Whether the store keeps the episodes of alarms (`instep_alarm`), for all its consumers; None:
+    as it does already, and a new store does not."""
+    alarm_names: dict[str, str] = {}
+    """The normalized names of native conditions, where the provider states none (TR-548 4.9)."""
+    alarm_retention_records: _Positive = 1_000_000
+    """The number of newest episodes kept; older ones are removed once they have ended."""
     projections: tuple[ReadyTable, ...] = ()
     """Ready tables that the store fills from its entities, in the transaction of each commit."""
     quarantine_max_records: _Positive = 10_000

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.coordination.lease import LeaseState
-from instep.errors import JournalOffError, SinkError
+from instep.errors import ChangesTrimmedError, JournalOffError, SinkError
 from instep.model.entities import (
     Change,
     ChangeKind,
@@ -25,6 +25,7 @@ from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate, upgraded_info
 from instep.ports.reader import StoreReader
 from instep_sql import fencing
+from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
@@ -117,7 +118,7 @@ _QUARANTINED: Final = text("""
 """)
 
 
-class SqlReader(MessageReading, ReferenceReading, StoreReader):
+class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
@@ -203,8 +204,9 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
         oldest change kept.
 
         With `follow` it waits for more changes and never ends by itself. Raises `JournalOffError`
-        if no stream keeps a journal, and `SinkError` (`data["oldest"]`) if changes after `cursor`
-        are no longer kept: then read all entities again, and go on from a cursor taken before that.
+        if no stream keeps a journal, and `ChangesTrimmedError` if changes that are due are no
+        longer kept, whenever retention passes the reader: then read all entities again, and go on
+        from a cursor taken before that.
         """
         wanted = {
             "consumer": ("s.consumer", consumer),
@@ -217,8 +219,8 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
             # What is left out moves the cursor, too: else it would be looked at again each time,
             # and fall behind what is kept.
             newest = await self.newest_cursor() if chosen else cursor
-            await self._check_kept(cursor)
-            async for row in self._pages("instep_change", "cursor", cursor, wanted):
+            pages = self._pages("instep_change", "cursor", cursor, wanted, check=self._check_kept)
+            async for row in pages:
                 cursor = row.cursor
                 yield _change(row)
             cursor = max(cursor, newest)
@@ -228,11 +230,15 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
 
     async def newest_cursor(self) -> int:
         """See `StoreReader`."""
-        await self._check_kept(0)
-        return int(await self._fetch(lambda connection: connection.execute(_NEWEST).scalar_one()))
 
-    async def _check_kept(self, cursor: int) -> None:
-        kept = await self._fetch(lambda connection: connection.execute(_KEPT).one())
+        def newest(connection: Connection) -> int:
+            self._check_kept(connection, 0)
+            return int(connection.execute(_NEWEST).scalar_one())
+
+        return await self._fetch(newest)
+
+    def _check_kept(self, connection: Connection, cursor: int) -> None:
+        kept = connection.execute(_KEPT).one()
         if kept.oldest is None and kept.off:
             raise JournalOffError(
                 "the store keeps no journal of changes",
@@ -240,7 +246,7 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
                 hint='set journal = "changes" (or "bodies", "previous") in the sink\'s options',
             )
         if cursor and kept.oldest is not None and kept.oldest > cursor + 1:
-            raise SinkError(
+            raise ChangesTrimmedError(
                 f"changes {cursor + 1} to {kept.oldest - 1} are no longer kept",
                 where=self._dialect.where,
                 hint="read the entities anew, or raise journal_retention_records",
@@ -390,20 +396,33 @@ class SqlReader(MessageReading, ReferenceReading, StoreReader):
         after: int,
         wanted: dict[str, tuple[str, Any]],
         owner: _Owner = _OF_STREAM,
+        check: Callable[[Connection, int], None] | None = None,
     ) -> AsyncIterator[Row[Any]]:
         given = {name: value for name, (_, value) in wanted.items() if value is not None}
         conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given])
         query = _PAGE.format(table=table, id=order, conditions=conditions, owner=owner)
-        async for row in self._paged(query, order, after, given):
+        async for row in self._paged(query, order, after, given, check):
             yield row
 
     async def _paged(
-        self, query: str, order: str, after: int, given: dict[str, Any]
+        self,
+        query: str,
+        order: str,
+        after: int,
+        given: dict[str, Any],
+        check: Callable[[Connection, int], None] | None = None,
     ) -> AsyncIterator[Row[Any]]:
+        """`check` is called after each page with what it began after, in one transaction."""
         found = text(query)
+
+        def page(connection: Connection) -> Sequence[Row[Any]]:
+            rows = connection.execute(found, {"after": after, "size": _PAGE_RECORDS, **given}).all()
+            if check is not None:
+                check(connection, after)
+            return rows
+
         while True:
-            values = {"after": after, "size": _PAGE_RECORDS, **given}
-            rows = await self._fetch(lambda connection: connection.execute(found, values).all())  # noqa: B023
+            rows = await self._fetch(page)
             for row in rows:
                 yield row
             if len(rows) < _PAGE_RECORDS:

@@ -18,6 +18,7 @@ from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
+from instep_sql.alarms import definition as alarms
 from instep_sql.audit.marks import SqlAuditMarks
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
@@ -90,6 +91,7 @@ class SqlStore(Sink):
         self._database = Database(self._dialect.writer, self._dialect, "writer")
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
+        self._alarms = False
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -133,8 +135,8 @@ class SqlStore(Sink):
 
     @property
     def latest_only(self) -> bool:
-        """See `Sink`: only the journal needs every record."""
-        return self.options.journal is Journal.OFF
+        """See `Sink`: only the journal and the episodes of alarms need every record."""
+        return self.options.journal is Journal.OFF and not self._alarms
 
     @property
     def lease(self) -> SqlLease | None:
@@ -157,6 +159,15 @@ class SqlStore(Sink):
                     wanted=self.options.references,
                     now_us=self._clock_us(),
                 )
+            if self.options.alarms is not None:
+                alarms.keep(
+                    connection,
+                    self._dialect,
+                    self.options,
+                    wanted=self.options.alarms,
+                    now_us=self._clock_us(),
+                )
+            self._alarms = alarms.are_kept(connection)
             maintenance.keep(connection, self._dialect, self._projections, self._clock_us())
 
         await self._database.run(work, guarded=False)

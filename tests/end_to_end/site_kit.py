@@ -100,6 +100,22 @@ class Site:
         }
         raise AssertionError(f"the store holds and the provider states: {differ}")
 
+    async def read_to_the_end(self, *streams: str) -> None:
+        """Wait until the newest record of each of these streams is committed."""
+        newest = {name: self.provider.stream(name).log.newest for name in streams}
+        wanted = {name: record.token for name, record in newest.items() if record is not None}
+        committed: dict[str, str | None] = {}
+        reader = sink.reader(self.url)
+        try:
+            for _ in range(int(DEADLINE_S / 0.1)):
+                committed = {one.stream: one.position.token for one in await reader.streams()}
+                if wanted.items() <= committed.items():
+                    return
+                await asyncio.sleep(0.1)
+        finally:
+            await reader.close()
+        raise AssertionError(f"committed up to {committed}, the logs end with {wanted}")
+
     def attempt(self, consumer: Consumer) -> int:
         """The number of the alignment attempt of the only stream; 0 before its first."""
         streams = consumer.health().streams

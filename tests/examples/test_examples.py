@@ -149,6 +149,25 @@ async def test_projection_writes_a_row_for_each_port(
     ]
 
 
+@pytest.mark.asyncio
+async def test_subscriber_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = [{"uuid": key, "operational-state": "ENABLED"} for key in ("l1", "l2")]
+    topology = {"uuid": "t", "node": [{"uuid": "n1"}], "link": links}
+    context = Context({"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}})
+    where = str(tmp_path / "cursor"), f"sqlite:///{tmp_path}/subscriber.db"
+    async with Provider(context) as provider:
+        await example("subscriber").main(provider.url, *where, follow=False)
+        first = capsys.readouterr().out.splitlines()
+        provider.update("l2", {"operational-state": "DISABLED"})
+        await example("subscriber").main(provider.url, *where, follow=False)
+    assert [line.split()[:2] for line in first[1:]] == [["created", "l1"], ["created", "l2"]]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        'updated l2 [{"op": "replace", "path": "/operational-state", "value": "DISABLED"}]'
+    ]
+
+
 def keep(path: Path, provider: Provider) -> Consumer:
     sink: Sink = example("plug_in").sink.build({"path": str(path)}, "test")
     source = TapiSource(read_options({"endpoints": [provider.url]}, "test"))

@@ -17,7 +17,7 @@ from instep_sql.plugin import sink
     [
         (
             {"url": "sqlite://", "jurnal": "off"},
-            r"unknown key 'jurnal' — did you mean 'journal'. known keys: busy_timeout_s, ",
+            r"unknown key 'jurnal' — did you mean 'journal'. known keys: alarm_names, ",
         ),
         ({}, "the key 'url' is missing"),
         ({"url": "network.db"}, "the key 'url' is not a database URL"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from instep.errors import ConfigurationError
+from instep.model.json_patch import Operation, json_patch
 from instep.model.position import Position
 from instep.model.records import RecordType
 
@@ -135,6 +137,28 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     for a swept entity, and in a journal that an older version has written.
     """
     consumer: str = ""
+
+    def patch(self) -> list[Operation]:
+        """The change as a JSON Patch (RFC 6902) of the body before it: a new entity is added at the
+        root, one that has ended is removed there.
+
+        Raises `ConfigurationError` where the journal does not keep what that takes, and
+        `ValueError` for a body that is no JSON.
+        """
+        if self.change in (ChangeKind.DELETED, ChangeKind.SWEPT):
+            return [{"op": "remove", "path": ""}]
+        updated = self.change is ChangeKind.UPDATED
+        if not self.body or (updated and self.previous is None):
+            raise ConfigurationError(
+                "the journal keeps no bodies to compare",
+                where=f"change {self.cursor}",
+                hint='set journal = "previous" in the sink\'s options',
+            )
+        body = msgspec.json.decode(self.body)
+        if not updated:
+            return [{"op": "add", "path": "", "value": body}]
+        assert self.previous is not None
+        return json_patch(msgspec.json.decode(self.previous), body)
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):

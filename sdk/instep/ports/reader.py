@@ -12,6 +12,7 @@ import msgspec
 
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
+from instep.model.alarms import AlarmEpisode
 from instep.model.entities import (
     Ancestor,
     Change,
@@ -111,7 +112,7 @@ class StoreReader(ABC):
         order of commit; 0 begins with the oldest kept.
 
         With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
-        journal is kept, `SinkError` (`data["oldest"]`) where changes after `cursor` are gone.
+        journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
         """
 
     @abstractmethod
@@ -205,6 +206,27 @@ class StoreReader(ABC):
     def skeletons(self, *, consumer: str | None = None) -> AsyncIterator[Skeleton]:  # noqa: ARG002
         """The entities that parent-addresses name and that are not stored."""
         raise ConfigurationError("this kind of store keeps no references")
+
+    # -- alarms ----------------------------------------------------------------------------------
+
+    def alarms(
+        self,
+        *,
+        standing: bool | None = None,  # noqa: ARG002 - the default
+        events: bool = False,  # noqa: ARG002
+        key: str | None = None,  # noqa: ARG002
+        measured: str | None = None,  # noqa: ARG002
+        consumer: str | None = None,  # noqa: ARG002
+        stream: str | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[AlarmEpisode]:
+        """Episodes of alarms in the order of their first commit: those that last (`standing`),
+        those that have ended (`standing=False`), or both; with `events` the events instead, which
+        never clear. `key` selects a detector, `measured` the uuid of a measured entity.
+
+        Raises `AlarmsOffError` where they are not kept, `ConfigurationError` for a store that
+        cannot keep them.
+        """
+        raise ConfigurationError("this kind of store keeps no episodes of alarms")
 
     # -- held sweeps (A6) ------------------------------------------------------------------------
 

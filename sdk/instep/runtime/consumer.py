@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,6 +18,7 @@ from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["Consumer"]
@@ -52,6 +54,7 @@ class Consumer(Service):
     errors are raised by `wait` and `aligned`, and shown by `health`. An error never looks like the
     end of a stream. An error of one stream alone (a 403, say) ends no other: `aligned` raises it,
     `health` shows it, and the stream is tried again late. Streams that appear later are followed.
+    They all start at once, or in the order of their classes (`ConsumerSettings.start_order`).
     """
 
     def __init__(
@@ -168,6 +171,7 @@ class Consumer(Service):
 
     async def _follow(self, worker: StreamWorker) -> None:
         """Follow one stream. What is fatal for it alone ends it for long, while others go on."""
+        await self._turn(worker)
         while True:
             worker.failure = None
             try:
@@ -181,6 +185,20 @@ class Consumer(Service):
                 worker.failure = error
                 self._emit(worker.stream.id, "stream-failed", str(error))
             await asyncio.sleep(late_wait_s(self._settings, self._environment))
+
+    async def _turn(self, worker: StreamWorker) -> None:
+        """Wait for the streams that come before it in the order of starting (ST-4.1)."""
+        order = self._settings.start_order
+
+        def first() -> list[str]:
+            before = streams_before(worker.stream, self._workers.values(), order)
+            return [one.stream.id for one in before if holds_others_up(one)]
+
+        if waits_for := first():
+            self._emit(worker.stream.id, "waiting", f"for {', '.join(waits_for)}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.start_wait_s):
+                    await self._until(lambda: not first())
 
     async def _discover_further(self, group: asyncio.TaskGroup) -> None:
         """Follow the streams that appear while the consumer runs (TR-548 3.6.7)."""

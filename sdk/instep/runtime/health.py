@@ -143,8 +143,9 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty for an event of the consumer as a whole."""
     kind: str
-    """connected, disconnected, stream-found, stream-failed, undiscovered, failed-over, attempt,
-    rewound, caught-up, aligned, unproven, lost, sweep-held, no-progress, deviation, loop-lag,
-    restarted, stopped, failed; of a pair: standby, active, superseded, gave-up; of sequences:
-    asked, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked, quarantined."""
+    """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
+    attempt, rewound, caught-up, aligned, unproven, lost, sweep-held, no-progress, deviation,
+    loop-lag, restarted, stopped, failed; of a pair: standby, active, superseded, gave-up; of
+    sequences: asked, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked,
+    quarantined."""
     text: str

@@ -90,6 +90,13 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The interval, in seconds, at which the state of a silent stream is queried."""
     discover_every_s: Seconds = 60.0
     """The interval, in seconds, at which streams are looked for that have appeared meanwhile."""
+    start_order: tuple[str, ...] = ()
+    """Classes in the order in which their streams start, for example `["NODE",
+    "NODE_EDGE_POINT"]`: a stream waits until those of the classes before are aligned. Streams of
+    other classes come last. Empty: all start at once."""
+    start_wait_s: Seconds = 300.0
+    """The longest time in seconds that a stream waits for those before it, such as a paused one. It
+    does not wait for one that cannot connect."""
     reconnect_initial_s: Seconds = 0.5
     """Longest wait before the first new attempt to connect; it doubles with each failure …"""
     reconnect_max_s: Seconds = 30.0

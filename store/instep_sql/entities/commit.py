@@ -12,6 +12,7 @@ from instep.model.columns import all_whole
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql import fencing
+from instep_sql.alarms import definition as alarms
 from instep_sql.deviations import count_deviations
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
@@ -46,11 +47,12 @@ def commit(
     """Write all of a batch in the caller's transaction.
 
     1. The position is advanced; `FencedError` if another process has advanced it.
-    2. Records are written by rule A3, and their changes appended to the journal.
+    2. Records are written by rule A3, and their changes appended to the journal. Where they are
+       kept, episodes of alarms follow each statement.
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. Where they are kept, places, references and projections follow the changed entities.
     5. Unreadable records go to quarantine, and departures from the specification are counted.
-    6. The journal is trimmed to its retention.
+    6. The journal and the episodes are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     written = Written()
@@ -73,8 +75,11 @@ def commit(
     if batch.sweep is not None:
         swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
         result = msgspec.structs.replace(
-            result, swept=swept.swept, sweep_cursor=swept.cursor, sweep_done=swept.done
+            result, swept=len(swept.keys), sweep_cursor=swept.cursor, sweep_done=swept.done
         )
+        if stream.alarms:
+            began_us = batch.position.attempt_started_at_us
+            alarms.swept(connection, dialect, stream.no, swept.keys, began_us, done=swept.done)
     if stream.references:
         references.follow(connection, stream.no, now_us)
     maintenance.follow(connection, stream.no, projections, now_us)
@@ -91,6 +96,8 @@ def commit(
         count_deviations(connection, "instep_stream", stream.no, batch.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
+    if stream.alarms:
+        alarms.trim(connection, dialect, options, len(batch.records))
     return result
 
 
@@ -143,6 +150,9 @@ def write_records(
             now_us=now_us,
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt
+    if stream.alarms:
+        of, place = (no, stream.info), (lineage, attempt)
+        alarms.follow(connection, dialect, options, of, place, records, now_us)
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)

@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
+_RENAME_EPISODES: Final = text("""
+    UPDATE instep_alarm SET key = :new WHERE stream_no = :no AND key = :old
+      AND NOT EXISTS (SELECT 1 FROM instep_alarm WHERE stream_no = :no AND key = :new)
+""")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
 _UNCLAIMED: Final = text("""
     SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
@@ -279,6 +283,8 @@ def _rename(
             change_only.forget_parts(connection, dialect, stream.no, [obsolete])
     if moves:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
+        if stream.alarms:
+            connection.execute(_RENAME_EPISODES, {"no": stream.no, "old": old, "new": new})
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
 

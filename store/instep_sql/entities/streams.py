@@ -31,7 +31,8 @@ __all__ = [
 _FIND: Final = text("""
     SELECT id, position, info, journal,
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
-           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring
+           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
+           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _KNOWN: Final = text("""
@@ -83,6 +84,8 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.event_classes`."""
     references: bool = False
     """Whether the store keeps places and references."""
+    alarms: bool = False
+    """Whether the store keeps episodes of alarms."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -103,6 +106,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         keys_are_uuids=info.get("keys_are_uuids", False),
         event_classes=frozenset(info.get("event_classes", ())),
         references=bool(row.referring),
+        alarms=bool(row.alarms),
     )
 
 

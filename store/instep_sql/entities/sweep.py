@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -33,11 +34,11 @@ _ESTIMATE: Final = text("""
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """The result of one step: removed entities, the cursor after it, and whether the
+    """The result of one step: the keys of removed entities, the cursor after it, and whether the
     sweep is done.
     """
 
-    swept: int
+    keys: Sequence[str]
     cursor: int
     done: bool
 
@@ -85,7 +86,7 @@ def sweep(
     done = window.size < step.limit_records
     if done:
         tombstones.purge(connection, stream.no, step.attempt)
-    return SweepResult(len(keys), upto, done)
+    return SweepResult(keys, upto, done)
 
 
 def estimate_sweep(connection: Connection, no: int, attempt: int) -> SweepEstimate:

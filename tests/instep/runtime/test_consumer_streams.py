@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import msgspec
 import pytest
 
-from instep import Consumer, ConsumerState, Mode, Record, RecordType, StreamInfo
+from instep import Consumer, ConsumerState, Mode, Phase, Record, RecordType, StreamInfo
 from instep.errors import (
     AuthenticationError,
     BaselineError,
@@ -18,7 +19,7 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
-from instep.model import RecordChunk, Start
+from instep.model import RecordChunk, Start, StreamState
 from instep.ports import Feed, Source
 from instep_sql import SqlStore
 from tests.instep.runtime.consumer_kit import LATER, QUICK, drained, store
@@ -71,6 +72,9 @@ class ManyStreams(Source):
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         return self.scripts[stream.id].baseline(stream, opened_at_us)
+
+    async def state(self, stream: StreamInfo) -> StreamState:
+        return await self.scripts[stream.id].state(stream)
 
     async def close(self) -> None:
         pass
@@ -242,3 +246,53 @@ async def test_5_10_1_a_provider_that_does_not_know_latest_is_read_from_its_olde
         await started.aligned(5)
         assert started.health().streams[0].attempt == 1
     assert script.starts == [Start.LATEST, Start.OLDEST]
+
+
+def ordered(source: ManyStreams, store: SqlStore, **settings: Any) -> Consumer:
+    """A consumer that starts nodes, then points, then the rest."""
+    chosen = msgspec.structs.replace(OFTEN, start_order=("NODE", "NODE_EDGE_POINT"), **settings)
+    for id_, carried in {"a": (), "b": ("NODE_EDGE_POINT",), "c": ("NODE", "LINK")}.items():
+        script = source.scripts[id_]
+        script.stream = msgspec.structs.replace(script.stream, classes=carried)
+    return Consumer("test", source, store, chosen, environment=LATER)
+
+
+def three(**others: ScriptedSource) -> ManyStreams:
+    scripts = {id_: ScriptedSource([says(id_, at), SILENT]) for at, id_ in enumerate("abc", 1)}
+    return ManyStreams(**scripts | others)
+
+
+def two_are_aligned(started: Consumer) -> bool:
+    return [stream.phase for stream in started.health().streams].count(Phase.ALIGNED) == 2
+
+
+async def test_st_4_1_streams_start_in_the_order_of_their_classes(store: SqlStore) -> None:
+    started = ordered(three(), store)
+    told: list[tuple[str, str]] = []
+
+    async def listen() -> None:
+        told.extend([(event.kind, event.stream) async for event in started.events()])
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    async with started:
+        await started.aligned(30)
+    await listening
+    assert [stream for kind, stream in told if kind == "connected"] == ["c", "b", "a"]
+    assert [stream for kind, stream in told if kind == "waiting"] == ["a", "b"]
+    for before, after in (("c", "b"), ("b", "a")):
+        assert told.index(("aligned", before)) < told.index(("connected", after))
+
+
+async def test_st_4_1_a_stream_that_cannot_go_on_holds_up_no_other(store: SqlStore) -> None:
+    source = three(c=ScriptedSource([ConnectionRefused(FORBIDDEN)]))
+    async with ordered(source, store) as started:
+        await until(lambda: two_are_aligned(started))
+        assert [stream.stream for stream in started.health().streams if stream.failed] == ["c"]
+
+
+async def test_st_4_1_one_that_says_nothing_is_waited_for_so_long_only(store: SqlStore) -> None:
+    source = three(c=ScriptedSource([SILENT]))
+    source.scripts["c"].stream_state = StreamState.PAUSED
+    async with ordered(source, store, start_wait_s=0.2) as started:
+        await until(lambda: two_are_aligned(started))

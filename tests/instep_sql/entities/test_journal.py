@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from instep.errors import JournalOffError, SinkError
+from instep.errors import ChangesTrimmedError, JournalOffError, SinkError
 from instep.model.batches import SweepStep
 from instep.model.entities import Change, ChangeKind
 from instep.model.records import Record, RecordType
@@ -365,3 +365,20 @@ async def test_the_journal_is_what_a3_makes_of_each_record(
             journal = [(one.key, one.change.value, one.appended_at_us) for one in changes]
             expected = expected_journal(batches)
             assert journal == [(f"{seed}-{key}", *rest) for key, *rest in expected], f"seed {seed}"
+
+
+@pytest.mark.parametrize("chosen", [{}, {"entity_class": "NODE"}], ids=["all", "of a class"])
+async def test_a_reader_that_retention_passes_between_two_pages_is_told(
+    stage: Stages, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep_sql.reader._PAGE_RECORDS", 2)
+    async with stage(journal="changes", journal_retention_records=10) as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1, 9)])
+        reading = at.store.changes(**chosen)
+        read = [(await anext(reading)).cursor for _ in range(2)]
+        for first in range(10, 60, 10):
+            await at.commit(*[create_update(f"k{first + n}", first + n) for n in range(8)])
+        with pytest.raises(ChangesTrimmedError, match="are no longer kept") as caught:
+            [change.cursor async for change in reading]
+        assert read == [1, 2]
+        assert caught.value.data["oldest"] > 3

@@ -1,0 +1,133 @@
+"""Posts committed changes to a URL of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Self
+
+import msgspec
+
+from instep.errors import SourceError
+from instep.model.entities import Change
+from instep_http.client import ClientSettings, GuardedClient
+from instep_http.errors import retry_later
+from instep_http.redirects import NO_REDIRECTS
+from instep_http.tls import TlsOptions, client_context
+from instep_http.urls import check_url, shown
+
+__all__ = ["Webhook"]
+
+_ANSWER_BYTES: Final = 4_096
+
+
+class _Posted(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
+    cursor: int
+    consumer: str
+    stream: str
+    key: str
+    entity_class: str
+    change: str
+    appended_at_us: int
+    committed_at_us: int
+    body: msgspec.Raw | None = None
+    previous: msgspec.Raw | None = None
+
+
+class Webhook:
+    """A handler for `Subscription.run` that posts each batch of changes to one URL.
+
+    ::
+
+        async with Webhook("https://oss.example/changes", headers={"Authorization": token}) as hook:
+            await Subscription(reader, cursor).run(hook, saved=save)
+
+    A request is a POST of `{"changes": [...]}`: of each change the cursor, consumer, stream, key,
+    class, kind of change, its times in microseconds since 1970, and the bodies that the journal
+    keeps. Any 2xx takes the batch. At least once: the receiver may get a batch again, and knows it
+    by the cursors.
+
+    Nothing that is stored chooses a request: the URL is that of the caller, and no redirect is
+    followed. TLS is verified unless it is turned off by name.
+
+    Raises `ConfigurationError` for what is no http or https URL.
+
+    Args:
+        url: Where to post.
+        headers: Headers of each request, such as `Authorization`; they are never logged.
+        tls: How the receiver is verified.
+        timeout_s: The longest exchange, in seconds.
+        max_bytes: About the largest request; a batch that is larger is posted in several. One
+            change is never divided.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: TlsOptions | None = None,
+        timeout_s: float = 30.0,
+        max_bytes: int = 4 << 20,
+    ) -> None:
+        self._url = check_url(url, ("http", "https"), "Webhook")
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._max_bytes = max_bytes
+        settings = ClientSettings(
+            total_timeout_s=timeout_s, max_body_bytes=_ANSWER_BYTES, max_connections=1
+        )
+        context = client_context(tls or TlsOptions(), "Webhook.tls")
+        self._client = GuardedClient(settings, context, redirects=NO_REDIRECTS)
+
+    def __repr__(self) -> str:
+        return f"<Webhook {shown(self._url)}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def __call__(self, batch: Sequence[Change]) -> None:
+        """Post a batch. Raises `SourceError`; it is retriable where the receiver is not reachable
+        or asks to try later.
+        """
+        for body in self._bodies(batch):
+            answer = await self._client.send(
+                "POST", self._url, headers=self._headers, data=body, cut=True
+            )
+            if not 200 <= answer.status < 300:
+                raise SourceError(
+                    f"the receiver of changes answered {answer.status}",
+                    where=shown(self._url),
+                    retriable=retry_later(answer.status),
+                    status=answer.status,
+                )
+
+    def _bodies(self, batch: Sequence[Change]) -> Iterator[bytes]:
+        posted: list[bytes] = []
+        size_bytes = 0
+        for change in batch:
+            one = _encoded(change)
+            if posted and size_bytes + len(one) > self._max_bytes:
+                yield b'{"changes":[%b]}' % b",".join(posted)
+                posted, size_bytes = [], 0
+            posted.append(one)
+            size_bytes += len(one)
+        yield b'{"changes":[%b]}' % b",".join(posted)
+
+
+def _encoded(change: Change) -> bytes:
+    return msgspec.json.encode(
+        _Posted(
+            change.cursor,
+            change.consumer,
+            change.stream,
+            change.key,
+            change.entity_class,
+            change.change.value,
+            change.appended_at_us,
+            change.committed_at_us,
+            msgspec.Raw(change.body) if change.body else None,
+            msgspec.Raw(change.previous) if change.previous else None,
+        )
+    )

@@ -1,0 +1,178 @@
+"""Subscribers of the journal: changes in batches, by cursor, with a choice of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+
+import msgspec
+
+from instep.model.entities import Change, ChangeKind
+from instep.ports.reader import StoreReader
+from instep.runtime.retry import Environment, retrying
+from instep.runtime.settings import ConsumerSettings
+
+__all__ = ["Subscription"]
+
+_BATCH_CHANGES = 500
+_POLL_S = 0.2
+
+
+class Subscription:
+    """The committed changes after a cursor, in batches.
+
+    ::
+
+        subscription = Subscription(store.reader, cursor, classes=["LINK"])
+        async for batch in subscription:
+            ...  # then store batch[-1].cursor, or subscription.cursor
+
+    Promised: each chosen change is given at least once, in the order of the commits. A slow
+    subscriber holds up no commit and needs no memory. If the journal's retention passes it, it is
+    told by `ChangesTrimmedError`: then read the entities anew, and subscribe from a cursor taken
+    before that.
+
+    Not promised: that a change is given once only. Whoever stops between a batch and the storing of
+    its cursor gets the batch again.
+
+    Args:
+        reader: The store.
+        cursor: Begin after this cursor; 0: with the oldest change that is kept.
+        consumer: Only changes of this consumer …
+        stream: … and of this stream.
+        classes: Only changes of entities of these classes; empty: of all.
+        below: Only changes of the entity with this uuid and of those below it, by the
+            parent-address of the record that caused them. Ends that state no place come, too:
+            DELETE and TOMBSTONE need none, and a sweep has none.
+        batch_changes: Most changes of one batch.
+        follow: Whether to wait for more; otherwise it ends with the newest change.
+        poll_s: How often, in seconds, more is looked for.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a subscriber can choose
+        self,
+        reader: StoreReader,
+        cursor: int = 0,
+        *,
+        consumer: str | None = None,
+        stream: str | None = None,
+        classes: Collection[str] = (),
+        below: str | None = None,
+        batch_changes: int = _BATCH_CHANGES,
+        follow: bool = True,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        self._reader = reader
+        self._consumer = consumer
+        self._stream = stream
+        self._classes = frozenset(classes)
+        self._below = below
+        self._batch_changes = batch_changes
+        self._follow = follow
+        self._poll_s = poll_s
+        self._cursor = cursor
+
+    def __repr__(self) -> str:
+        return f"<Subscription after {self._cursor}>"
+
+    @property
+    def cursor(self) -> int:
+        """Up to which change all that is chosen was given, and the next batch asked for."""
+        return self._cursor
+
+    async def lag(self) -> int:
+        """How many changes the subscriber is behind, those that it does not choose included."""
+        return max(0, await self._reader.newest_cursor() - self._cursor)
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:
+        """Iterate over the batches. Raises `ChangesTrimmedError`, `JournalOffError` and other
+        errors of the store; one that is retriable ends the iteration, too: iterate again.
+        """
+        while True:
+            newest = await self._reader.newest_cursor()
+            batch: list[Change] = []
+            at = self._cursor
+            async for change in self._reader.changes(
+                self._cursor,
+                consumer=self._consumer,
+                stream=self._stream,
+                entity_class=next(iter(self._classes)) if len(self._classes) == 1 else None,
+            ):
+                at = change.cursor
+                if self._chooses(change):
+                    batch.append(change)
+                if len(batch) == self._batch_changes:
+                    yield batch
+                    self._cursor, batch = at, []
+            if batch:
+                yield batch
+            self._cursor = max(at, newest)
+            if not self._follow:
+                return
+            await asyncio.sleep(self._poll_s)
+
+    async def run(
+        self,
+        handler: Callable[[Sequence[Change]], Awaitable[None]],
+        *,
+        saved: Callable[[int], Awaitable[None]] | None = None,
+        settings: ConsumerSettings | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        """Pass each batch to a handler, until cancelled; without `follow` until the newest change.
+
+        Where the handler or the store raises a retriable `InstepError`, the batch is read and
+        passed again, with the waits of `settings` (`reconnect_initial_s`, `reconnect_max_s`,
+        `reconnect_attempts`); other errors are raised. `saved` is given the cursor after each batch
+        that the handler has taken.
+        """
+        settings, environment = settings or ConsumerSettings(), environment or Environment()
+        batches: AsyncIterator[Sequence[Change]] | None = None
+        batch: Sequence[Change] | None = None
+        while True:
+            async for attempt in retrying(settings, environment):
+                with attempt:
+                    try:
+                        batches = batches or aiter(self)
+                        batch = await anext(batches, None)
+                        if batch is not None:
+                            await handler(batch)
+                    except Exception:
+                        batches = None
+                        raise
+            if batch is None:
+                return
+            if saved is not None:
+                await saved(batch[-1].cursor)
+
+    def _chooses(self, change: Change) -> bool:
+        if self._classes and change.entity_class not in self._classes:
+            return False
+        return self._below is None or _is_below(change, self._below)
+
+
+class _Envelope(msgspec.Struct, rename="kebab", gc=False):
+    parent_address: list[str] | None = None
+
+
+class _Entity(msgspec.Struct, gc=False):
+    uuid: str = ""
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_entity = msgspec.json.Decoder(_Entity).decode
+
+
+def _is_below(change: Change, uuid: str) -> bool:
+    """Whether the entity is the one with this uuid, below it, or at a place that is not stated."""
+    if change.key == uuid:
+        return True
+    try:
+        if change.body and _entity(change.body).uuid == uuid:
+            return True
+        address = _envelope(change.envelope).parent_address if change.envelope else None
+    except msgspec.MsgspecError:
+        return True
+    if address is None:
+        return change.change in (ChangeKind.DELETED, ChangeKind.SWEPT)
+    return any(element.rpartition(":")[2] == uuid for element in address)

@@ -1,0 +1,221 @@
+"""What one statement of a condition-detector says: pure (TR-548 4.4, 4.5, 4.8).
+
+Members are found by name, with and without the name of their module, where TAPI 2.1.3 and the later
+tapi-fm have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from instep.model.records import Record
+from instep_sql.engine.value_check import storable_text
+
+__all__ = ["DETECTOR", "SEVERITIES", "ApproximateTime", "Detector", "detector_of", "time_of"]
+
+DETECTOR: Final = "CONDITION_DETECTOR"
+SEVERITIES: Final = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
+"""From the least to the worst."""
+_EVENT_TYPES: Final = frozenset({"EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR"})
+_CONTAINERS: Final = frozenset(
+    {
+        "alarm-condition-detector-detail",
+        "legacy-properties",
+        "detected-condition",
+        "detector-info",
+        "simple-detector",
+    }
+)
+_IDENTITY: Final = re.compile(
+    r"(?:[\w-]+:)?(?:ALARM_DETECTOR_STATE_|SIMPLE_DETECTOR_STATE_|PERCEIVED_SEVERITY_TYPE_"
+    r"|PERCEIVED_SEVERITY_|CONDITION_DETECTOR_TYPE_|SPREAD_|SOURCE_PRECISION_"
+    r"|[A-Z]+_OBJECT_TYPE_)?(.*)",
+    re.DOTALL,
+)
+_YANG_TIME: Final = re.compile(
+    r"(\d{14})(?:[.,](\d{1,12}))?\s*(?:Z|([+-])(\d\d):?(\d\d))?", re.ASCII
+)
+"""tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
+_LONGEST_TIME_CHARS: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class ApproximateTime(msgspec.Struct, frozen=True, gc=False):
+    """An `approximate-date-and-time` (TR-548 3.10, 4.8), in microseconds since 1970."""
+
+    at_us: int
+    """The primary time-stamp; where none is stated, the append time."""
+    from_us: int | None = None
+    """The start time-stamp: with the spread BETWEEN, where the interval begins."""
+    spread: str | None = None
+    """AT, BEFORE, AFTER or BETWEEN. BEFORE, too, where the append time stands for it (4.8)."""
+    precision: str | None = None
+    """UNKNOWN, FREE_RUNNING or SYNCHRONIZED."""
+
+
+class Detector(msgspec.Struct, frozen=True, gc=False):
+    """A condition-detector as one statement has it. None: not stated."""
+
+    state: str = "ACTIVE"
+    event: bool = False
+    """It reports what happened, and never clears (3.9.2.5): an event detector that states no
+    state.
+    """
+    severity: str | None = None
+    service_affect: str | None = None
+    acknowledged: bool | None = None
+    info: str | None = None
+    """`additional-alarm-info` as a JSON array."""
+    condition: str | None = None
+    condition_normalized: str | None = None
+    detector_type: str | None = None
+    detector_native_id: str | None = None
+    detector_uuid: str | None = None
+    measured_class: str | None = None
+    measured_uuid: str | None = None
+    measured_native_id: str | None = None
+    measured_local_id: str | None = None
+    """`measured-entity-local-id` as a JSON array."""
+    node_uuid: str | None = None
+    """The node in the parent-address, or the measured node."""
+
+
+def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
+    """Read a statement; what cannot be read is not stated. `normalized` gives the normalized name
+    of native ones where the provider states none (4.9).
+    """
+    members = _members(_read(record.body))
+    state = _identity(members, "alarm-detector-state", "simple-detector-state")
+    severity = _identity(members, "perceived-severity")
+    detector_type = _identity(members, "condition-detector-type")
+    measured_class = _identity(members, "measured-entity-class")
+    measured_uuid = _text(members, "measured-entity-uuid")
+    node = _node(_read(record.envelope))
+    native = _text(members, "condition-native-name")
+    return Detector(
+        state=state or "ACTIVE",
+        event=state is None and detector_type in _EVENT_TYPES,
+        severity=severity,
+        service_affect=_identity(members, "service-affect"),
+        acknowledged=_flag(members.get("is-acknowledged")),
+        info=_list(members.get("additional-alarm-info")),
+        condition=native,
+        condition_normalized=_text(members, "condition-normalized-name")
+        or normalized.get(native or ""),
+        detector_type=detector_type,
+        detector_native_id=_text(members, "detector-native-id"),
+        detector_uuid=_text(members, "detector-uuid"),
+        measured_class=measured_class,
+        measured_uuid=measured_uuid,
+        measured_native_id=_text(members, "measured-entity-native-id"),
+        measured_local_id=_list(members.get("measured-entity-local-id")),
+        node_uuid=node or (measured_uuid if measured_class == "NODE" else None),
+    )
+
+
+def time_of(record: Record) -> ApproximateTime:
+    """When it happened: the event time, flat as the YANG has it or nested as in TR-548 6.3."""
+    stated = _plain(_read(record.envelope)).get("event-time-stamp")
+    members = _plain(stated)
+    members = _plain(members.get("approx-date-and-time")) or members
+    primary = stated if isinstance(stated, str) else _text(members, "primary-time-stamp")
+    at_us = _time_us(primary)
+    if at_us is None:
+        return ApproximateTime(record.appended_at_us, spread="BEFORE")
+    return ApproximateTime(
+        at_us,
+        _time_us(_text(members, "start-time-stamp")),
+        _identity(members, "spread"),
+        _identity(members, "source-precision"),
+    )
+
+
+def _read(json: bytes | bytearray) -> Any:
+    try:
+        return _decode(json) if json else None
+    except _UNREADABLE:
+        return None
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """The members of an object without the names of their modules; of anything else none."""
+    if not isinstance(value, dict):
+        return {}
+    return {name.rpartition(":")[2]: inner for name, inner in value.items()}
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """The members of a condition-detector, those of its containers included; the outer one counts
+    where a name is there twice.
+    """
+    found: dict[str, Any] = {}
+    level = [value]
+    for _ in range(len(_CONTAINERS) + 1):
+        plain = [_plain(one) for one in level]
+        level = [inner for one in plain for name, inner in one.items() if name in _CONTAINERS]
+        for one in plain:
+            found = one | found
+    return found
+
+
+def _text(members: dict[str, Any], name: str) -> str | None:
+    value = members.get(name)
+    return storable_text(value) if isinstance(value, str) and value else None
+
+
+def _identity(members: dict[str, Any], *names: str) -> str | None:
+    for name in names:
+        value = _text(members, name)
+        if value is not None and (match := _IDENTITY.fullmatch(value.strip())):
+            return match[1] or None
+    return None
+
+
+def _flag(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value)
+    return value if isinstance(value, bool) else None
+
+
+def _list(value: Any) -> str | None:
+    if not isinstance(value, list) or not value:
+        return None
+    texts = [storable_text(one) for one in value if isinstance(one, str)]
+    return msgspec.json.encode(texts).decode()
+
+
+def _node(envelope: Any) -> str | None:
+    address = _plain(envelope).get("parent-address")
+    for element in address if isinstance(address, list) else ():
+        if isinstance(element, str) and element.startswith("node-uuid:"):
+            return storable_text(element.removeprefix("node-uuid:")) or None
+    return None
+
+
+def _time_us(text: str | None) -> int | None:
+    """A time that names no zone is taken as UTC; None for what is no time."""
+    if text is None or len(text) > _LONGEST_TIME_CHARS:
+        return None
+    text = text.strip()
+    try:
+        if match := _YANG_TIME.fullmatch(text):
+            digits, fraction, sign, hours, minutes = match.groups()
+            moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            moment += timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
+            offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+            moment = moment + offset if sign == "-" else moment - offset
+        else:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // _US
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,102 @@
+"""Changes posted to a URL: in order, at least once, in bounded requests, to that URL only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep import ConsumerSettings
+from instep.errors import ConfigurationError, SourceError
+from instep.runtime.subscription import Subscription
+from instep_http.webhook import Webhook
+from tests.instep_http.client_kit import Answers, Peer, answering, status
+from tests.instep_sql.store_kit import create_update, end_record, stage
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = ConsumerSettings(reconnect_initial_s=0.001, reconnect_max_s=0.002, reconnect_attempts=3)
+
+
+def posted(peer: Peer) -> list[list[dict[str, Any]]]:
+    """The changes of each request."""
+    return [json.loads(body)["changes"] for _, _, body in peer.came]
+
+
+async def post(answers: Answers, database: str, **options: Any) -> tuple[Peer, SourceError | None]:
+    """Post the changes of three entities, and of the end of one; returns how it ended, too."""
+    ended: SourceError | None = None
+    async with answering(answers) as peer, stage(database, journal="previous") as at:
+        await at.commit(*[create_update(f"k{n}", n) for n in range(1, 4)])
+        await at.commit(create_update("k1", 8), end_record("k2", 9))
+        async with Webhook(peer.url, headers={"Authorization": "Bearer s"}, **options) as hook:
+            assert "Bearer" not in repr(hook)
+            subscription = Subscription(at.store.reader, follow=False)
+            try:
+                await subscription.run(hook, settings=QUICK)
+            except SourceError as error:
+                ended = error
+    assert "Bearer" not in str(ended)
+    return peer, ended
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/s.db"
+
+
+async def test_each_change_in_order_with_its_bodies(database: str) -> None:
+    peer, _ = await post(status(204), database)
+    (changes,) = posted(peer)
+    assert [(one["cursor"], one["key"], one["change"]) for one in changes] == [
+        (1, "k1", "created"),
+        (2, "k2", "created"),
+        (3, "k3", "created"),
+        (4, "k1", "updated"),
+        (5, "k2", "deleted"),
+    ]
+    assert (changes[3]["previous"], changes[3]["body"]) == ({"at": 1}, {"at": 8})
+    assert (changes[0]["consumer"], changes[0]["stream"], changes[0]["class"]) == (
+        "east",
+        "s1",
+        "NODE",
+    )
+    assert peer.headers[0]["Authorization"] == "Bearer s"
+    assert peer.headers[0]["Content-Type"] == "application/json"
+
+
+async def test_a_large_batch_is_posted_in_several(database: str) -> None:
+    peer, _ = await post(status(200), database, max_bytes=300)
+    requests = posted(peer)
+    assert len(requests) > 1
+    assert [one["cursor"] for changes in requests for one in changes] == [1, 2, 3, 4, 5]
+
+
+async def test_one_that_asks_to_try_later_gets_it_again(database: str) -> None:
+    peer, ended = await post(status(503, 429, 200), database)
+    assert [len(changes) for changes in posted(peer)] == [5, 5, 5]
+    assert ended is None
+
+
+@pytest.mark.parametrize(("found", "requests"), [(400, 1), (500, 3)])
+async def test_one_that_refuses_it_ends_the_run(found: int, requests: int, database: str) -> None:
+    peer, ended = await post(status(found), database)
+    assert len(peer.came) == requests
+    assert ended is not None
+    assert ended.data["status"] == found
+
+
+async def test_no_redirect_is_followed(database: str) -> None:
+    async with answering(status(200)) as elsewhere:
+        peer, ended = await post(status(307, Location=elsewhere.url), database)
+    assert (len(peer.came), elsewhere.came) == (1, [])
+    assert ended is not None
+    assert ended.data["status"] == 307
+
+
+@pytest.mark.parametrize("url", ["ftp://there/x", "no url", "http://"])
+async def test_another_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="Webhook"):
+        Webhook(url)
