@@ -369,7 +369,7 @@ async def test_the_journal_is_what_a3_makes_of_each_record(
 
 @pytest.mark.parametrize("chosen", [{}, {"entity_class": "NODE"}], ids=["all", "of a class"])
 async def test_a_reader_that_retention_passes_between_two_pages_is_told(
-    stage: Stages, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    stage: Stages, chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("instep_sql.reader._PAGE_RECORDS", 2)
     async with stage(journal="changes", journal_retention_records=10) as at:
