@@ -10,31 +10,20 @@ from types import TracebackType
 from typing import Final, Self
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.console import Group as Stacked
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from instep.alignment.lag import Fidelity
-from instep.cli.output import duration, json_line, moment, plain, stamp
-from instep.model.position import Phase
+from instep.cli.live_screen import live_screen, stream_lines
+from instep.cli.output import json_line, stamp
 from instep.runtime.group import Group
-from instep.runtime.health import ConsumerEvent, ConsumerState, Health, StreamHealth
+from instep.runtime.health import ConsumerEvent, Health, StreamHealth
 from instep.runtime.lifecycle import Service
 
 __all__ = ["LinesView", "LiveView", "View"]
 
 _REFRESH_S: Final = 0.25
-_EVENTS_SHOWN: Final = 8
+_EVENTS_KEPT: Final = 50
 _LAST_EVENTS_S: Final = 0.5
-_FIDELITY_STYLES: Final = {
-    Fidelity.FULL: "green",
-    Fidelity.REDUCED: "yellow",
-    Fidelity.AT_RISK: "bold yellow",
-    Fidelity.LOST: "bold red",
-}
 
 
 class View(ABC):
@@ -117,37 +106,50 @@ class LinesView(View):
 
     def health(self, healths: tuple[Health, ...]) -> None:
         at = stamp(time.time_ns() // 1_000)
+        judged = {
+            (line.consumer, line.stream): line for line in stream_lines(healths, self.records_per_s)
+        }
         for health in healths:
-            streams = [
+            streams = []
+            for stream in health.streams:
+                line = judged[health.consumer, stream.stream]
+                streams.append(
+                    {
+                        **msgspec.to_builtins(stream),
+                        "records_per_s": line.records_per_s,
+                        "trouble": line.trouble.name.lower(),
+                        "state": line.state,
+                        "stale": line.stale,
+                    }
+                )
+            json_line(
                 {
-                    **msgspec.to_builtins(stream),
-                    "records_per_s": round(self.records_per_s(health.consumer, stream), 1),
-                }
-                for stream in health.streams
-            ]
-            line = {
-                "at": at,
-                "event": "health",
-                "consumer": health.consumer,
-                "state": health.state,
-                "error": health.error,
-                "left": health.left,
-                "pair": msgspec.to_builtins(health.pair),
-                "intake": msgspec.to_builtins(health.intake),
-                "loop_lag_s": round(health.loop_lag_s, 3),
-                "streams": streams,
-            }
-            json_line(line, flush=True)
+                    "at": at,
+                    "event": "health",
+                    "consumer": health.consumer,
+                    "state": health.state,
+                    "error": health.error,
+                    "left": health.left,
+                    "pair": msgspec.to_builtins(health.pair),
+                    "intake": msgspec.to_builtins(health.intake),
+                    "loop_lag_s": round(health.loop_lag_s, 3),
+                    "streams": streams,
+                },
+                flush=True,
+            )
 
 
 class LiveView(View):
-    """Prints a table that is updated in place, with the last events below it."""
+    """Shows a screen that is renewed in place (`live_screen`), and leaves the last one behind."""
 
     def __init__(self, group: Group, console: Console | None = None) -> None:
         super().__init__(group, _REFRESH_S)
-        self._events: deque[ConsumerEvent] = deque(maxlen=_EVENTS_SHOWN)
-        # Refreshed by `health` alone: a thread would read what the loop is changing.
-        self._live = Live(console=console or Console(highlight=False), auto_refresh=False)
+        self._events: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._console = console or Console(highlight=False)
+        # The screen of its own is written over as a whole, so that nothing is left of it when the
+        # terminal gets another size. Refreshed by `health` alone: a thread would read what the loop
+        # is changing.
+        self._live = Live(console=self._console, auto_refresh=False, screen=True)
 
     async def __aenter__(self) -> Self:
         self._live.start()
@@ -161,91 +163,17 @@ class LiveView(View):
     ) -> None:
         try:
             await super().__aexit__(exc_type, exc, traceback)
-            self.health(self._group.health())
         finally:
             self._live.stop()
+        self._console.print(self._screen(self._group.health()))
 
     def event(self, event: ConsumerEvent) -> None:
         self._events.append(event)
 
     def health(self, healths: tuple[Health, ...]) -> None:
-        self._live.update(Stacked(self._table(healths), *self._event_lines()), refresh=True)
+        self._live.update(self._screen(healths), refresh=True)
 
-    def _table(self, healths: tuple[Health, ...]) -> Table:
-        table = Table(box=SIMPLE_HEAD, expand=True)
-        table.add_column("Stream", ratio=3, overflow="fold")
-        table.add_column("Alignment", width=14)
-        table.add_column("Records", width=11, justify="right")
-        table.add_column("Read delay", width=17)
-        table.add_column("Remarks", ratio=5, overflow="fold")
-        for health in healths:
-            if not health.streams:
-                table.add_row(
-                    plain_text(health.consumer),
-                    Text(health.state),
-                    f"{health.intake.accepted:,}" if health.intake else "",
-                    "",
-                    plain_text(*_remarks(health)),
-                )
-            for stream in health.streams:
-                table.add_row(*self._cells(health, stream))
-        return table
-
-    def _cells(self, health: Health, stream: StreamHealth) -> tuple[Text, ...]:
-        aligned = Text(
-            f"{stream.phase}\nattempt {stream.attempt}",
-            style="green" if stream.phase is Phase.ALIGNED else "yellow",
-        )
-        if not stream.connected:
-            over = health.state in (ConsumerState.STOPPED, ConsumerState.FAILED)
-            aligned.append(f"\n{health.state if over else 'no connection'}", style="yellow")
-        rate = self.records_per_s(health.consumer, stream)
-        # The compaction delay and the tombstone retention: beyond them a lag loses something.
-        limits = f"{duration(stream.compaction_delay_s)} / {duration(stream.tombstone_retention_s)}"
-        delay = f"{duration(stream.read_delay_s)}\nof {limits}\n{stream.fidelity}"
-        remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
-        remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
-        remarks += [f"no progress: {stream.no_progress}"] if stream.no_progress else []
-        remarks += [stream.last_error] if stream.last_error else []
-        remarks += [f"left {health.left}"] if health.left else []
-        remarks += _pair_remarks(health)
-        return (
-            plain_text(health.consumer, stream.stream),
-            aligned,
-            Text(f"{stream.records:,}\n{rate:,.0f}/s"),
-            Text(delay, style=_FIDELITY_STYLES[stream.fidelity]),
-            plain_text(*remarks),
-        )
-
-    def _event_lines(self) -> list[Text]:
-        lines: list[Text] = []
-        for event in self._events:
-            at, about = moment(event.at_us)[11:], event.stream or event.consumer
-            lines.append(plain_text(f"  {at}  {about}  {event.kind}: {event.text}"))
-            lines[-1].no_wrap, lines[-1].overflow = True, "ellipsis"
-        return lines
-
-
-def _remarks(health: Health) -> list[str]:
-    """Remarks about a consumer without streams: its pair, its intake, its error."""
-    lines, intake = _pair_remarks(health), health.intake
-    if intake is not None:
-        lines += [f"listens at {intake.address}"] if intake.address else []
-        lines += [f"{intake.duplicates:,} duplicates, {intake.refused:,} refused"]
-        lines += [f"{kind} × {count:,}" for kind, count in sorted(intake.deviations.items())]
-        if intake.blocked:
-            lines += [f"{len(intake.blocked):,} blocked, the first: {intake.blocked[0]}"]
-    return lines + [health.error] * bool(health.error)
-
-
-def _pair_remarks(health: Health) -> list[str]:
-    """Which process of a pair consumes, as text."""
-    if health.pair is None:
-        return []
-    holder = health.pair.holder or "nobody"
-    return [f"{health.pair.role}; lease held by {holder}, epoch {health.pair.epoch}"]
-
-
-def plain_text(*lines: str) -> Text:
-    """Lines from a peer as rich text: no markup, no control characters."""
-    return Text("\n".join(map(plain, lines)))
+    def _screen(self, healths: tuple[Health, ...]) -> RenderableType:
+        width, height = self._console.size
+        lines = stream_lines(healths, self.records_per_s)
+        return live_screen(lines, tuple(self._events), width, height)
