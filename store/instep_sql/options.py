@@ -71,6 +71,10 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The normalized names of native conditions, where the provider states none (TR-548 4.9)."""
     alarm_retention_records: _Positive = 1_000_000
     """The number of newest episodes kept; older ones are removed once they have ended."""
+    class_index: bool | None = None
+    """Whether the store has an index by class, so that questions about one class need not read
+    all entities. A new entity then costs a tenth more. None: as it does already, and a new store
+    does not."""
     projections: tuple[ReadyTable, ...] = ()
     """Ready tables that the store fills from its entities, in the transaction of each commit."""
     quarantine_max_records: _Positive = 10_000
@@ -112,6 +116,9 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """PostgreSQL: the schema of the tables, created if it does not exist; None: the user's default.
     The URL may name it, too: `?schema=instep`.
     """
+    readers: tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=63)], ...] = ()
+    """PostgreSQL: roles that may read the public views, and the tables of projections. They are
+    granted what they lack when the store is opened."""
     statement_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     """PostgreSQL: the server ends a statement that takes longer."""
 

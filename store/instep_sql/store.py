@@ -20,7 +20,7 @@ from instep.ports.sink import Sink
 from instep_sql import fencing
 from instep_sql.alarms import definition as alarms
 from instep_sql.audit.marks import SqlAuditMarks
-from instep_sql.engine import schema
+from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
@@ -169,6 +169,11 @@ class SqlStore(Sink):
                 )
             self._alarms = alarms.are_kept(connection)
             maintenance.keep(connection, self._dialect, self._projections, self._clock_us())
+            if self.options.class_index is not None:
+                access.keep_class_index(connection, wanted=self.options.class_index)
+            if self.options.readers and connection.dialect.name == "postgresql":
+                tables = [projection.name for projection in self._projections]
+                access.grant(connection, self.options.readers, tables, self._dialect.where)
 
         await self._database.run(work, guarded=False)
 

@@ -13,7 +13,7 @@ from sqlalchemy import (
 )
 
 revision = "0015"
-down_revision = "0013"
+down_revision = "0014"
 
 _ID = BigInteger().with_variant(Integer, "sqlite")
 _TEXTS = (

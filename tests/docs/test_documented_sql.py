@@ -1,0 +1,89 @@
+"""Every SQL of the documentation runs: on both databases, or on the one that it names."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from instep.model import Batch, Position
+from instep_sql import SqlStore
+from tests.docs.snippets_kit import pages, snippets
+from tests.instep.cli.cli_kit import info, statement
+from tests.postgres_kit import Missing, serving
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LAKE = {"questions.md", "lake.md", "landing.md"}
+"""Pages whose SQL is Spark's, which the tests of the lake run."""
+ALARM = (
+    b'{"condition-native-name":"LOS","alarm-condition-detector-detail":'
+    b'{"legacy-properties":{"perceived-severity":"MAJOR"}}}'
+)
+VALUES = {":service": "'u1'"}
+
+
+def blocks() -> Iterator[object]:
+    for page in pages(REPOSITORY):
+        if page.name in LAKE:
+            continue
+        for snippet in snippets(page.read_text(encoding="utf-8")):
+            if snippet.language == "sql":
+                name = f"{page.relative_to(REPOSITORY)}:{snippet.line}"
+                yield pytest.param(snippet.text, id=name)
+
+
+def statements(block: str, database: str) -> list[str]:
+    """The statements of a block; none where it names another database in its first line."""
+    first = block.partition("\n")[0].removeprefix("-- ")
+    if first in {"PostgreSQL", "SQLite"} and first != database:
+        return []
+    for name, value in VALUES.items():
+        block = block.replace(name, value)
+    lines = [line for line in block.splitlines() if not line.startswith("--")]
+    return [one for one in "\n".join(lines).split(";") if one.strip()]
+
+
+async def fill(url: str) -> None:
+    async with SqlStore(url, references=True, journal="previous", class_index=True) as store:
+        await store.open("east")
+        await store.position(info("network"))
+        node = b'{"uuid":"u1","name":[{"value":"Aachen"}],"operational-state":"ENABLED"}'
+        alarm = statement(2, ALARM, "CONDITION_DETECTOR")
+        position = Position(token="t2", ordinal=1, attempt=1, lineage=1, records=2)
+        await store.commit(Batch("network", position, 0, [statement(1, node), alarm]))
+
+
+def test_the_pages_have_sql() -> None:
+    assert len(list(blocks())) >= 6
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("block", blocks())
+async def test_it_runs_on_sqlite(block: str, tmp_path: Path) -> None:
+    await fill(f"sqlite:///{tmp_path}/s.db")
+    store = sqlite3.connect(tmp_path / "s.db")
+    for one in statements(block, "SQLite"):
+        store.execute(one).fetchall()
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[object]:
+    try:
+        with serving() as started:
+            yield started
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("block", blocks())
+async def test_it_runs_on_postgresql(block: str, server: object) -> None:
+    url = server.create()  # type: ignore[attr-defined]
+    await fill(url)
+    with psycopg.connect(url, autocommit=True) as store:
+        for one in statements(block, "PostgreSQL"):
+            store.execute(one.encode())
