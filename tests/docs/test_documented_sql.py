@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from instep.model import Batch, Position
+from instep.model import Batch
+from instep.model.position import Position
 from instep_sql import SqlStore
 from tests.docs.snippets_kit import pages, snippets
 from tests.instep.cli.cli_kit import info, statement
-from tests.postgres_kit import Missing, serving
+from tests.postgres_kit import Missing, Server, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAKE = {"questions.md", "lake.md", "landing.md"}
@@ -56,12 +60,15 @@ async def fill(url: str) -> None:
         await store.commit(Batch("network", position, 0, [statement(1, node), alarm]))
 
 
+BLOCKS = list(blocks())
+
+
 def test_the_pages_have_sql() -> None:
-    assert len(list(blocks())) >= 6
+    assert len(BLOCKS) >= 6
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", BLOCKS)
 async def test_it_runs_on_sqlite(block: str, tmp_path: Path) -> None:
     await fill(f"sqlite:///{tmp_path}/s.db")
     store = sqlite3.connect(tmp_path / "s.db")
@@ -71,7 +78,7 @@ async def test_it_runs_on_sqlite(block: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[object]:
+def server() -> Iterator[Server]:
     try:
         with serving() as started:
             yield started
@@ -80,10 +87,32 @@ def server() -> Iterator[object]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("block", blocks())
-async def test_it_runs_on_postgresql(block: str, server: object) -> None:
-    url = server.create()  # type: ignore[attr-defined]
+@pytest.mark.parametrize("block", BLOCKS)
+async def test_it_runs_on_postgresql(block: str, server: Server) -> None:
+    url = server.create()
     await fill(url)
     with psycopg.connect(url, autocommit=True) as store:
         for one in statements(block, "PostgreSQL"):
             store.execute(one.encode())
+
+
+@pytest.mark.asyncio
+async def test_the_program_that_listens_prints_each_change(server: Server, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/how-to/postgresql.md").read_text(encoding="utf-8")
+    [program] = [one.text for one in snippets(page) if one.value == "listen.py"]
+    (tmp_path / "listen.py").write_text(program)
+    url = server.create()
+    await fill(url)
+    arguments = [sys.executable, str(tmp_path / "listen.py"), url, "1"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = await asyncio.to_thread(process.stdout.readline)
+        async with SqlStore(url, journal="changes") as store:
+            await store.open("east")
+            position = Position(token="t3", ordinal=2, attempt=1, lineage=1, records=3)
+            await store.position(info("network"))
+            await store.commit(Batch("network", position, 1, [statement(3, b"{}")]))
+        second = await asyncio.to_thread(process.stdout.readline)
+        process.kill()
+    assert first == "2 created CONDITION_DETECTOR k2\n"
+    assert second == "3 created NODE k3\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +29,7 @@ def indexes(url: str) -> set[str | None]:
         engine.dispose()
 
 
-async def opened(url: str, **options: object) -> None:
+async def opened(url: str, **options: Any) -> None:
     async with SqlStore(url, **options) as store:
         await store.open("east")
 
@@ -57,9 +59,8 @@ async def test_the_class_index_is_made_kept_and_dropped(database: str) -> None:
 async def test_readers_may_read_the_views_and_nothing_else(
     postgres_database: str, reader: str
 ) -> None:
-    await opened(postgres_database, schema="network of ours".replace(" ", "_"))
     for schema in ("instep", None):
-        options = {"schema": schema, "projections": ["node"], "readers": ["reader"]}
+        options: dict[str, Any] = {"schema": schema, "projections": ["node"], "readers": ["reader"]}
         await opened(postgres_database, **options)
         with psycopg.connect(reader, autocommit=True) as connection:
             connection.execute(f"SET search_path = {schema or 'public'}")
@@ -95,7 +96,8 @@ async def test_the_views_show_json_times_and_truth_values(postgres_database: str
         found = connection.execute("SELECT key, body FROM instep_entities WHERE proven").fetchall()
         assert dict(found) == {"n": {"a": "\ufffd", "b": "\\u0000"}, "p": None, "q": None}
         [deleted] = connection.execute(
-            "SELECT kind, previous #>> '{name,0,value}' FROM instep_changes WHERE change = 'deleted'"
+            "SELECT kind, previous #>> '{name,0,value}' FROM instep_changes"
+            " WHERE change = 'deleted'"
         ).fetchall()
         assert deleted == ("DELETE", "x")
         [stream] = connection.execute(
@@ -105,7 +107,7 @@ async def test_the_views_show_json_times_and_truth_values(postgres_database: str
 
 
 @pytest.mark.asyncio
-async def test_the_journal_is_read_alike_in_sqlite(tmp_path: object) -> None:
+async def test_the_journal_is_read_alike_in_sqlite(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     async with stage(url, journal="bodies") as at:
         await at.commit(create_update("a", 1_700_000_000_123_456, b'{"n":1}'))
