@@ -19,6 +19,8 @@ PUBLIC_VIEWS: Final = (
     "instep_messages",
     "instep_places",
     "instep_references",
+    "instep_alarms",
+    "instep_alarm_events",
 )
 """The views whose columns are public."""
 _ROLE: Final = text("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = :role)")
