@@ -35,18 +35,17 @@ class Subscription:
     Not promised: that a change is given once only. Whoever stops between a batch and the storing of
     its cursor gets the batch again.
 
-    Args:
-        reader: The store.
-        cursor: Begin after this cursor; 0: with the oldest change that is kept.
-        consumer: Only changes of this consumer …
-        stream: … and of this stream.
-        classes: Only changes of entities of these classes; empty: of all.
-        below: Only changes of the entity with this uuid and of those below it, by the
-            parent-address of the record that caused them. Ends that state no place come, too:
-            DELETE and TOMBSTONE need none, and a sweep has none.
-        batch_changes: Most changes of one batch.
-        follow: Whether to wait for more; otherwise it ends with the newest change.
-        poll_s: How often, in seconds, more is looked for.
+    - `reader`: The store.
+    - `cursor`: Begin after this cursor; 0: with the oldest change that is kept.
+    - `consumer`: Only changes of this consumer …
+    - `stream`: … and of this stream.
+    - `classes`: Only changes of entities of these classes; empty: of all.
+    - `below`: Only changes of the entity with this uuid and of those below it, by the
+      parent-address of the record that caused them. Ends that state no place come, too: DELETE and
+      TOMBSTONE need none, and a sweep has none.
+    - `batch_changes`: Most changes of one batch.
+    - `follow`: Whether to wait for more; otherwise it ends with the newest change.
+    - `poll_s`: How often, in seconds, more is looked for.
     """
 
     def __init__(  # noqa: PLR0913 - what a subscriber can choose
