@@ -36,6 +36,9 @@ class Scenario(msgspec.Struct, frozen=True):
     """Each key is in the store before the measured part begins."""
     journal: bool = False
     """Both write a row for each change: the product with journal = "changes"."""
+    kept: str = ""
+    """What both write beside the entities: "references", "projection" (the ready table `alarm`) or
+    "alarms" (their episodes)."""
     postgresql: bool = False
     """Into a PostgreSQL server, started for it, instead of a SQLite file."""
 
@@ -54,6 +57,14 @@ SCENARIOS = (
     Scenario(
         "journal-storm", "storm over 100 keys, 50 a frame, with a journal", 50, 100, journal=True
     ),
+    Scenario("references-new", "new keys, with their references", kept="references"),
+    Scenario("references-update", "all updates, with references", prefill=True, kept="references"),
+    Scenario("projection-new", "new keys, with a projection", kept="projection"),
+    Scenario(
+        "projection-update", "all updates, with a projection", prefill=True, kept="projection"
+    ),
+    Scenario("alarms-new", "new keys, with episodes of alarms", kept="alarms"),
+    Scenario("alarms-update", "all updates, with episodes of alarms", prefill=True, kept="alarms"),
     Scenario("postgresql-new", "new keys into PostgreSQL", postgresql=True),
     Scenario("postgresql-update", "all updates in PostgreSQL", prefill=True, postgresql=True),
 )

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from picows import WSFrame, WSListener, WSTransport, ws_connect
 
+from bench.alignment.floor_kept import SCHEMA, WRITE, kept_rows
 from bench.alignment.floor_postgres import PostgresTable
 from bench.report import Result, rss_bytes
 
@@ -74,18 +75,23 @@ _many = msgspec.json.Decoder(list[_Record])
 class _SqliteTable:
     """The database, used by one thread."""
 
-    def __init__(self, url: str, *, journal: bool) -> None:
+    def __init__(self, url: str, *, journal: bool, kept: str = "") -> None:
         path = url.removeprefix("sqlite:///")
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(_SCHEMA + SCHEMA * bool(kept))
         self.journal = journal
+        self.kept = kept
 
     def token(self) -> str | None:
         row = self._db.execute("SELECT token FROM position").fetchone()
         return None if row is None else str(row[0])
 
     def write(
-        self, rows: list[tuple[Any, ...]], changes: list[tuple[str, ...]], token: str
+        self,
+        rows: list[tuple[Any, ...]],
+        changes: list[tuple[str, ...]],
+        token: str,
+        kept: list[tuple[Any, ...]],
     ) -> None:
         """One transaction."""
         db = self._db
@@ -97,6 +103,8 @@ class _SqliteTable:
                 done += size
         if self.journal:
             db.executemany(_CHANGE, changes)
+        if kept:
+            db.executemany(WRITE[self.kept], kept)
         db.execute(_MOVE, (token,))
         db.execute("COMMIT")
 
@@ -125,7 +133,11 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
     changes: list[tuple[str, ...]] = (
         [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
     )
-    table.write(rows, changes, headers[-1].token)
+    kept: list[tuple[Any, ...]] = []
+    if table.kept:
+        bodies = {key: bytes(record.log_record_body) for key, record in latest.items()}
+        kept = kept_rows(table.kept, bodies)
+    table.write(rows, changes, headers[-1].token, kept)
     return len(headers)
 
 
@@ -162,12 +174,12 @@ class _Receiver(WSListener):
         return frames
 
 
-async def _run(url: str, store: str, records: int, *, journal: bool) -> Result:
+async def _run(url: str, store: str, records: int, *, journal: bool, kept: str) -> Result:
     loop = asyncio.get_running_loop()
     make: Callable[..., _Table] = _SqliteTable if store.startswith("sqlite:") else PostgresTable
     memory = []
     with ThreadPoolExecutor(1) as worker:
-        table = await loop.run_in_executor(worker, partial(make, store, journal=journal))
+        table = await loop.run_in_executor(worker, partial(make, store, journal=journal, kept=kept))
         token = await loop.run_in_executor(worker, table.token)
         address = f"{url.replace('http', 'ws', 1)}/stream" + (
             f"?start_from={token}" if token else ""
@@ -193,8 +205,11 @@ def main() -> None:
     parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
+    parser.add_argument("--kept", default="", choices=["", *WRITE])
     given = parser.parse_args()
-    result = asyncio.run(_run(given.url, given.store, given.records, journal=given.journal))
+    result = asyncio.run(
+        _run(given.url, given.store, given.records, journal=given.journal, kept=given.kept)
+    )
     print(msgspec.json.encode(result).decode())
 
 

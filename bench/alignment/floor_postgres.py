@@ -33,7 +33,9 @@ INSERT INTO position VALUES (1, $1) ON CONFLICT (stream) DO UPDATE SET token = e
 class PostgresTable:
     """The database, used by one thread, in a loop of its own."""
 
-    def __init__(self, url: str, *, journal: bool) -> None:
+    def __init__(self, url: str, *, journal: bool, kept: str = "") -> None:
+        assert not kept, "only the floor of SQLite keeps more than entities"
+        self.kept = kept
         self._loop = asyncio.new_event_loop()
         self.journal = journal
         self._db: Any = self._loop.run_until_complete(asyncpg.connect(url))
@@ -44,7 +46,11 @@ class PostgresTable:
         return None if found is None else str(found)
 
     def write(
-        self, rows: list[tuple[Any, ...]], changes: list[tuple[str, ...]], token: str
+        self,
+        rows: list[tuple[Any, ...]],
+        changes: list[tuple[str, ...]],
+        token: str,
+        _kept: list[tuple[Any, ...]],
     ) -> None:
         """One transaction."""
         self._loop.run_until_complete(self._write(rows, changes, token))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -61,8 +61,18 @@ class _Meter(SqlStore):
         return result
 
 
-async def _run(url: str, store: str, records: int, journal: str, *, prepare: bool) -> Result:
-    sink = _Meter(store, records, journal=journal)
+_KEPT: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    "references": {"references": True},
+    "projection": {"projections": ["alarm"]},
+    "alarms": {"alarms": True},
+}
+
+
+async def _run(
+    url: str, store: str, records: int, options: dict[str, Any], *, prepare: bool
+) -> Result:
+    sink = _Meter(store, records, **options)
     settings = _PREPARING if prepare else None
     tapi = source.build({"endpoints": [url]}, "bench")
     async with Consumer("bench", tapi, sink, settings) as consumer:
@@ -87,11 +97,12 @@ def main() -> None:
     parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
+    parser.add_argument("--kept", default="", choices=sorted(_KEPT))
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
     given = parser.parse_args()
-    journal = "changes" if given.journal else "off"
+    options = {"journal": "changes" if given.journal else "off", **_KEPT[given.kept]}
     result = asyncio.run(
-        _run(given.url, given.store, given.records, journal, prepare=given.prepare)
+        _run(given.url, given.store, given.records, options, prepare=given.prepare)
     )
     print(msgspec.json.encode(result).decode())
 

@@ -97,6 +97,7 @@ def _run(
 ) -> Result:
     command = [sys.executable, "-m", f"bench.alignment.{program}", "--url", url, "--store", store]
     command += ["--records", str(records), *["--journal"] * scenario.journal, *more]
+    command += ["--kept", scenario.kept] if scenario.kept else []
     done = subprocess.run(
         command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=_RUN_S
     )

@@ -61,7 +61,10 @@ def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
     assert msgspec.json.decode(frame)["log-record-body"]["record-content"] == "CONDITION_DETECTOR"
 
 
-@pytest.mark.parametrize("scenario", ["update-50", "journal-storm", "postgresql-update"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["update-50", "journal-storm", "references-new", "alarms-update", "postgresql-update"],
+)
 def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     if scenario.startswith("postgresql"):
         try:

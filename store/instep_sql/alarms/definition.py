@@ -44,12 +44,12 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if name == "offset" else name
 
 
-_INSERT: Final = text(
+_INSERT: Final = (
     f"INSERT INTO instep_alarm ({', '.join(map(_quoted, _COLUMNS))}) "  # noqa: S608 — constants only
-    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
-_UPDATE: Final = text(
-    f"UPDATE instep_alarm SET {', '.join(f'{_quoted(n)} = :{n}' for n in _COLUMNS)} WHERE id = :id"  # noqa: S608
+_UPDATE: Final = (
+    f"UPDATE instep_alarm SET {', '.join(f'{_quoted(name)} = ?' for name in _COLUMNS)} WHERE id = ?"  # noqa: S608
 )
 _LAST: Final = """
     SELECT a.* FROM instep_alarm AS a
@@ -117,7 +117,7 @@ def keep(
             episode = followed(None, _record(row), log)
             if episode is not None:
                 episode.reduced = not episode.detector.event
-                _write(connection, row.stream_no, [episode])
+                _write(connection, dialect, row.stream_no, [episode])
         if len(rows) < _PAGE_RECORDS:
             return
         after = rows[-1].id
@@ -158,7 +158,7 @@ def follow(
         episode = followed(last.get(record.key), record, log)
         if episode is not None:
             last[record.key] = changed[episode.key, episode.number] = episode
-    _write(connection, no, changed.values())
+    _write(connection, dialect, no, changed.values())
 
 
 def _concerned(records: Sequence[Record]) -> list[Record]:
@@ -215,15 +215,18 @@ def trim(connection: Connection, dialect: Dialect, options: SqlOptions, appended
     connection.execute(statement, {"keep": options.alarm_retention_records, "limit": limit})
 
 
-def _write(connection: Connection, no: int, episodes: Iterable[Episode]) -> None:
-    inserted: list[dict[str, Any]] = []
-    updated: list[dict[str, Any]] = []
+def _write(connection: Connection, dialect: Dialect, no: int, episodes: Iterable[Episode]) -> None:
+    inserted: list[tuple[Any, ...]] = []
+    updated: list[tuple[Any, ...]] = []
     for one in episodes:
-        (inserted if one.id is None else updated).append(_values(no, one))
-    if inserted:
-        connection.execute(_INSERT, inserted)
-    if updated:
-        connection.execute(_UPDATE, updated)
+        values = _values(no, one)
+        row = tuple([values[name] for name in _COLUMNS])
+        if one.id is None:
+            inserted.append(row)
+        else:
+            updated.append((*row, one.id))
+    dialect.execute_many(connection, _INSERT, inserted)
+    dialect.execute_many(connection, _UPDATE, updated)
 
 
 _NO_TIME: Final = ApproximateTime(0)
@@ -235,7 +238,6 @@ def _values(no: int, one: Episode) -> dict[str, Any]:
     acknowledged = detector.acknowledged
     return {
         **{name: getattr(detector, name) for name in _DETECTOR_COLUMNS},
-        "id": one.id,
         "stream_no": no,
         "key": one.key,
         "number": one.number,

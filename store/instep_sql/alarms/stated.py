@@ -163,6 +163,8 @@ def _members(value: Any) -> dict[str, Any]:
         level = [inner for one in plain for name, inner in one.items() if name in _CONTAINERS]
         for one in plain:
             found = one | found
+        if not level:
+            break
     return found
 
 

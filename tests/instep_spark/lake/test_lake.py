@@ -143,6 +143,41 @@ def test_l1_flapping_does_not_depend_on_how_batches_were_cut(
     assert [one["flapping_count"] for one in episodes] == [0, 1]
 
 
+class Typed(Row):
+    """A detector that states its type, and its state only where it has one."""
+
+    @property
+    def body(self) -> str:
+        stated = {"condition-detector-type": f"CONDITION_DETECTOR_TYPE_{self.token}"}
+        if self.state:
+            detail = {"alarm-detector-state": f"ALARM_DETECTOR_STATE_{self.state}"}
+            stated["alarm-condition-detector-detail"] = detail  # type: ignore[assignment]
+        return json.dumps(stated)
+
+
+def test_3_9_2_5_what_never_clears_is_no_alarm_that_stands(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kinds = [
+        ("crossing", "EVENT_DETECTOR", ""),
+        ("pm", "PM_THRESHOLD_DETECTOR", ""),
+        ("recovers", "PM_THRESHOLD_DETECTOR", "ACTIVE"),
+        ("old", "ALARM_DETECTOR", ""),
+    ]
+    log = [
+        Typed(
+            *("c", "s", at, "CREATE_UPDATE", key, kind, "p", at, START_US + at, START_US + at),
+            detector=True,
+            state=state,
+        )
+        for at, (key, kind, state) in enumerate(kinds, 1)
+    ]
+    land(tmp_path, log)
+    pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+    assert {one["key"] for one in read(tmp_path, "alarms")} == {"recovers", "old"}
+    assert len(read(tmp_path, "entities")) == 4
+
+
 def test_tables_that_are_asked_for_later_are_filled(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, Provider(5, "one", keys=3).run(12))
     Lake(tmp_path.as_uri(), spark, tables=["alarms"], settings=UNGUARDED).run(once=True)

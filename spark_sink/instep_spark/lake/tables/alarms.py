@@ -1,5 +1,5 @@
 """`alarms`: episodes of condition-detectors, from ACTIVE or INTERMITTENT to their end (TR-548 4.4,
-4.7).
+4.7). Events, which never clear, are none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ FLAPPING_WITHIN_S: Final = 600
 that TR-548 4.3 proposes.
 """
 
+_STATE: Final = enum_field("alarm-detector-state", "simple-detector-state")
+_EVENT: Final = (
+    f"({_STATE} IS NULL AND coalesce(rtrim({text_field('condition-detector-type')}) "
+    "RLIKE '(EVENT|PM_THRESHOLD)_DETECTOR$', false))"
+)
+"""SQL: the detector reports what happened, and never clears (TR-548 3.9.2.5)."""
 _WHO: Final = "consumer, stream, id"
 _HEADER: Final = (
     *("key", "token", "lineage", "partition", "record_offset", "appended_at", "event_at"),
@@ -32,7 +38,7 @@ _HEADER: Final = (
 )
 _RANK: Final = "array_position(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), {})"
 _STATED: Final = {
-    "state": f"coalesce({enum_field('alarm-detector-state', 'simple-detector-state')}, 'ACTIVE')",
+    "state": f"coalesce({_STATE}, 'ACTIVE')",
     "severity": enum_field("perceived-severity"),
     "service_affect": enum_field("service-affect"),
     "acknowledged": bool_field("is-acknowledged"),
@@ -94,7 +100,7 @@ class AlarmsTable(IntervalTable):
         statements = f"""
             SELECT {_WHO}, {header}, {stated}, kind, ends, false AS known,
                    CAST(NULL AS STRUCT<{_KEPT_DDL}>) AS kept
-            FROM instep_rows WHERE class = '{DETECTOR}' OR ends
+            FROM instep_rows WHERE (class = '{DETECTOR}' AND NOT {_EVENT}) OR ends
             UNION ALL
             SELECT {_WHO}, {header}, {words}, '' AS kind, false AS ends, true AS known,
                    named_struct({", ".join(f"'{name}', {name}" for name in _KEPT)}) AS kept
