@@ -64,6 +64,7 @@ NAMES = {
         "Role",
     ],
     "instep.model": [
+        "AlarmEpisode",
         "Batch",
         "CommitResult",
         "DecodedRecords",

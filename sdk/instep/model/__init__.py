@@ -2,6 +2,7 @@
 imports `instep.errors` only.
 """
 
+from instep.model.alarms import AlarmEpisode
 from instep.model.batches import Batch, CommitResult, SweepStep
 from instep.model.messages import MessageHeader
 from instep.model.position import SweepBarrier
@@ -10,6 +11,7 @@ from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unre
 from instep.model.streams import Start, StreamState, SweepEstimate
 
 __all__ = [
+    "AlarmEpisode",
     "Batch",
     "CommitResult",
     "DecodedRecords",

@@ -42,6 +42,8 @@ _YANG_TIME: Final = re.compile(
 )
 """tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
 _LONGEST_TIME_CHARS: Final = 64
+_LONGEST_UUID_CHARS: Final = 600
+"""An index of PostgreSQL holds at most 2,704 bytes. What is longer is no uuid."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -98,6 +100,8 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
     detector_type = _identity(members, "condition-detector-type")
     measured_class = _identity(members, "measured-entity-class")
     measured_uuid = _text(members, "measured-entity-uuid")
+    if measured_uuid is not None and len(measured_uuid) > _LONGEST_UUID_CHARS:
+        measured_uuid = None
     node = _node(_read(record.envelope))
     native = _text(members, "condition-native-name")
     return Detector(

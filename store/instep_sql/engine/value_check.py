@@ -20,17 +20,28 @@ _NUL: Final = "\x00"
 _ESCAPED_NUL: Final = b"\\u0000"
 
 
+_INDEXED_BYTES: Final = 2_600
+"""With its other columns, a row of an index is then below the limit of PostgreSQL."""
+
+
 def split_storable(batch: Batch) -> Batch:
     """The batch with such records moved to `unreadable`: PostgreSQL's text type cannot hold a NUL
-    character.
+    character, and its indexes no key of more than 2,704 bytes.
     """
-    storable = [record for record in batch.records if not _has_nul(record)]
-    unstorable = [
-        to_unreadable(record, "a NUL character in a key, token or name")
-        for record in batch.records
-        if _has_nul(record)
-    ]
+    reasons = [_unstorable(record) for record in batch.records]
+    pairs = list(zip(batch.records, reasons, strict=True))
+    storable = [record for record, reason in pairs if not reason]
+    unstorable = [to_unreadable(record, reason) for record, reason in pairs if reason]
     return batch.replace(records=storable, unreadable=[*batch.unreadable, *unstorable])
+
+
+def _unstorable(record: Record) -> str:
+    """Why the record cannot be stored; empty where it can."""
+    if _has_nul(record):
+        return "a NUL character in a key, token or name"
+    if any(len(text.encode()) > _INDEXED_BYTES for text in (record.key, record.uuid)):
+        return f"a key or uuid of more than {_INDEXED_BYTES} bytes, too long for an index"
+    return ""
 
 
 def _has_nul(record: Record) -> bool:

@@ -69,7 +69,11 @@ def _uuid_of(body: bytes | bytearray) -> str:
         uuid = _stated(body).uuid
     except msgspec.MsgspecError:
         return ""
-    return "" if "\0" in uuid else uuid
+    return "" if "\0" in uuid or len(uuid) > _LONGEST_UUID_CHARS else uuid
+
+
+_LONGEST_UUID_CHARS: Final = 600
+"""An index of PostgreSQL holds at most 2,704 bytes. What is longer is no uuid."""
 
 
 class _Stated(msgspec.Struct):

@@ -28,6 +28,9 @@ class _Envelope(msgspec.Struct, rename="kebab", gc=False):
 _envelope: Final = msgspec.json.Decoder(_Envelope).decode
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
+_LONGEST_CHARS: Final = 600
+"""Of what is indexed, in all columns together: an index of PostgreSQL holds at most 2,704 bytes a
+row. What is longer is no uuid, and left out."""
 _USUAL_BYTES: Final = 4_096
 """Longest addresses that are remembered."""
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -40,7 +43,7 @@ def stated(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], list[R
     document = _read(body) if refers or has_id else None
     if has_id and isinstance(document, dict):
         uuid = _local_uuid(document.get("local-id"), places)
-    if uuid:
+    if uuid and len(uuid) <= _LONGEST_CHARS:
         places.insert(0, (0, 0, "", uuid))
     return places, _references(document) if refers else []
 
@@ -99,6 +102,8 @@ def _upwards(address: Any) -> list[tuple[str, str]]:
         if name.endswith("local-id") and above:
             # Identified by its ids from the nearest uuid down.
             value = f"{above}/{value}"
+        if len(value) > _LONGEST_CHARS:
+            continue
         above = value
         upwards.append((name, value))
     return upwards[::-1]
@@ -121,7 +126,11 @@ def _references(document: Any) -> list[Reference]:
                 kind = type(inner)
                 if kind is dict or kind is list:
                     left.append((name, inner))
-                elif kind is str and name[-5:] == "-uuid" and inner:
+                elif (
+                    kind is str
+                    and name[-5:] == "-uuid"
+                    and 0 < len(inner) <= _LONGEST_CHARS - len(role) - len(name)
+                ):
                     found.add((role, name, inner))
         elif type(value) is list:
             left += [(role, inner) for inner in value]

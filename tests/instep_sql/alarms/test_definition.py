@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import string
 from typing import Any
 
 import msgspec
@@ -369,3 +371,13 @@ async def test_the_views(database: str) -> None:
         assert cleared.startswith("1970-01-01T00:00:15")
         event = await ask("SELECT key, detector_type, occurred_at FROM instep_alarm_events")
         assert event[:2] == ("e", "EVENT_DETECTOR")
+
+
+async def test_a_uuid_of_any_length_stops_no_commit(database: str) -> None:
+    """An index of PostgreSQL holds no entry of more than 2,704 bytes."""
+    endless = "".join(random.Random(0).choices(string.printable, k=20_000))
+    stated: dict[str, Any] = {"measured-entity-uuid": endless}
+    async with alarms_stage(database) as at:
+        await at.commit(statement(10, **stated))
+        (one,) = await episodes(at)
+    assert (one.measured_uuid, one.measured_class) == (None, "NODE_EDGE_POINT")

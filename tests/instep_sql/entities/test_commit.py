@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import string
 from itertools import product
 
 import pytest
@@ -234,3 +237,28 @@ async def test_a3_the_same_append_time_without_offsets_is_written(stage: Stages)
         await at.commit(create_update("a", 5, b"2", offset=-1))
         (entity,) = (await at.entities()).values()
         assert (entity.body, entity.attempt) == (b"2", 2)
+
+
+@pytest.mark.parametrize("length", [2_600, 2_700, 4_096])
+async def test_a11_a_key_that_is_too_long_for_an_index_stops_no_commit(
+    stage: Stages, length: int
+) -> None:
+    """An index of PostgreSQL holds no entry of more than 2,704 bytes."""
+    key = "".join(random.Random(0).choices(string.ascii_letters + string.digits, k=length))
+    async with stage(journal="changes") as at:
+        await at.commit(create_update(key, 1), create_update("b", 2), end_record("c", 3))
+        await at.commit(end_record(key, 4))
+        kept = [one.reason async for one in at.store.reader.quarantine()]
+        assert list(await at.entities()) == ["b"]
+    if length > 2_600 and at.store.options.url.startswith("postgresql"):
+        assert kept[0] == "a key or uuid of more than 2600 bytes, too long for an index"
+    else:
+        assert kept == []
+
+
+async def test_a_uuid_in_a_body_of_any_length_stops_no_commit(stage: Stages) -> None:
+    endless = "".join(random.Random(0).choices(string.ascii_letters, k=5_000))
+    async with stage() as at:
+        await at.commit(create_update("a", 1, json.dumps({"uuid": endless}).encode()))
+        (one,) = (await at.entities()).values()
+    assert one.uuid == ""

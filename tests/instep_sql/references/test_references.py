@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import string
 from typing import Any
 
 import pytest
@@ -337,3 +338,22 @@ async def test_a_store_of_an_older_version_gets_them_when_they_are_turned_on(
         body = b'{"uuid":"u","at":{"link-uuid":"x"}}'
         await at.commit(create_update("b", 20, body))
         assert [r.target async for r in at.store.reader.dangling()] == ["x"]
+
+
+@pytest.mark.parametrize("length", [400, 3_000, 20_000])
+async def test_what_is_too_long_for_an_index_stops_no_commit(length: int, database: str) -> None:
+    """An index of PostgreSQL holds no entry of more than 2,704 bytes, whatever a provider says."""
+    chance = random.Random(length)
+    long = "".join(chance.choices(string.ascii_letters + "äöü€", k=length))
+    body = {"uuid": "P", long: {"x-uuid": "a"}, "y": {f"{long}-uuid": "b"}, "z": {"z-uuid": long}}
+    local = [f"a-local-id:{long}", f"b-local-id:{long}"]
+    async with network(database) as at:
+        await at.commit(
+            statement("ports", "p", "NODE_EDGE_POINT", body, f"node-uuid:{long}", *local),
+            statement("ports", "q", "NODE_EDGE_POINT", {"uuid": "Q", "r-uuid": "P"}, NODE),
+        )
+        found = [one async for one in at.reader.references("Q")]
+        assert [(one.name, one.known) for one in found] == [("r-uuid", True)]
+        if length == 400:
+            assert len([one async for one in at.reader.references("P")]) == 3
+            assert [one.uuid for one in await at.reader.path("P")] == [long]

@@ -16,7 +16,8 @@ __all__ = ["failure_kind", "sqlstate_of", "translate"]
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
-_UNSTORABLE: Final = frozenset({"22021", "22P05"})
+_UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
+"""54000, program_limit_exceeded: a key that is too long for an index."""
 _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
     "40": (
         "the transaction met others again and again",
