@@ -16,7 +16,7 @@ sys.path.insert(0, str(DOCS.parent))
 from docs import rooms  # noqa: E402
 from docs.diagram import draw  # noqa: E402
 from docs.import_graph import read  # noqa: E402
-from docs.tables import PAGES  # noqa: E402
+from docs.tables import write_pages  # noqa: E402
 from instep.alignment.transitions import TRANSITIONS  # noqa: E402
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS  # noqa: E402
 
@@ -26,7 +26,7 @@ project_copyright = author
 release = version = version_of("instep")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "reference/tables"]
 default_role = "code"
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -59,12 +59,9 @@ def draw_rooms(_app: Sphinx) -> None:
 
 
 def write_tables(_app: Sphinx) -> None:
-    """Write the tables of the reference into `_build/tables`, where the pages take them from."""
+    """Write the tables of the reference, which the pages include."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    folder = DOCS / "_build" / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, write in PAGES.items():
-        (folder / f"{name}.md").write_text(write() + "\n", encoding="utf-8")
+    write_pages()
 
 
 def setup(app: Sphinx) -> None:

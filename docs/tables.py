@@ -1,10 +1,12 @@
-"""Writes the tables of the reference from the code, as Markdown, so that they cannot drift."""
+"""Writes the tables of the reference from the code, as Markdown: `python -m docs.tables`.
+
+A test compares what is committed with what the code says.
+"""
 
 import asyncio
 import inspect
 import re
 import sqlite3
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +26,17 @@ from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_sql import SqlStore
 
-__all__ = ["PAGES", "command_line", "configuration", "deviations", "error_codes", "sql_schema"]
+__all__ = [
+    "FOLDER",
+    "PAGES",
+    "command_line",
+    "configuration",
+    "deviations",
+    "error_codes",
+    "page_text",
+    "sql_schema",
+    "write_pages",
+]
 
 
 def configuration() -> str:
@@ -84,7 +96,12 @@ def _helps(path: list[str], command: Any) -> Iterator[str]:
 
 def sql_schema() -> str:
     """The statements that make a store of this version in SQLite."""
-    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+    # A table, then its indexes by name: the order in which those were made is not always the same.
+    query = (
+        "SELECT s.sql FROM sqlite_master AS s JOIN sqlite_master AS t ON t.name = s.tbl_name"
+        " WHERE s.sql IS NOT NULL AND s.name NOT LIKE 'sqlite_%'"
+        " ORDER BY t.rowid, s.type = 'index', s.name"
+    )
     with TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         asyncio.run(_make_store(f"sqlite:///{path}"))
@@ -112,6 +129,7 @@ def lake_tables() -> str:
     return "\n\n".join([*landed, *lake.reference(), views_reference()])
 
 
+FOLDER = Path(__file__).parent / "reference" / "tables"
 PAGES = {
     "configuration": configuration,
     "errors": error_codes,
@@ -148,5 +166,19 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def page_text(name: str) -> str:
+    """The content of a committed page of the reference."""
+    return PAGES[name]() + "\n"
+
+
+def write_pages() -> None:
+    """Write all of them into `reference/tables`: they are committed, so that they can be read
+    without building anything.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    for name in PAGES:
+        (FOLDER / f"{name}.md").write_text(page_text(name), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(PAGES[sys.argv[1]]() + "\n")
+    write_pages()

@@ -68,6 +68,13 @@ def test_every_key_of_the_configuration_has_its_meaning(struct: type[msgspec.Str
         assert meaning.replace("``", "`") in markdown
 
 
+@pytest.mark.parametrize("name", tables.PAGES)
+def test_the_committed_pages_are_current(name: str) -> None:
+    # To write them anew: python -m docs.tables
+    committed = (tables.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert committed == tables.page_text(name), "run: python -m docs.tables"
+
+
 def test_types_and_defaults_are_shown_in_words_of_toml() -> None:
     markdown = tables.configuration().splitlines()
     starts = (
