@@ -82,7 +82,7 @@ class Request(msgspec.Struct, frozen=True):
     """Whether it came by TLS."""
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, gc=False):
     """A whole response."""
 
     status: int

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from instep_soap.addressing import Addressing, EndpointReference, read_reference, write_reference
+from instep_soap.addressing import (
+    Addressing,
+    EndpointReference,
+    read_reference,
+    with_message_id,
+    write_reference,
+)
 from instep_soap.allowed_endpoints import AllowedEndpoints
 from instep_soap.client import post_envelope, read_answer, send_envelope
 from instep_soap.datetimes import read_datetime_us, write_datetime
 from instep_soap.durations import read_duration_s, write_duration
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest, SoapSubmit
+from instep_soap.endpoint import SoapAnswer, SoapEndpoint, SoapHandler, SoapRequest, UsualMessages
 from instep_soap.envelope import (
     Envelope,
     check_understood,
@@ -20,6 +26,7 @@ from instep_soap.envelope import (
     xml_value,
 )
 from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.header_templates import HeaderReading
 from instep_soap.listener import SoapListener
 from instep_soap.names import (
     SOAP11,
@@ -44,14 +51,16 @@ __all__ = [
     "EndpointReference",
     "Envelope",
     "FaultCode",
+    "HeaderReading",
+    "SoapAnswer",
     "SoapEndpoint",
     "SoapFaultError",
     "SoapHandler",
     "SoapListener",
     "SoapOptions",
     "SoapRequest",
-    "SoapSubmit",
     "SoapVersion",
+    "UsualMessages",
     "WsaVersion",
     "XmlError",
     "XmlLimits",
@@ -72,6 +81,7 @@ __all__ = [
     "read_soap_options",
     "read_xml",
     "send_envelope",
+    "with_message_id",
     "write_datetime",
     "write_duration",
     "write_reference",

@@ -19,6 +19,7 @@ __all__ = [
     "EndpointReference",
     "read_addressing",
     "read_reference",
+    "with_message_id",
     "write_addressing",
     "write_reference",
 ]
@@ -55,7 +56,7 @@ class EndpointReference(msgspec.Struct, frozen=True):
         return self.address == WSA_2005.none
 
 
-class Addressing(msgspec.Struct, frozen=True, kw_only=True):
+class Addressing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The headers of one message."""
 
     version: WsaVersion = WSA_2005
@@ -107,6 +108,20 @@ def read_addressing(headers: Iterable[_Element]) -> Addressing:
         relates_to=texts.get("RelatesTo", ""),
         reply_to=references.get("ReplyTo"),
         fault_to=references.get("FaultTo"),
+    )
+
+
+def with_message_id(addressing: Addressing, message_id: str) -> Addressing:
+    """The same headers of another message; `msgspec.structs.replace` takes five times as long."""
+    return Addressing(
+        version=addressing.version,
+        stated=addressing.stated,
+        to=addressing.to,
+        action=addressing.action,
+        message_id=message_id,
+        relates_to=addressing.relates_to,
+        reply_to=addressing.reply_to,
+        fault_to=addressing.fault_to,
     )
 
 

@@ -46,7 +46,7 @@ _SPECIAL: Final = re.compile(r"""[&<>"\r\t\n]""")
 _XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """An envelope that was received."""
 
     version: SoapVersion

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.settings import SequencerSettings
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapSubmit
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, UsualMessages
 from instep_soap.options import SoapOptions
 
 __all__ = ["SoapListener"]
@@ -75,14 +75,14 @@ class SoapListener(ABC, Generic[OptionsT]):
             await self._endpoint.stop()
 
     def _new_endpoint(
-        self, handler: SoapHandler, submit: SoapSubmit, *, addressed: bool = True
+        self, handler: SoapHandler, usual: UsualMessages[Any], *, addressed: bool = True
     ) -> SoapEndpoint:
         """The endpoint of one `serve`, which starts and stops it."""
         self._endpoint = self._options.endpoint(
             handler,
             self._server_tls,
             addressed=addressed,
-            submit=submit,
+            usual=usual,
             fast_path=self._fast_path,
         )
         return self._endpoint

@@ -15,7 +15,7 @@ from instep.model.limits import Count
 from instep.sequencing.settings import SequencerSettings
 from instep_http import ListenOptions, check_files, check_url, read_listen_table
 from instep_soap.allowed_endpoints import AllowedEndpoints
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapSubmit
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, UsualMessages
 from instep_soap.xml import XmlLimits
 
 __all__ = ["SoapOptions", "read_soap_options"]
@@ -43,7 +43,7 @@ class SoapOptions(ListenOptions, frozen=True, kw_only=True, forbid_unknown_field
         tls: ssl.SSLContext | None,
         *,
         addressed: bool = True,
-        submit: SoapSubmit | None = None,
+        usual: UsualMessages[Any] | None = None,
         fast_path: bool = True,
     ) -> SoapEndpoint:
         """The endpoint that these options describe; see `SoapEndpoint`."""
@@ -54,7 +54,7 @@ class SoapOptions(ListenOptions, frozen=True, kw_only=True, forbid_unknown_field
             xml_limits=XmlLimits(max_elements=self.max_elements),
             tls=tls,
             addressed=addressed,
-            submit=submit,
+            usual=usual,
             fast_path=fast_path,
             allow_origins=frozenset(self.allow_origins),
             allow_hosts=frozenset(self.allow_hosts),

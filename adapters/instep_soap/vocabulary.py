@@ -54,16 +54,28 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"<Vocabulary {len(self._known)} tags>"
 
-    def parse(self, raw: bytes, parse: Callable[[bytes], T], *, plain: bool | None = None) -> T:
+    def parse(
+        self,
+        raw: bytes,
+        parse: Callable[[bytes], T],
+        *,
+        plain: bool | None = None,
+        known_bytes: int = 0,
+    ) -> T:
         """Call `parse` with the document, in this thread or in one of its own.
 
-        `plain`: what `is_plain` says of it; None: it is asked.
+        `plain`: what `is_plain` says of it; None: it is asked. `known_bytes`: how many of its first
+        bytes have only tags that `learns` has learned; the last of them may go on.
         """
         plain = is_plain(raw) if plain is None else plain
-        return parse(raw) if plain and self._learns(raw) else _apart(raw, parse)
+        # The last one begins at the `<` before its end.
+        new = raw[raw.rfind(b"<", 0, known_bytes) :] if known_bytes else raw
+        return parse(raw) if plain and self.learns(new) else _apart(raw, parse)
 
-    def _learns(self, raw: bytes) -> bool:
-        """Whether the tags of a plain document are known, or there is room for the new ones."""
+    def learns(self, raw: bytes) -> bool:
+        """Whether the tags of a plain document are known, or there is room for the new ones; then
+        they are known from now on.
+        """
         if b"&" in raw and _UNUSUAL.search(raw):
             return False
         seen = set(_TAG.findall(raw)) - self._known

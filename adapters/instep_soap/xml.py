@@ -14,7 +14,7 @@ from lxml.etree import _Element
 from instep.errors import InstepError
 from instep_soap.vocabulary import Vocabulary, is_plain
 
-__all__ = ["XmlError", "XmlLimits", "first_children", "read_qname", "read_xml"]
+__all__ = ["XmlError", "XmlLimits", "first_children", "read_qname", "read_xml", "tags_known"]
 
 _PROLOG_WITH_DTD: Final = re.compile(
     rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL
@@ -39,19 +39,22 @@ class XmlLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Most elements in all."""
 
 
-def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
+def read_xml(raw: bytes, limits: XmlLimits, *, known_bytes: int = 0) -> _Element:
     """Parse a document; returns its root. Comments and processing instructions are left out.
+
+    `known_bytes`: how many of the first bytes are those of a document that `tags_known` knows, but
+    for texts in ASCII; they end within the name of a tag.
 
     Raises `XmlError`.
     """
-    plain = is_plain(raw)
-    may_have_dtd = not plain or b"<!DOCTYPE" in raw
+    plain = known_bytes > 0 or is_plain(raw)
+    may_have_dtd = not plain or (not known_bytes and b"<!DOCTYPE" in raw)
     if may_have_dtd:
         prolog = raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw
         if _PROLOG_WITH_DTD.match(prolog):
             raise XmlError("a document type declaration is not accepted")
     try:
-        root = _LOCAL.vocabulary.parse(raw, _parse, plain=plain)
+        root = _LOCAL.vocabulary.parse(raw, _parse, plain=plain, known_bytes=known_bytes)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
     if may_have_dtd and root.getroottree().docinfo.internalDTD is not None:
@@ -60,6 +63,11 @@ def read_xml(raw: bytes, limits: XmlLimits) -> _Element:
         # Otherwise there are too few tags to exceed a limit.
         _check_bounds(root, limits)
     return root
+
+
+def tags_known(raw: bytes) -> bool:
+    """Whether a document is parsed in this thread, whose names are kept then."""
+    return is_plain(raw) and _LOCAL.vocabulary.learns(raw)
 
 
 def first_children(element: _Element) -> dict[str, _Element]:

@@ -39,7 +39,7 @@ class WsrListener(SoapListener[Options]):
         callbacks = self._callbacks = Callbacks(endpoints)
         groups = self._groups = KnownGroups(intake, self._options)
         receiver = ReceivingRmp(intake, groups, self._options, callbacks, now=self._environment.now)
-        endpoint = self._new_endpoint(receiver.answer, receiver.submit, addressed=False)
+        endpoint = self._new_endpoint(receiver.answer, receiver, addressed=False)
         try:
             await endpoint.start()
             await asyncio.Event().wait()

@@ -17,16 +17,21 @@ from instep.sequencing.claims import Claims
 from instep.sequencing.events import Last
 from instep.sequencing.transitions import REFUSALS, Refusal, SequenceRefusedError
 from instep_soap import (
+    Addressing,
     Envelope,
     FaultCode,
+    HeaderReading,
+    SoapAnswer,
     SoapFaultError,
     SoapRequest,
+    SoapVersion,
     XmlError,
     XmlLimits,
     check_understood,
     fault_of,
     local_name,
     namespace_of,
+    read_datetime_us,
     read_xml,
 )
 from instep_wsr.callbacks import Callbacks
@@ -49,6 +54,12 @@ from instep_wsr.wire.names import HEADERS, WSR, ReplyPattern, RmFaultCode
 
 __all__ = ["ReceivingRmp"]
 
+_VARYING: Final = {
+    ' groupId="': "mid:probe@example.org",
+    ' number="': "987654321",
+    "ExpiryTime>": "2049-12-31T23:59:59.5Z",
+}
+_USUAL_DIGITS: Final = 18
 _DIGEST_BYTES: Final = 16
 _US: Final = 1_000_000
 
@@ -100,16 +111,16 @@ class ReceivingRmp:
             raise
         except InstepError as error:
             replies, content = [_reply_of_error(error)], None
-        return _response(envelope, replies, content)
+        return _response(envelope.version, replies, content)
 
-    def submit(
-        self, request: SoapRequest, answer: Callable[[bytes | SoapFaultError | None], None]
-    ) -> bool:
-        """Take a message of a group in memory, alone in its envelope, whose reply goes into the
-        response: an `instep_soap.SoapSubmit`. `answer` does the same, for any envelope. Only where
-        a group ends to be remembered at that moment, its sender is told to send again.
+    # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
+
+    varying = _VARYING
+
+    def read_usual(self, envelope: Envelope, addressing: Addressing) -> Request | None:  # noqa: ARG002
+        """What the headers of a message alone in its envelope say, whose reply goes into the
+        response.
         """
-        envelope = request.envelope
         try:
             check_understood(envelope, _understood)
             headers = read_headers(envelope)
@@ -122,41 +133,66 @@ class ReceivingRmp:
                 or asked.pattern is not ReplyPattern.RESPONSE
                 or headers.poll is not None
                 or headers.replies
-                or len(envelope.body) != 1
-                or fault_of(envelope) is not None
             ):
-                return False
-            group_id = asked.group_id
-            attributes = self._groups.in_memory(group_id)
-            if attributes is None:
-                return False
-            now_us = self._now_us()
+                return None
             check_combination(asked)
-            check_same_group(asked, attributes)
-            self._check_expiry(asked, now_us)
         except (RmFaultError, SoapFaultError):
+            return None
+        return asked
+
+    def vary(
+        self, reading: HeaderReading[Request], texts: Sequence[str]
+    ) -> HeaderReading[Request] | None:
+        """See `UsualMessages`."""
+        group_id, number, expiry = texts
+        expires_at_us = read_datetime_us(expiry)
+        if expires_at_us is None or not number.isdigit() or len(number) > _USUAL_DIGITS:
+            return None
+        one = reading.headers
+        request = Request(
+            group_id=group_id,
+            number=int(number),
+            group_expires_at_us=one.group_expires_at_us,
+            group_max_idle_s=one.group_max_idle_s,
+            expires_at_us=expires_at_us,
+            pattern=one.pattern,
+            ack_requested=one.ack_requested,
+            duplicate_elimination=one.duplicate_elimination,
+            message_order=one.message_order,
+        )
+        return HeaderReading(reading.version, reading.addressing, request)
+
+    def submit(self, request: SoapRequest, headers: Request, answer: SoapAnswer) -> bool:
+        """Take a usual message of a group in memory. `answer` does the same, for any envelope."""
+        envelope = request.envelope
+        if len(envelope.body) != 1 or fault_of(envelope) is not None:
+            return False
+        attributes = self._groups.in_memory(headers.group_id)
+        if attributes is None:
+            return False
+        now_us = self._now_us()
+        try:
+            check_same_group(headers, attributes)
+            self._check_expiry(headers, now_us)
+        except RmFaultError:
             return False
 
-        def acknowledge(outcome: EnvelopeReceipt | InstepError) -> None:
-            try:
-                answer(_response(envelope, [self._settled(asked, attributes, outcome)]))
-            except SoapFaultError as fault:
-                answer(fault)
-
-        message = self._as_message(envelope, asked, now_us)
-        self._intake.submit_envelope(group_id, [message], acknowledge)
+        message = self._as_message(envelope, headers, now_us)
+        acknowledge = _Acknowledge(self._settled, envelope.version, headers, attributes, answer)
+        self._intake.submit_envelope(headers.group_id, [message], acknowledge)
         return True
 
     def _settled(
         self, request: Request, attributes: GroupAttributes, outcome: EnvelopeReceipt | InstepError
-    ) -> GroupReply:
-        """The reply to a message of `submit`. Raises `SoapFaultError`."""
+    ) -> GroupReply | None:
+        """The reply to a message of `submit`; None: its group is not remembered any more. Raises
+        `SoapFaultError`.
+        """
         if isinstance(outcome, SequenceRefusedError):
             if outcome.refusal is Refusal.UNKNOWN:
                 self._groups.forget(request.group_id)
-                outcome = InstepError("the group is not remembered any more")
-            else:
-                outcome = _refused(request, outcome.refusal)
+                return None
+            outcome = _refused(request, outcome.refusal)
         if isinstance(outcome, InstepError):
             return _reply_of_error(outcome)
         try:
@@ -346,6 +382,30 @@ class ReceivingRmp:
         return int(self._now() * _US)
 
 
+class _Acknowledge(msgspec.Struct, gc=False):
+    """Answers a usual message once it is durable. It keeps nothing of the envelope: a hundred wait
+    for one commit.
+    """
+
+    settled: Callable[[Request, GroupAttributes, EnvelopeReceipt | InstepError], GroupReply | None]
+    version: SoapVersion
+    request: Request
+    attributes: GroupAttributes
+    answer: SoapAnswer
+
+    def __call__(self, outcome: EnvelopeReceipt | InstepError) -> None:
+        try:
+            reply = self.settled(self.request, self.attributes, outcome)
+        except SoapFaultError as fault:
+            self.answer(fault)
+            return
+        if reply is None:
+            # With this message it begins again.
+            self.answer.decline()
+        else:
+            self.answer(_response(self.version, [reply]))
+
+
 def _reply_to(
     request: Request, attributes: GroupAttributes, receipt: Receipt, claims: Claims
 ) -> GroupReply:
@@ -376,14 +436,14 @@ def _reply_of_error(error: InstepError) -> GroupReply:
 
 
 def _response(
-    envelope: Envelope, replies: Sequence[GroupReply], content: _Element | None = None
+    version: SoapVersion, replies: Sequence[GroupReply], content: _Element | None = None
 ) -> bytes | None:
     if content is not None:
         headers = [encoder.response(filter(None, replies))] if any(replies) else []
-        return encoder.envelope(envelope.version, headers, content)
+        return encoder.envelope(version, headers, content)
     if not any(replies):
         return None
-    return encoder.response_envelope(envelope.version, filter(None, replies))
+    return encoder.response_envelope(version, filter(None, replies))
 
 
 def _fault(request: Request, code: RmFaultCode, reason: str) -> RmFaultError:

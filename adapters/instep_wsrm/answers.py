@@ -13,8 +13,8 @@ from lxml.etree import _Element
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import Pairs
 from instep_soap import (
+    Addressing,
     EndpointReference,
-    SoapRequest,
     SoapVersion,
     WsaVersion,
     header_envelope,
@@ -37,26 +37,24 @@ __all__ = [
 _MAX_NACKS: Final = 256
 
 
-class Exchange(msgspec.Struct, frozen=True):
-    """A request, and how its response is written."""
+class Exchange(msgspec.Struct, frozen=True, gc=False):
+    """How the response to a request is written."""
 
-    request: SoapRequest
+    soap: SoapVersion
+    addressing: Addressing
+    """Of the request."""
     version: RmVersion
-
-    @property
-    def soap(self) -> SoapVersion:
-        return self.request.envelope.version
 
     @property
     def wsa(self) -> WsaVersion:
         """The version to answer in: the one of the request, else the specification's own."""
-        addressing = self.request.addressing
+        addressing = self.addressing
         return addressing.version if addressing.stated else self.version.addressing
 
     @property
     def reply_to(self) -> EndpointReference | None:
         """Where the response goes; None: into the response of the HTTP request."""
-        found = self.request.addressing.reply_to
+        found = self.addressing.reply_to
         return None if found is None or found.anonymous else found
 
     def response(
@@ -72,7 +70,7 @@ class Exchange(msgspec.Struct, frozen=True):
             self.wsa,
             action,
             prefixes={"r": self.version.namespace},
-            relates_to=self.request.addressing.message_id,
+            relates_to=self.addressing.message_id,
             to=self.reply_to,
         )
         header.extend(headers)
@@ -81,7 +79,7 @@ class Exchange(msgspec.Struct, frozen=True):
         return xml_bytes(root, content, to=self.reply_to)
 
 
-class AcknowledgedSequence(msgspec.Struct, frozen=True):
+class AcknowledgedSequence(msgspec.Struct, frozen=True, gc=False):
     """What the response says about one sequence."""
 
     identifier: str
@@ -119,7 +117,7 @@ def acknowledged_response(exchange: Exchange, claimed: list[AcknowledgedSequence
                 prefix="r",
                 namespace=version.namespace,
                 action=action,
-                relates_to=exchange.request.addressing.message_id,
+                relates_to=exchange.addressing.message_id,
             )
     blocks = [block for one in claimed for block in one.blocks(version)]
     return exchange.response(action, blocks) if blocks else None

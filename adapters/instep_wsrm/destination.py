@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
@@ -19,9 +19,13 @@ from instep.sequencing.events import Close, Fill, Last, Terminate
 from instep.sequencing.settings import IncompleteBehavior
 from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
 from instep_soap import (
+    Addressing,
     AllowedEndpoints,
     EndpointReference,
+    Envelope,
     FaultCode,
+    HeaderReading,
+    SoapAnswer,
     SoapFaultError,
     SoapRequest,
     XmlError,
@@ -31,6 +35,7 @@ from instep_soap import (
     local_name,
     namespace_of,
     read_xml,
+    with_message_id,
 )
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
@@ -45,7 +50,7 @@ from instep_wsrm.options import Options, sequence_settings
 from instep_wsrm.responder import Responder
 from instep_wsrm.sequences import KnownSequences, SequenceAttributes, new_identifier
 from instep_wsrm.wire import encoder
-from instep_wsrm.wire.decoder import read_rm
+from instep_wsrm.wire.decoder import is_rm, read_rm, read_rm_headers
 from instep_wsrm.wire.faults import (
     create_refused,
     invalid_acknowledgement,
@@ -59,12 +64,19 @@ from instep_wsrm.wire.messages import (
     CloseSequence,
     CreateSequence,
     RmMessage,
+    SequenceHeader,
     TerminateSequence,
 )
 from instep_wsrm.wire.names import ANY_RM, HEADERS, RmVersion
 
 __all__ = ["Destination"]
 
+_VARYING: Final = {
+    "MessageID>": "urn:probe:message",
+    "Identifier>": "urn:probe:sequence",
+    "MessageNumber>": "987654321",
+}
+_USUAL_DIGITS: Final = 18
 _DIGEST_BYTES: Final = 16
 _US: Final = 1_000_000
 _BEHAVIORS: Final = {
@@ -128,73 +140,86 @@ class Destination:
         rm = read_rm(request.envelope)
         if rm.version is None:
             raise rm_required()
-        exchange = Exchange(request, rm.version)
+        exchange = Exchange(request.envelope.version, request.addressing, rm.version)
         if not (request.addressing.action and request.addressing.message_id):
             self._intake.report_deviation("addressing-missing")
         try:
             match rm.body:
                 case CreateSequence():
-                    return await self._create(exchange, rm.body)
+                    return await self._create(exchange, rm.body, request.peer)
                 case CloseSequence():
                     return await self._close(exchange, rm, rm.body)
                 case TerminateSequence():
                     return await self._terminate(exchange, rm, rm.body)
                 case None:
-                    return await self._message(exchange, rm)
+                    return await self._message(exchange, rm, request.envelope)
         except SoapFaultError:
             raise
         except InstepError as error:
             raise _not_kept(error) from error
 
-    def submit(
-        self, request: SoapRequest, answer: Callable[[bytes | SoapFaultError | None], None]
-    ) -> bool:
-        """Take a message alone in its envelope, in a sequence in memory whose acknowledgements go
-        into the response: an `instep_soap.SoapSubmit`. `answer` does the same, for any envelope.
-        """
-        addressing, body = request.addressing, request.envelope.body
+    # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
+
+    varying = _VARYING
+
+    def read_usual(self, envelope: Envelope, addressing: Addressing) -> RmMessage | None:
+        """What the headers of a message alone in its envelope say, to which nobody replies."""
         try:
-            check_understood(request.envelope, _understood)
-            rm = read_rm(request.envelope)
+            check_understood(envelope, _understood)
+            rm = read_rm_headers(envelope)
         except SoapFaultError:
-            return False
-        header, version = rm.sequence, rm.version
+            return None
+        header, action = rm.sequence, addressing.action
         if (
-            version is None
-            or header is None
+            header is None
             or header.number is None
             or header.last
             or header.fill
             or not rm.message_alone
-            or len(body) != 1
-            or fault_of(request.envelope) is not None
-            or not (addressing.action and addressing.message_id)
+            or not (action and addressing.message_id)
             or self._reply_to_all
-            or addressing.action in self._options.reply_actions
+            or action in self._options.reply_actions
         ):
+            return None
+        return rm
+
+    def vary(
+        self, reading: HeaderReading[RmMessage], texts: Sequence[str]
+    ) -> HeaderReading[RmMessage] | None:
+        """See `UsualMessages`."""
+        message_id, identifier, number = texts
+        if not number.isdigit() or len(number) > _USUAL_DIGITS or not int(number):
+            return None
+        return HeaderReading(
+            reading.version,
+            with_message_id(reading.addressing, message_id),
+            RmMessage(
+                version=reading.headers.version, sequence=SequenceHeader(identifier, int(number))
+            ),
+        )
+
+    def submit(self, request: SoapRequest, headers: RmMessage, answer: SoapAnswer) -> bool:
+        """Take a usual message in a sequence in memory whose acknowledgements go into the response.
+        `answer` does the same, for any envelope.
+        """
+        header, version, envelope = headers.sequence, headers.version, request.envelope
+        assert header is not None
+        assert version is not None
+        if len(envelope.body) != 1 or is_rm(envelope.body[0]) or fault_of(envelope) is not None:
             return False
-        identifier = header.identifier
-        attributes = self._sequences.in_memory(identifier)
+        attributes = self._sequences.in_memory(header.identifier)
         if attributes is None or attributes.acks_to:
             return False
-        exchange = Exchange(request, version)
-
-        def acknowledge(outcome: EnvelopeReceipt | InstepError) -> None:
-            try:
-                claims = self._claims_of(version, identifier, outcome)
-                _check_not_over(version, identifier, claims)
-                claimed = AcknowledgedSequence(identifier, claims, cancels=False)
-                answer(acknowledged_response(exchange, [claimed]))
-            except SoapFaultError as fault:
-                answer(fault)
-
-        message = self._as_message(exchange, identifier, header.number, attributes)
-        self._intake.submit_envelope(identifier, [message], acknowledge)
+        exchange = Exchange(envelope.version, request.addressing, version)
+        message = self._as_message(exchange, header, attributes, envelope.content())
+        acknowledge = _Acknowledge(self._claims_of, exchange, header.identifier, answer)
+        self._intake.submit_envelope(header.identifier, [message], acknowledge)
         return True
 
     # -- the life of a sequence ------------------------------------------------------------------
 
-    async def _create(self, exchange: Exchange, asked: CreateSequence) -> bytes | None:
+    async def _create(self, exchange: Exchange, asked: CreateSequence, sender: str) -> bytes | None:
+        """Open a sequence. `sender`: the IP address of the request."""
         version, options = exchange.version, self._options
         self._responder.check(exchange)
         acks_to = asked.acks_to
@@ -202,7 +227,7 @@ class Destination:
             raise create_refused(version, "AcksTo: nothing is sent to this address")
         expires_s = min(asked.expires_s or options.max_expires_s, options.max_expires_s)
         origin = None if acks_to.anonymous else self._endpoints.origin(acks_to)
-        peer = exchange.request.peer if origin is None else str(origin)
+        peer = sender if origin is None else str(origin)
         offer = asked.offer
         accepted = offer is not None and options.accept_offers and self._can_send(offer.endpoint)
         attributes = SequenceAttributes(
@@ -227,7 +252,7 @@ class Destination:
         self._sequences.add(identifier, attributes)
         accept = None
         if accepted:
-            address = exchange.request.addressing.to or self._address()
+            address = exchange.addressing.to or self._address()
             accept = EndpointReference(exchange.wsa, address)
         body = encoder.create_response(
             version,
@@ -286,10 +311,9 @@ class Destination:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def _message(self, exchange: Exchange, rm: RmMessage) -> bytes | None:
+    async def _message(self, exchange: Exchange, rm: RmMessage, envelope: Envelope) -> bytes | None:
         """A message of a sequence, or headers alone."""
-        version, envelope = exchange.version, exchange.request.envelope
-        header = rm.sequence
+        version, header = exchange.version, rm.sequence
         if envelope.body and (header is None or header.number is None):
             raise rm_required()
         if len(envelope.body) > 1:
@@ -298,9 +322,9 @@ class Destination:
         message, replies = None, False
         if header is not None and header.number is not None:
             attributes = await self._known(version, header.identifier)
-            if not self._is_last_only(exchange, rm):
-                message = self._as_message(exchange, header.identifier, header.number, attributes)
-                action = exchange.request.addressing.action
+            if not _is_last_only(exchange, rm, envelope):
+                message = self._as_message(exchange, header, attributes, envelope.content())
+                action = exchange.addressing.action
                 replies = self._reply_to_all or action in self._options.reply_actions
         if replies:
             self._responder.check(exchange)
@@ -393,36 +417,31 @@ class Destination:
         attributes = await self._known(exchange.version, message.scope)
         if attributes.offered:
             blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
-        action = f"{exchange.request.addressing.action}Response"
+        action = f"{exchange.addressing.action}Response"
         return self._responder.respond(
             exchange, exchange.response(action, blocks, content=content), action
         )
 
     def _as_message(
-        self, exchange: Exchange, identifier: str, number: int, attributes: SequenceAttributes
+        self,
+        exchange: Exchange,
+        header: SequenceHeader,
+        attributes: SequenceAttributes,
+        body: bytes,
     ) -> Message:
-        addressing, body = exchange.request.addressing, exchange.request.envelope.content()
+        addressing, number = exchange.addressing, header.number
+        assert number is not None
         if attributes.rm != exchange.version.namespace:
             self._intake.report_deviation("sequence-of-other-version")
         return Message(
-            scope=identifier,
+            scope=header.identifier,
             number=number,
-            id=addressing.message_id or f"{identifier}#{number}",
+            id=addressing.message_id or f"{header.identifier}#{number}",
             body=body,
             received_at_us=int(self._now() * _US),
             digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
             sender=attributes.peer,
             attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
-        )
-
-    def _is_last_only(self, exchange: Exchange, rm: RmMessage) -> bool:
-        """Whether the message is LastMessage of 1.0: it ends the sequence and has no content."""
-        version, action = exchange.version, exchange.request.addressing.action
-        assert rm.sequence is not None
-        return (
-            rm.sequence.last
-            and not exchange.request.envelope.body
-            and action in ("", version.action("LastMessage"))
         )
 
     # -- what the source says about our replies --------------------------------------------------
@@ -461,6 +480,38 @@ class Destination:
         if found is None:
             raise unknown_sequence(version, identifier)
         return found
+
+
+class _Acknowledge(msgspec.Struct, gc=False):
+    """Answers a usual message once it is durable. It keeps nothing of the envelope: a hundred wait
+    for one commit.
+    """
+
+    claims_of: Callable[[RmVersion, str, EnvelopeReceipt | InstepError], Claims]
+    exchange: Exchange
+    identifier: str
+    answer: SoapAnswer
+
+    def __call__(self, outcome: EnvelopeReceipt | InstepError) -> None:
+        version, identifier = self.exchange.version, self.identifier
+        try:
+            claims = self.claims_of(version, identifier, outcome)
+            _check_not_over(version, identifier, claims)
+            claimed = AcknowledgedSequence(identifier, claims, cancels=False)
+            self.answer(acknowledged_response(self.exchange, [claimed]))
+        except SoapFaultError as fault:
+            self.answer(fault)
+
+
+def _is_last_only(exchange: Exchange, rm: RmMessage, envelope: Envelope) -> bool:
+    """Whether the message is LastMessage of 1.0: it ends the sequence and has no content."""
+    assert rm.sequence is not None
+    action = exchange.addressing.action
+    return (
+        rm.sequence.last
+        and not envelope.body
+        and action in ("", exchange.version.action("LastMessage"))
+    )
 
 
 def _check_not_over(version: RmVersion, identifier: str, claims: Claims) -> None:

@@ -49,7 +49,7 @@ class WsrmListener(SoapListener[Options]):
             now=self._environment.now,
             address=lambda: self.address,
         )
-        endpoint = self._new_endpoint(destination.answer, destination.submit)
+        endpoint = self._new_endpoint(destination.answer, destination)
         try:
             await endpoint.start()
             await acknowledger.run()

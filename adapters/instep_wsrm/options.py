@@ -98,6 +98,13 @@ def _check_sequence(settings: SequencerSettings, where: str) -> None:
             where=f"{where}.incomplete",
             hint="deliver or discard",
         )
+    skips = settings.gap_policy is GapPolicy.SKIP or settings.gap_last_resort is LastResort.SKIP
+    if settings.incomplete is IncompleteBehavior.DISCARD and (skips or not settings.ordered):
+        raise ConfigurationError(
+            "DiscardFollowingFirstGap, but messages are delivered behind a gap",
+            where=f"{where}.incomplete",
+            hint="deliver; discard needs in_order, and another assurance than AtMostOnce",
+        )
     if settings.gap_policy is GapPolicy.REALIGN or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(
             "WS-RM has no other way to obtain the state of lost messages",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.instep_soap.soap_kit import count_templates
 from tests.instep_wsr.wsr_kit import (
     GROUP,
     ORDERED,
@@ -67,7 +68,7 @@ def sent(*numbers: int) -> list[bytes]:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(ENVELOPES, min_size=1, max_size=8))
-@example(sent(0, 2, 1, 1, 3))
+@example(sent(0, 2, 1, 1, 3, 4, 6, 5))
 @example([*sent(0, 2), envelope(request(1, expires=PAST), body(1)), *sent(1, 3)])
 @example([*sent(0, 1), envelope(request(2, expires=FUTURE, last="1"), body(2)), *sent(3)])
 def test_both_ways_answer_and_deliver_the_same(envelopes: list[bytes]) -> None:
@@ -84,3 +85,14 @@ async def test_the_comparison_sees_answers_and_messages() -> None:
     assert [status for status, _ in answers] == [200, 200]
     assert b'from="0" to="1"' in answers[1][1]
     assert [number for number, _, _ in found] == [0, 1]
+
+
+@pytest.mark.asyncio
+async def test_the_headers_of_a_group_are_read_by_a_template(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = count_templates(monkeypatch)
+    answers, delivered = await outcome(sent(0, 1, 2, 3, 4, 5), fast_path=True)
+    assert [status for status, _ in answers] == [200] * 6
+    assert [number for number, _, _ in delivered] == [0, 1, 2, 3, 4, 5]
+    assert found[-3:] == [True] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,27 @@ async def test_a_group_is_forgotten_when_no_copy_may_come_any_more() -> None:
         assert len(await site.delivered(GROUP)) == 1
         again = await site.send(features=UNORDERED, expires=clock.at(HOUR_S))
         assert again.replies == [(-1, -1, "")], "a new message under a name that is free again"
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_group_that_was_forgotten_begins_again_with_its_next_message(
+    *, fast_path: bool
+) -> None:
+    clock, sequence = Clock(), {"keep_ended_s": 0.0}
+    async with running(
+        clock=clock, fast_path=fast_path, sequence=sequence, max_expiry_s=HOUR_S
+    ) as site:
+        expires = clock.at(HOUR_S)
+        assert (await site.send(0, expires=expires)).acknowledged == [(0, 0)]
+        assert (await site.send(1, expires=expires, last="true")).acknowledged == [(0, 1)]
+        clock.ahead_s += 3 * HOUR_S
+
+        async def gone() -> bool:
+            return await forgotten(site)
+
+        await until(gone)
+        later = clock.at(HOUR_S)
+        answers = await asyncio.gather(*(site.send(n, expires=later) for n in (0, 1, 2)))
+        assert [answer.status for answer in answers] == [200] * 3
+        assert (await site.send(1, expires=later)).acknowledged == [(0, 2)]
+        assert await site.numbers() == [0, 1, 0, 1, 2]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.instep_soap.soap_kit import count_templates
 from tests.instep_wsrm.rm_kit import (
     RM_10,
     RM_11,
@@ -91,7 +92,7 @@ async def outcome(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(ENVELOPES, min_size=1, max_size=8))
-@example([envelope(sequence(HERE, number), message(number)) for number in (1, 3, 2, 2, 4)])
+@example([envelope(sequence(HERE, n), message(n)) for n in (1, 3, 2, 2, 4, 5, 7, 6)])
 @example(
     [
         envelope(sequence(HERE, 1) + about("SequenceCancel", HERE, ranges((2, 2))), message(1)),
@@ -120,3 +121,16 @@ async def test_the_comparison_sees_answers_and_messages(rm: str, soap: str) -> N
     assert [status for status, _ in answers] == [200, 200]
     assert 'Lower="1" Upper="2"' in answers[1][1]
     assert [number for number, _, _ in found] == [1, 2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rm", [RM_10, RM_11])
+async def test_the_headers_of_a_sequence_are_read_by_a_template(
+    rm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = count_templates(monkeypatch)
+    sent = [envelope(sequence(HERE, n), message(n), rm=rm) for n in range(1, 6)]
+    answers, delivered = await outcome(sent, fast_path=True)
+    assert [status for status, _ in answers] == [200] * 5
+    assert [number for number, _, _ in delivered] == [1, 2, 3, 4, 5]
+    assert found[-3:] == [True] * 3

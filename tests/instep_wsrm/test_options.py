@@ -14,6 +14,7 @@ from instep_wsrm.plugin import source
 from instep_wsrm.sequences import new_identifier, peer_of
 
 HERE = {"listen": "127.0.0.1:0/rm"}
+DISCARD = {"incomplete": "discard"}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,9 @@ HERE = {"listen": "127.0.0.1:0/rm"}
         ({**HERE, "sequence": {"acknowledge_buffered": False}}, "acknowledge_buffered"),
         ({**HERE, "sequence": {"gap_policy": "realign"}}, "sequence"),
         ({**HERE, "sequence": {"incomplete": "fault"}}, "sequence.incomplete"),
+        ({**HERE, "in_order": False, "sequence": DISCARD}, "sequence.incomplete"),
+        ({**HERE, "delivery_assurance": "AtMostOnce", "sequence": DISCARD}, "sequence.incomplete"),
+        ({**HERE, "sequence": {**DISCARD, "gap_policy": "skip"}}, "sequence.incomplete"),
         ({**HERE, "sequence": {"gap": 1}}, "gap"),
         ({**HERE, "reply": []}, "reply"),
     ],

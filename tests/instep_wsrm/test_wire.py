@@ -20,9 +20,7 @@ from instep_soap import (
     WSA_2005,
     Addressing,
     EndpointReference,
-    Envelope,
     SoapFaultError,
-    SoapRequest,
     SoapVersion,
     WsaVersion,
     new_envelope,
@@ -76,9 +74,9 @@ def test_headers_are_read_as_they_were_written(
     assert read_rm(read_envelope(raw)) == RmMessage(
         version=version,
         sequence=SequenceHeader(name, number, last and version is RM10),
-        cancels=[NumberRanges(name, cancelled)],
-        fills=[NumberRanges(name, filled)],
-        ack_requests=[AckRequest(name, number if version is RM10 else None)],
+        cancels=(NumberRanges(name, cancelled),),
+        fills=(NumberRanges(name, filled),),
+        ack_requests=(AckRequest(name, number if version is RM10 else None),),
     )
 
 
@@ -136,7 +134,7 @@ def test_an_acknowledgement_written_as_text_is_the_same(
     )
     claims = Claims(state, SequencerSettings())
     addressing = Addressing(version=wsa or WSA_2005, stated=wsa is not None, message_id=text)
-    exchange = Exchange(SoapRequest(Envelope(soap, [], []), addressing, "peer", "/rm"), version)
+    exchange = Exchange(soap, addressing, version)
     blocks = acknowledgements(version, text, claims)
     plain = exchange.response(version.action("SequenceAcknowledgement"), blocks)
     written = acknowledged_response(exchange, [AcknowledgedSequence(text, claims, cancels=False)])

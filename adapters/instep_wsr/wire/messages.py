@@ -57,7 +57,7 @@ class WsrHeaders(msgspec.Struct, frozen=True):
     """Whether there is a Response."""
 
 
-class GroupReply(msgspec.Struct, frozen=True):
+class GroupReply(msgspec.Struct, frozen=True, gc=False):
     """The reply about one group: NonSequenceReply or SequenceReplies."""
 
     group_id: str

@@ -38,7 +38,7 @@ from instep_wsrm.wire.messages import (
 )
 from instep_wsrm.wire.names import ANY_RM, RmVersion
 
-__all__ = ["read_rm"]
+__all__ = ["is_rm", "read_rm", "read_rm_headers"]
 
 _OURS: Final = tuple(f"{{{namespace}}}" for namespace in ANY_RM)
 _NUMBER: Final = re.compile(r"\s*\+?0*(\d{1,20})\s*", re.ASCII)
@@ -51,6 +51,22 @@ _BODIES: Final = frozenset({"CreateSequence", "CloseSequence", "TerminateSequenc
 
 def read_rm(envelope: Envelope) -> RmMessage:
     """Read the headers and the body. Raises `SoapFaultError` for what cannot be meant."""
+    read = read_rm_headers(envelope)
+    if not envelope.body or not is_rm(envelope.body[0]):
+        return read
+    name = str(envelope.body[0].tag)
+    version = _same_version(read.version, name)
+    body = _body(local_name(name), envelope.body[0])
+    return msgspec.structs.replace(read, version=version, body=body)
+
+
+def is_rm(element: _Element) -> bool:
+    """Whether an element is of WS-ReliableMessaging."""
+    return str(element.tag).startswith(_OURS)
+
+
+def read_rm_headers(envelope: Envelope) -> RmMessage:
+    """Read the headers. Raises `SoapFaultError` for what cannot be meant."""
     version: RmVersion | None = None
     blocks: dict[str, list[_Element]] = {}
     for block in envelope.headers:
@@ -58,10 +74,6 @@ def read_rm(envelope: Envelope) -> RmMessage:
         if name.startswith(_OURS):
             version = _same_version(version, name)
             blocks.setdefault(local_name(name), []).append(block)
-    body = str(envelope.body[0].tag) if envelope.body else ""
-    own_body = body.startswith(_OURS)
-    if own_body:
-        version = _same_version(version, body)
     if version is None:
         return RmMessage(version=None)
     sequences = blocks.pop("Sequence", [])
@@ -70,19 +82,18 @@ def read_rm(envelope: Envelope) -> RmMessage:
     read = RmMessage(
         version=version,
         sequence=_sequence(version, sequences[0]) if sequences else None,
-        body=_body(local_name(body), envelope.body[0]) if own_body else None,
     )
     if not blocks:
         # Nearly every message has no other header.
         return read
     return msgspec.structs.replace(
         read,
-        cancels=[_ranges(block) for block in blocks.get("SequenceCancel", ())],
-        fills=[_fill(block) for block in blocks.get("SequenceFill", ())],
-        ack_requests=[_ack_request(block) for block in blocks.get("AckRequested", ())],
-        acknowledgements=[
+        cancels=tuple(map(_ranges, blocks.get("SequenceCancel", ()))),
+        fills=tuple(map(_fill, blocks.get("SequenceFill", ()))),
+        ack_requests=tuple(map(_ack_request, blocks.get("AckRequested", ()))),
+        acknowledgements=tuple(
             _acknowledgement(version, block) for block in blocks.get("SequenceAcknowledgement", ())
-        ],
+        ),
     )
 
 
@@ -124,7 +135,7 @@ def _sequence(version: RmVersion, block: _Element) -> SequenceHeader:
     parts = first_children(block)
     identifier = _identifier(block, parts.get(version.name("Identifier")))
     stated = parts.get(version.name("MessageNumber"))
-    fill = _message_ranges(block)
+    fill = tuple(_message_ranges(block))
     number = None
     if stated is not None:
         number = _number(stated.text, "MessageNumber")

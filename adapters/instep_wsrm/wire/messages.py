@@ -24,7 +24,7 @@ __all__ = [
 Pairs = list[tuple[int, int]]
 
 
-class SequenceHeader(msgspec.Struct, frozen=True):
+class SequenceHeader(msgspec.Struct, frozen=True, gc=False):
     """Sequence: the number of the message that it travels with."""
 
     identifier: str
@@ -32,7 +32,7 @@ class SequenceHeader(msgspec.Struct, frozen=True):
     """None: it has only ranges to fill."""
     last: bool = False
     """LastMessage (1.0)."""
-    fill: Pairs = []
+    fill: tuple[tuple[int, int], ...] = ()
     """MessageRange within it, as the cancellation proposal describes one spelling of a fill."""
 
 
@@ -93,16 +93,16 @@ class TerminateSequence(msgspec.Struct, frozen=True):
     last_number: int | None = None
 
 
-class RmMessage(msgspec.Struct, frozen=True, kw_only=True):
+class RmMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that an envelope says about sequences."""
 
     version: RmVersion | None
     """None: it says nothing about any."""
     sequence: SequenceHeader | None = None
-    cancels: list[NumberRanges] = []
-    fills: list[NumberRanges] = []
-    ack_requests: list[AckRequest] = []
-    acknowledgements: list[Acknowledgement] = []
+    cancels: tuple[NumberRanges, ...] = ()
+    fills: tuple[NumberRanges, ...] = ()
+    ack_requests: tuple[AckRequest, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
     body: CreateSequence | CloseSequence | TerminateSequence | None = None
     """None: the body is the application's, or empty."""
 

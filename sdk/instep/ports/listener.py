@@ -58,7 +58,7 @@ IntakeEvent = Message | NumberRequest | EndRequest
 """A part of an envelope: a message, or a request of `instep.sequencing.events`."""
 
 
-class EnvelopeReceipt(msgspec.Struct, frozen=True):
+class EnvelopeReceipt(msgspec.Struct, frozen=True, gc=False):
     """The answer to an envelope: the state of the commit that made it durable (S11)."""
 
     receipts: list[Receipt]

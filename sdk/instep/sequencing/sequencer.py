@@ -75,7 +75,7 @@ from instep.sequencing.settings import (
     SequencerSettings,
     TimeoutBehavior,
 )
-from instep.sequencing.state import SequencerState
+from instep.sequencing.state import BufferedMessage, SequencerState
 from instep.sequencing.transitions import (
     FINAL,
     REFUSALS,
@@ -93,7 +93,11 @@ __all__ = ["Sequencer"]
 
 _NONE: Final = Ranges()
 _NO_FAULTS: Final = RangeMap[Refusal]()
-"""Shared by states, which are never edited."""
+_NONE_BUFFERED: Final[list[BufferedMessage]] = []
+_NOTHING_ASKED: Final[list[int]] = []
+"""Shared by states, which are never edited: each list more is one more for the garbage collector,
+in each of a hundred sequences of a commit.
+"""
 
 
 class Sequencer:
@@ -290,11 +294,11 @@ class Sequencer:
             received=window.received.copy(),
             cancelled=window.cancelled.copy() if window.cancelled else _NONE,
             faulted=window.faulted.copy() if window.faulted else _NO_FAULTS,
-            buffered=list(window.buffered.values()),
+            buffered=list(window.buffered.values()) if window.buffered else _NONE_BUFFERED,
             last_number=self.last_number,
             announced=self._announced,
             announced_at_us=self._announced_at_us,
-            asked_to=gap_timer.asked_to.copy(),
+            asked_to=gap_timer.asked_to.copy() if gap_timer.asked_to else _NOTHING_ASKED,
             acted_at_us=gap_timer.acted_at_us,
             recent=window.recent,
             epoch=self.epoch,
