@@ -63,8 +63,9 @@ class NotificationEndpoint:
 
     async def stop(self) -> None:
         """Stop listening; a second call does nothing."""
-        self._started = False
-        await self._endpoint.stop()
+        async with self._starting:
+            self._started = False
+            await self._endpoint.stop()
 
     async def _receive(self, request: SoapRequest) -> None:
         session = self._sessions.get(request.path.rpartition("/")[2])
