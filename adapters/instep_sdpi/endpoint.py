@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from yarl import URL
@@ -37,6 +38,7 @@ class NotificationEndpoint:
             tls=tls,
             below=True,
             allow_hosts=frozenset(filter(None, [URL(options.notify_to).host])),
+            submit=self._submit,
         )
 
     @property
@@ -63,11 +65,25 @@ class NotificationEndpoint:
 
     async def stop(self) -> None:
         """Stop listening; a second call does nothing."""
-        self._started = False
-        await self._endpoint.stop()
+        async with self._starting:
+            self._started = False
+            await self._endpoint.stop()
+
+    def _submit(
+        self, request: SoapRequest, answer: Callable[[SoapFaultError | None], None]
+    ) -> bool:
+        """The same as `_receive`, for a report of a subscription; see `SoapSubmit`."""
+        session = self._session(request)
+        if session is None:
+            return False
+        session.submit(request, answer)
+        return True
+
+    def _session(self, request: SoapRequest) -> ReportSession | None:
+        return self._sessions.get(request.path.rpartition("/")[2])
 
     async def _receive(self, request: SoapRequest) -> None:
-        session = self._sessions.get(request.path.rpartition("/")[2])
+        session = self._session(request)
         if session is None:
             raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
         await session.receive(request)

@@ -9,6 +9,7 @@ keeps (SDPi R1014).
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
@@ -19,7 +20,7 @@ import msgspec
 
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record, RecordType, Unreadable
-from instep.ports.listener import ReceiptOutcome
+from instep.ports.listener import Receipt, ReceiptOutcome
 from instep.runtime.clock import steady_now
 from instep.runtime.streams.sequenced_feed import (
     NumberedRecords,
@@ -129,21 +130,42 @@ class ReportSession:
 
         Raises `SoapFaultError`: it is not confirmed.
         """
+        answered: asyncio.Future[SoapFaultError | None] = asyncio.get_running_loop().create_future()
+
+        def answer(fault: SoapFaultError | None) -> None:
+            if not answered.done():
+                answered.set_result(fault)
+
+        self.submit(request, answer)
+        fault = await answered
+        if fault is not None:
+            raise fault
+
+    def submit(self, request: SoapRequest, answer: Callable[[SoapFaultError | None], None]) -> None:
+        """The same without a task: `answer` is called once with the fault, or with None, at once or
+        later.
+        """
         end = read_end(request.envelope)
         if end is not None:
             self.feed.fail(UnreachableError(f"the provider has ended the subscription ({end})"))
+            answer(None)
             return
         received = _read(request)
         session, stated = self.feed.session, received.stated
         self._conformance.received(
             session, stated, received.digest, received.raw, self.feed.stamp_us()
         )
+
+        def decided(fault: SoapFaultError | None) -> None:
+            self._conformance.answered(session, stated, confirmed=fault is None)
+            answer(fault)
+
         try:
-            await self._confirmed(self._message_of(received))
-        except SoapFaultError:
-            self._conformance.answered(session, stated, confirmed=False)
-            raise
-        self._conformance.answered(session, stated, confirmed=True)
+            message = self._message_of(received)
+        except SoapFaultError as fault:
+            decided(fault)
+        else:
+            self.feed.submit(message, lambda receipt: decided(_fault_of(receipt)))
 
     def baseline(self, page: MdibPage) -> list[Record]:
         """The rows of a page of the MDIB that this subscription covers; `baseline_read` follows
@@ -338,15 +360,16 @@ class ReportSession:
     def _token(self, number: int) -> str:
         return f"{self.feed.session}/{number}"
 
-    async def _confirmed(self, message: NumberedRecords) -> None:
-        receipt = await self.feed.accept(message)
-        if receipt.outcome is not ReceiptOutcome.REFUSED:
-            return
-        if receipt.refusal is Refusal.FULL:
-            raise SoapFaultError(
-                FaultCode.RECEIVER,
-                "the report is not durable yet: send it again",
-                status=503,
-                retry_after_s=1,
-            )
-        raise SoapFaultError(FaultCode.RECEIVER, "the subscription is over")
+
+def _fault_of(receipt: Receipt) -> SoapFaultError | None:
+    """What a report is answered with; None: it is confirmed."""
+    if receipt.outcome is not ReceiptOutcome.REFUSED:
+        return None
+    if receipt.refusal is Refusal.FULL:
+        return SoapFaultError(
+            FaultCode.RECEIVER,
+            "the report is not durable yet: send it again",
+            status=503,
+            retry_after_s=1,
+        )
+    return SoapFaultError(FaultCode.RECEIVER, "the subscription is over")

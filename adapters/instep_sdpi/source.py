@@ -71,6 +71,9 @@ class SdpiSource(Source):
         """Open sessions by stream, the oldest first."""
         self._subscriptions: dict[str, Subscription] = {}
         """The last subscription of each stream."""
+        self._users = 0
+        """How many consumers discover, or have a feed, now."""
+        self._close_wanted = False
 
     def __repr__(self) -> str:
         return f"<SdpiSource {self._options.provider}>"
@@ -84,7 +87,8 @@ class SdpiSource(Source):
         """See `Source.discover`: a stream for each subscription, or for each service of it where
         the device has its reports at several.
         """
-        device = await self._provider.metadata()
+        async with self._in_use():
+            device = await self._provider.metadata()
         missing: dict[str, str] = {}
         infos = [
             info
@@ -159,6 +163,11 @@ class SdpiSource(Source):
     @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[Feed]:  # noqa: ARG002 - each is a new session
         """See `Source.feed`: a subscription of its own."""
+        async with self._in_use(), self._subscribed(stream) as feed:
+            yield feed
+
+    @asynccontextmanager
+    async def _subscribed(self, stream: StreamInfo) -> AsyncIterator[Feed]:
         details = _details(stream)
         session = self._new_session(stream, details)
         notify_to = await self._endpoint.register(session)
@@ -248,9 +257,27 @@ class SdpiSource(Source):
         return StreamState.ACTIVE
 
     async def close(self) -> None:
-        """Stop listening and close the connections; the source can be used again afterwards."""
-        await self._endpoint.stop()
-        await self._provider.close()
+        """Stop listening and close the connections, once no consumer that shares the source uses
+        it; the source can be used again afterwards.
+        """
+        self._close_wanted = True
+        await self._close_unused()
+
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[None]:
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        if self._close_wanted and not self._users:
+            self._close_wanted = False
+            await self._endpoint.stop()
+            if not self._users:
+                await self._provider.close()
 
 
 def _details(stream: StreamInfo) -> _Details:

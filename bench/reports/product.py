@@ -1,10 +1,11 @@
-"""The product as a user runs it: a consumer, an `sdpi` source, a `sql` sink, defaults."""
+"""The product as `instep run` runs it: a consumer, an `sdpi` source, a `sql` sink, defaults."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import gc
 import signal
 import time
 
@@ -41,6 +42,8 @@ async def _run(url: str, store: str) -> None:
     sdpi = source.build({"provider": url, "listen": "127.0.0.1:0"}, "bench")
     start_s = time.perf_counter()
     async with Consumer("bench", sdpi, sink) as consumer:
+        gc.collect()
+        gc.freeze()
         async with StallMeter() as meter:
             await consumer.aligned(_ALIGNED_S)
         seconds = sink.committed_s - start_s

@@ -297,6 +297,22 @@ async def test_consumers_that_share_a_source_have_a_subscription_each(tmp_path: 
                 assert (made.attempt, other.attempt) == (1, 1)
 
 
+async def test_a_consumer_that_stops_leaves_the_source_to_those_that_share_it(
+    tmp_path: Path,
+) -> None:
+    async with providing() as provider:
+        async with site(provider, tmp_path) as made:
+            store = SqlStore(f"sqlite:///{tmp_path}/other.db")
+            async with Consumer("other", made.source, store, QUICK):
+                await made.subscribed(2)
+            (subscription,) = provider.subscriptions.values()
+            assert await provider.notify(provider.set("m1", "1")) == [202]
+            await made.agrees()
+            assert list(provider.subscriptions.values()) == [subscription]
+            assert made.attempt == 1
+        assert not made.source.listening_at
+
+
 async def test_r0800_a_report_may_come_before_the_subscribe_response(tmp_path: Path) -> None:
     class Hasty(FakeProvider):
         async def _subscribe(self, root: ET.Element, path: str) -> str:

@@ -9,7 +9,7 @@ qualified name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import Any, Final
 
@@ -52,8 +52,11 @@ def body_of(element: _Element, leave_out: Callable[[_Element], bool]) -> bytes:
     return msgspec.json.encode(_members(element, leave_out))
 
 
-def type_of(element: _Element) -> str:
+def type_of(element: _Element, declared: Container[str | None] = ()) -> str:
     """The local part of xsi:type; empty where the element has none.
+
+    `declared`: prefixes that are declared around it. lxml makes a dictionary of them for each
+    element that it is asked about.
 
     Raises `XmlError`: it is no qualified name.
     """
@@ -61,7 +64,7 @@ def type_of(element: _Element) -> str:
     if not text:
         return ""
     prefix, colon, local = text.rpartition(":")
-    known = not colon or prefix in element.nsmap
+    known = not colon or prefix in declared or prefix in element.nsmap
     if not local or " " in local or len(local) > _MAX_NAME_CHARS or not known:
         raise XmlError(f"xsi:type {text[:80]!r} is no qualified name")
     return local

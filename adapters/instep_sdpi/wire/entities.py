@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final, NoReturn
 
 import msgspec
@@ -55,7 +55,7 @@ class MdibVersion(msgspec.Struct, frozen=True):
         return self.sequence_id, self.instance_id
 
 
-class Entity(msgspec.Struct, frozen=True):
+class Entity(msgspec.Struct, frozen=True, gc=False):
     """A descriptor or a state, as stated."""
 
     key: str
@@ -73,7 +73,7 @@ class Entity(msgspec.Struct, frozen=True):
     """Whether the descriptor has ended, with all that it contains and with the states of it."""
 
 
-class UnreadableEntity(msgspec.Struct, frozen=True):
+class UnreadableEntity(msgspec.Struct, frozen=True, gc=False):
     """An element that is no descriptor and no state, though it stands where one belongs."""
 
     raw: bytes
@@ -128,11 +128,17 @@ def read_descriptors(
 
 
 def read_state(
-    element: _Element, *, source_mds: str = "", default_class: str = ""
+    element: _Element,
+    *,
+    source_mds: str = "",
+    default_class: str = "",
+    declared: Container[str | None] = (),
 ) -> Entity | UnreadableEntity:
-    """A state. `default_class`: what it is without an xsi:type, where its element allows that."""
+    """A state. `default_class`: what it is without an xsi:type, where its element allows that;
+    `declared`: see `type_of`.
+    """
     try:
-        entity_class = type_of(element) or default_class or _untyped(element)
+        entity_class = type_of(element, declared) or default_class or _untyped(element)
         descriptor = _handle(element, "DescriptorHandle")
         part = _part_of(entity_class)
         own = _handle(element, "Handle") if part is MdibPart.CONTEXT else descriptor

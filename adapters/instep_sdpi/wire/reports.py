@@ -89,6 +89,7 @@ def _read_part(part: _Element) -> Iterator[Entity | UnreadableEntity]:
     parent = part.get("ParentDescriptor") or ""
     parent = parent if len(parent) <= MAX_HANDLE_CHARS else ""
     ends = (part.get("ModificationType") or "Upt").strip() == "Del"
+    declared = part.nsmap
     for element in part:
         if element.tag == _DESCRIPTOR:
             for found in read_descriptors(element, parent=parent, source_mds=source_mds):
@@ -97,7 +98,7 @@ def _read_part(part: _Element) -> Iterator[Entity | UnreadableEntity]:
                 else:
                     yield found
         elif element.tag in _STATES and not ends:
-            yield read_state(element, source_mds=source_mds)
+            yield read_state(element, source_mds=source_mds, declared=declared)
 
 
 def _add(report: Report, found: Entity | UnreadableEntity) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -83,6 +84,10 @@ async def _run(
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     try:
         async with view, group:
+            # What start-up has made stays: modules, above all. A garbage collection that looks
+            # through all of it holds the event loop up.
+            gc.collect()
+            gc.freeze()
             work = asyncio.create_task(
                 _aligned(group, timeout_s) if until_aligned else group.wait()
             )
@@ -90,6 +95,7 @@ async def _run(
             try:
                 done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                gc.unfreeze()
                 work.cancel()
                 watch.cancel()
                 await asyncio.gather(work, watch, return_exceptions=True)

@@ -34,6 +34,11 @@ class Feed(ABC):
     may have been appended before the opening (A5).
     """
 
+    peer_waits: bool = False
+    """Whether the peer waits for `committed` before it sends on: then nothing is gained by waiting
+    for more records.
+    """
+
     @abstractmethod
     async def receive(self) -> RecordChunk:
         """Wait for records, and return what has arrived, in order, up to the feed's own bound.

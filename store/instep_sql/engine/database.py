@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction
@@ -45,6 +45,10 @@ class Database:
     ) -> None:
         self._make_engine = make_engine
         self._engine: Engine | None = None
+        self._kept: Connection | None = None
+        """The connection of the last transaction, if that was committed: to connect an engine of
+        one connection anew costs a small commit as much as its statements.
+        """
         self._dialect = dialect
         self._refusals: tuple[type[Exception], ...] = (*_REFUSALS, *dialect.errors)
         self._pause = pause
@@ -90,7 +94,7 @@ class Database:
         if self._closed:
             raise SinkError("the store is closed", where=self._dialect.where)
         async with self._transaction_lock:
-            transaction = Transaction(self._in_thread, self._opened, self._refused, self.guard)
+            transaction = Transaction(self._in_thread, self._connected, self._refused, self.guard)
             try:
                 await transaction.begin()
                 yield transaction
@@ -104,10 +108,14 @@ class Database:
         # A thread cannot be interrupted: cancelling only removes work that has not begun.
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _opened(self) -> Engine:
+    def _connected(self) -> Connection:
+        """A connection, which the caller closes or keeps."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
         if self._engine is None:
             self._engine = self._make_engine()
-        return self._engine
+        return self._engine.connect()
 
     def _refused(self, error: Exception) -> tuple[SinkError, FailureKind] | None:
         """Translate an error of the database; None for any other error."""
@@ -128,7 +136,7 @@ class Database:
         losses = 0
         for attempt in range(_RERUNS + 1):
             try:
-                with self._opened().begin() as connection:
+                with self._transaction_on_kept() as connection:
                     guard(connection)
                     if not (done and committed(connection)):
                         done = [work(connection)]
@@ -146,6 +154,20 @@ class Database:
             self._pause(_FIRST_PAUSE_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
+    @contextmanager
+    def _transaction_on_kept(self) -> Iterator[Connection]:
+        """A transaction that leaves its connection to the next one, if it is committed."""
+        connection = self._connected()
+        try:
+            with connection.begin():
+                yield connection
+        except BaseException:
+            # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. To
+            # close the connection is to roll back.
+            connection.close()
+            raise
+        self._kept = connection
+
     async def close(self) -> None:
         """Wait for the running transaction, then disconnect. A second call does nothing."""
         if self._closed:
@@ -157,6 +179,9 @@ class Database:
         await asyncio.shield(disposed)
 
     def _dispose(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
         if self._engine is not None:
             self._engine.dispose()
 
@@ -171,12 +196,12 @@ class Transaction:
     def __init__(
         self,
         in_thread: Callable[[Callable[[], Any]], asyncio.Future[Any]],
-        opened: Callable[[], Engine],
+        connected: Callable[[], Connection],
         refused: Callable[[Exception], tuple[SinkError, FailureKind] | None],
         guard: Callable[[Connection], None],
     ) -> None:
         self._in_thread = in_thread
-        self._opened = opened
+        self._connected = connected
         self._refused = refused
         self._guard = guard
         self._connection: Connection | None = None
@@ -188,7 +213,7 @@ class Transaction:
 
     async def begin(self) -> None:
         def work() -> None:
-            self._connection = self._opened().connect()
+            self._connection = self._connected()
             self._root = self._connection.begin()
             self._guard(self._connection)
 

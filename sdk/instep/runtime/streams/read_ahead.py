@@ -54,8 +54,9 @@ class ReadAhead:
         self._source = source
         self._stream = stream
         self._queue = GatheringQueue[RecordChunk](settings.batch_records, settings.batch_bytes)
-        self._wanted = asyncio.Event()
-        """Set while `take` waits: then no commit runs."""
+        self._wanted = False
+        """Whether `take` waits: then no commit runs."""
+        self._gathered = asyncio.Event()
         self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
         self._now = now
         self._received_s = self._listens_since_s = self._arrived_s = now()
@@ -80,12 +81,13 @@ class ReadAhead:
         """
         self._taken_s = None
         if not self._queue:
-            self._wanted.set()
+            self._wanted = True
+            self._gathered.set()
             try:
                 if not await self._queue.arrival(timeout_s):
                     return None
             finally:
-                self._wanted.clear()
+                self._wanted = False
         taken = self._queue.take()
         self._taken_s = self._arrived_s
         return taken[0] if len(taken) == 1 else _joined(taken)
@@ -123,11 +125,15 @@ class ReadAhead:
         # If `take` waits, it gets the records before more are read.
         for _ in range(_STORM_TURNS if storm else 1):
             await asyncio.sleep(0)
-        if storm:
+        if storm or self._wanted or self._feed.peer_waits:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GATHER_S):
-                await self._wanted.wait()
+        self._gathered.clear()
+        # Not `asyncio.timeout`: a commit takes longer, and its error would cost more than a record.
+        timer = asyncio.get_running_loop().call_later(_GATHER_S, self._gathered.set)
+        try:
+            await self._gathered.wait()
+        finally:
+            timer.cancel()
 
     async def _watch_silence(self) -> None:
         """Ping a silent stream and query its state: ALIGNING and PAUSED explain the silence (TR-548

@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
@@ -106,6 +107,33 @@ class NumberedRecords(MessageHeader, kw_only=True):
     """
 
 
+class _Waiting:
+    """A caller that waits for the receipt of a message."""
+
+    __slots__ = ("callback", "deadline_s", "number", "outcome")
+
+    def __init__(
+        self, number: int, outcome: ReceiptOutcome, callback: Callable[[Receipt], None]
+    ) -> None:
+        self.number = number
+        self.outcome = outcome
+        """Of the receipt, when the message is durable."""
+        self.callback: Callable[[Receipt], None] | None = callback
+        """None when it was called."""
+        self.deadline_s = 0.0
+
+    def answer(self, receipt: Receipt) -> None:
+        callback, self.callback = self.callback, None
+        if callback is None:
+            return
+        try:
+            callback(receipt)
+        except Exception as error:  # noqa: BLE001 - the others must have their receipts
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a caller's answer callback raised", "exception": error}
+            )
+
+
 class _Pending:
     """A message that is received and not yet durable, with the callers that wait for
     its receipt.
@@ -125,23 +153,15 @@ class _Pending:
         """Whether it was confirmed while the baseline was read."""
         self.given = False
         """Whether it was passed to the runtime."""
-        self.waiting: list[tuple[asyncio.Future[Receipt], ReceiptOutcome]] = []
-
-    def receipt(self, outcome: ReceiptOutcome) -> asyncio.Future[Receipt]:
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        # A peer that timed out and sent a copy leaves a cancelled future behind.
-        self.waiting = [one for one in self.waiting if not one[0].done()]
-        self.waiting.append((future, outcome))
-        return future
+        self.waiting: list[_Waiting] = []
 
     def answer(self, receipt: Receipt | None = None) -> None:
         """Answer all callers that wait: with this receipt, or with None that the message is
         durable.
         """
-        for future, outcome in self.waiting:
-            if not future.done():
-                future.set_result(Receipt(outcome) if receipt is None else receipt)
-        self.waiting.clear()
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one.answer(Receipt(one.outcome) if receipt is None else receipt)
 
 
 class SequencedFeed(Feed):
@@ -158,6 +178,7 @@ class SequencedFeed(Feed):
 
     clock_offset_us = 0
     """Always 0: records carry our own time, see `stamp_us`."""
+    peer_waits = True
 
     def __init__(
         self,
@@ -213,6 +234,9 @@ class SequencedFeed(Feed):
         self._error: SourceError | None = None
         self._closed = False
         self._wake = asyncio.Event()
+        self._unanswered: deque[_Waiting] = deque()
+        """Callers that wait, the earliest deadline first."""
+        self._deadline_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         state = self._realign_reason or ("closed" if self._closed else "open")
@@ -243,6 +267,27 @@ class SequencedFeed(Feed):
         Cancelling loses nothing: the message stays accepted, and a copy gets the receipt. Raises
         `ValueError` if the records do not carry the session and the number.
         """
+        answered: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+
+        def answer(receipt: Receipt) -> None:
+            if not answered.done():
+                answered.set_result(receipt)
+
+        self.submit(message, answer)
+        return await answered
+
+    def submit(self, message: NumberedRecords, answer: Callable[[Receipt], None]) -> None:
+        """The same without a task: `answer` is called once with the receipt, at once or later. An
+        error that it raises goes to the handler of the event loop.
+        """
+        receipt = self._receive(message, answer)
+        if receipt is not None:
+            answer(receipt)
+
+    def _receive(
+        self, message: NumberedRecords, answer: Callable[[Receipt], None]
+    ) -> Receipt | None:
+        """Receive a message. Returns its receipt; None: `answer` will be called."""
         number = message.number
         for record in message.records:
             if record.offset != number or record.partition != self.session or not record.token:
@@ -259,18 +304,20 @@ class SequencedFeed(Feed):
         ):
             return _FULL
         decision = self._sequencer.receive([message], self._now_us())
-        waiting: asyncio.Future[Receipt] | None = None
+        waiting: _Waiting | None = None
         receipt = _CLOSED
         if decision.accepted:
             pending = self._pending[number] = _Pending(message)
             self._pending_bytes += message.size_bytes
-            waiting = pending.receipt(ReceiptOutcome.ACCEPTED)
+            waiting = _Waiting(number, ReceiptOutcome.ACCEPTED, answer)
+            pending.waiting.append(waiting)
         elif decision.refused:
             receipt = Receipt(ReceiptOutcome.REFUSED, refusal=decision.refused[0][1])
         elif self._is_repeat(message, changed=bool(decision.deviations)):
             receipt = Receipt(ReceiptOutcome.DUPLICATE)
             if number in self._pending and not self._pending[number].early:
-                waiting = self._pending[number].receipt(ReceiptOutcome.DUPLICATE)
+                waiting = _Waiting(number, ReceiptOutcome.DUPLICATE, answer)
+                self._pending[number].waiting.append(waiting)
         released = [self._pending.get(in_order) for in_order in decision.deliver]
         ready = [one for one in released if one is not None and not one.ahead]
         if self.settings.apply_ahead and decision.accepted and number not in decision.deliver:
@@ -281,7 +328,10 @@ class SequencedFeed(Feed):
         if self._baselining:
             self._confirm_early(ready)
         self._wake.set()
-        return receipt if waiting is None else await self._in_time(number, waiting)
+        if waiting is None:
+            return receipt
+        self._watch(waiting)
+        return None
 
     def baseline_version(self, version: int) -> None:
         """Set the version of the session's baseline: messages up to this version are confirmed and
@@ -320,6 +370,9 @@ class SequencedFeed(Feed):
         self._ready.clear()
         self._uncommitted.clear()
         self._pending_bytes = 0
+        self._unanswered.clear()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self._wake.set()
 
     # -- the runtime's side ----------------------------------------------------------------------
@@ -340,12 +393,12 @@ class SequencedFeed(Feed):
             if self._error is not None:
                 raise self._error
             due_us = None if self._over else self._sequencer.due_us()
-            left_s = None if due_us is None else max(0.0, (due_us - self._now_us()) / _US)
-            try:
-                async with asyncio.timeout(left_s):
+            if due_us is None:
+                await self._wake.wait()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, (due_us - self._now_us()) / _US)):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
 
     def committed(self, position: Position) -> None:
         """See `Feed.committed`: answers the messages that are durable now."""
@@ -372,16 +425,36 @@ class SequencedFeed(Feed):
             self._baselining = True
             self._confirm_early(self._ready)
 
-    async def _in_time(self, number: int, waiting: asyncio.Future[Receipt]) -> Receipt:
-        try:
-            async with asyncio.timeout(self.settings.answer_within_s):
-                return await waiting
-        except TimeoutError:
-            if number in self._pending:
+    def _watch(self, waiting: _Waiting) -> None:
+        # One timer for all: most messages are durable long before, and a timer for each is
+        # expensive.
+        loop, unanswered = asyncio.get_running_loop(), self._unanswered
+        waiting.deadline_s = loop.time() + self.settings.answer_within_s
+        while unanswered and unanswered[0].callback is None:
+            unanswered.popleft()
+        unanswered.append(waiting)
+        if self._deadline_timer is None:
+            self._deadline_timer = loop.call_at(waiting.deadline_s, self._refuse_late)
+
+    def _refuse_late(self) -> None:
+        """Answer those whose deadline has passed, and set the timer for the next deadline."""
+        self._deadline_timer = None
+        loop, unanswered = asyncio.get_running_loop(), self._unanswered
+        while unanswered and (
+            unanswered[0].callback is None or unanswered[0].deadline_s <= loop.time()
+        ):
+            waiting = unanswered.popleft()
+            if waiting.callback is None:
+                continue
+            pending = self._pending.get(waiting.number)
+            if pending is not None:
+                pending.waiting.remove(waiting)
                 last = self._sequencer.next_number - 1
                 self._late = {late: of for late, of in self._late.items() if late >= last}
-                self._late.setdefault(number, [self._pending[number].message.digest])
-            return _FULL
+                self._late.setdefault(waiting.number, [pending.message.digest])
+            waiting.answer(_FULL)
+        if unanswered:
+            self._deadline_timer = loop.call_at(unanswered[0].deadline_s, self._refuse_late)
 
     def _confirm_early(self, ready: Iterable[_Pending]) -> None:
         """Confirm messages that the next chunk has, see `confirm_while_baselining`."""
