@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from yarl import URL
@@ -12,7 +12,17 @@ from yarl import URL
 from instep_http import ServerLimits, read_listen
 from instep_sdpi.options import Options
 from instep_sdpi.session import ReportSession
-from instep_soap import FaultCode, SoapEndpoint, SoapFaultError, SoapRequest, XmlLimits
+from instep_soap import (
+    Addressing,
+    Envelope,
+    FaultCode,
+    HeaderReading,
+    SoapAnswer,
+    SoapEndpoint,
+    SoapFaultError,
+    SoapRequest,
+    XmlLimits,
+)
 
 __all__ = ["NotificationEndpoint"]
 
@@ -38,7 +48,7 @@ class NotificationEndpoint:
             tls=tls,
             below=True,
             allow_hosts=frozenset(filter(None, [URL(options.notify_to).host])),
-            submit=self._submit,
+            usual=_Reports(self._sessions),
         )
 
     @property
@@ -69,21 +79,34 @@ class NotificationEndpoint:
             self._started = False
             await self._endpoint.stop()
 
-    def _submit(
-        self, request: SoapRequest, answer: Callable[[SoapFaultError | None], None]
-    ) -> bool:
-        """The same as `_receive`, for a report of a subscription; see `SoapSubmit`."""
-        session = self._session(request)
+    async def _receive(self, request: SoapRequest) -> None:
+        session = _session(self._sessions, request)
+        if session is None:
+            raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
+        await session.receive(request)
+
+
+class _Reports:
+    """The same for a report of a subscription (`UsualMessages`)."""
+
+    varying: Mapping[str, str] = {}
+
+    def __init__(self, sessions: Mapping[str, ReportSession]) -> None:
+        self._sessions = sessions
+
+    def read_usual(self, _envelope: Envelope, addressing: Addressing) -> Addressing:
+        return addressing
+
+    def vary(self, reading: HeaderReading[Addressing], texts: Sequence[str]) -> None:
+        raise NotImplementedError("no text varies")
+
+    def submit(self, request: SoapRequest, _headers: Addressing, answer: SoapAnswer) -> bool:
+        session = _session(self._sessions, request)
         if session is None:
             return False
         session.submit(request, answer)
         return True
 
-    def _session(self, request: SoapRequest) -> ReportSession | None:
-        return self._sessions.get(request.path.rpartition("/")[2])
 
-    async def _receive(self, request: SoapRequest) -> None:
-        session = self._session(request)
-        if session is None:
-            raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
-        await session.receive(request)
+def _session(sessions: Mapping[str, ReportSession], request: SoapRequest) -> ReportSession | None:
+    return sessions.get(request.path.rpartition("/")[2])

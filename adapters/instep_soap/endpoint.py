@@ -79,15 +79,15 @@ class UsualMessages(Protocol[H]):
 
     @property
     def varying(self) -> Mapping[str, str]:
-        """See `HeaderTemplates`."""
+        """See `HeaderTemplates`. Empty: each header is read, and there is nothing to `vary`."""
 
-    def read_usual(self, envelope: Envelope, addressing: Addressing) -> H | None:
+    def read_usual(self, envelope: Envelope, addressing: Addressing, /) -> H | None:
         """Read the headers of an envelope; None: it is not usual. It does not look at the Body."""
 
     def vary(self, reading: HeaderReading[H], texts: Sequence[str]) -> HeaderReading[H] | None:
         """See `HeaderTemplates`."""
 
-    def submit(self, request: SoapRequest, headers: H, answer: SoapAnswer) -> bool:
+    def submit(self, request: SoapRequest, headers: H, answer: SoapAnswer, /) -> bool:
         """Take a message, and call `answer` at once or later. False: it took nothing, and the
         handler is to respond. The headers of the envelope may be missing.
         """
@@ -131,7 +131,7 @@ class SoapEndpoint:
         self._xml_limits = xml_limits or XmlLimits()
         self._usual = usual
         self._templates: HeaderTemplates[Any] | None = None
-        if usual is not None:
+        if usual is not None and usual.varying:
             self._templates = HeaderTemplates(
                 usual.varying, usual.vary, self._read_usual, self._xml_limits
             )
@@ -212,7 +212,7 @@ class SoapEndpoint:
 
     def _submitted(self, post: PostRequest, received: SoapRequest, respond: Respond) -> bool:
         """Whether the message is usual, and is taken."""
-        if self._usual is None or self._templates is None:
+        if self._usual is None:
             return False
         envelope, addressing = received.envelope, received.addressing
         try:
@@ -222,6 +222,8 @@ class SoapEndpoint:
             return False
         if headers is None or not self._submit(post, received, headers, respond):
             return False
+        if self._templates is None:
+            return True
         try:
             # Only of a message that was taken: a stranger makes no template.
             self._templates.learn(post.body, HeaderReading(envelope.version, addressing, headers))
