@@ -32,8 +32,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         config={
             **QUICK,
-            "spark.sql.shuffle.partitions": "2",
-            "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
         },
     )

@@ -89,7 +89,7 @@ def apply_due_sweeps(
             stream_progress = replace(stream_progress, ordinal=_behind(sweep, stream_progress))
             passing.append(sweep)
         progress = progress.moved({sweep.stream: stream_progress})
-    if passing:
+    if any(counts[sweep.stream].unmarked for sweep in passing):
         entities.sweep(spark, passing, progress)
     else:
         entities.commit_progress(spark, progress)

@@ -14,7 +14,7 @@ from instep_spark.lake.batches.progress import read_commit_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.log_kit import Row
+from tests.instep_spark.lake.log_kit import Row, table
 from tests.instep_spark.lake.model_kit import Episode, Model
 
 if TYPE_CHECKING:
@@ -94,6 +94,6 @@ def changes(spark: SparkSession, lake: Path) -> Any:
 
 def frame(spark: SparkSession, lake: Path, rows: Sequence[Row]) -> Any:
     """A micro-batch with these rows of `changes`."""
-    wanted = [(row.consumer, row.stream, row.ordinal) for row in rows]
-    chosen = spark.createDataFrame(wanted, "consumer STRING, stream STRING, ordinal BIGINT")
+    # By way of Arrow: a list of Python's rows would start Spark's Python workers.
+    chosen = spark.createDataFrame(table(rows).select(["consumer", "stream", "ordinal"]))
     return changes(spark, lake).join(chosen, ["consumer", "stream", "ordinal"], "semi")

@@ -18,7 +18,7 @@ from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.landing.live_view import live
@@ -109,12 +109,13 @@ def test_l1_a_second_reading_of_the_log_adds_no_episode_and_no_interval(
     again += [row(7, "SWEEP", key="", attempt=2), detector(8, 700, attempt=2)]
     land(tmp_path, [*log, *again])
     # The second reading comes with the first, and half of it behind.
-    made = pipeline(spark, tmp_path)
+    tables = ["entity_history", "alarms"]
+    made = pipeline(spark, tmp_path, tables=tables)
     for end in (3, 5, 8):
         made.apply(frame(spark, tmp_path, [*log, *again][:end]))
     whole = tmp_path / "whole"
     land(whole, [*log, *again])
-    pipeline(spark, whole).apply(changes(spark, whole))
+    pipeline(spark, whole, tables=tables).apply(changes(spark, whole))
     for lake in (tmp_path, whole):
         episodes = sorted(read(lake, "alarms"), key=lambda one: one["episode"])
         told = [(one["episode"], one["statements"], one["flapping_count"]) for one in episodes]
@@ -136,7 +137,7 @@ def test_l1_flapping_does_not_depend_on_how_batches_were_cut(
         for n, (offset, facts) in enumerate(steps, 1)
     ]
     land(tmp_path, log)
-    made = pipeline(spark, tmp_path)
+    made = pipeline(spark, tmp_path, tables=["alarms"])
     made.apply(frame(spark, tmp_path, log[:2]))
     made.apply(changes(spark, tmp_path))
     episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
@@ -246,13 +247,14 @@ def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
 
 def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(number) for number in range(1, 5)])
-    made = pipeline(spark, tmp_path)
+    tables = ["entity_history", "topology"]
+    made = pipeline(spark, tmp_path, tables=tables)
     made.apply(frame(spark, tmp_path, [row(1)]))
     version = DeltaTable(tmp_path / "entities").version()
     made.apply(frame(spark, tmp_path, [row(1), row(2), row(3)]))
     spark.sql(f"RESTORE TABLE {made.entities.sql} TO VERSION AS OF {version}")
     assert [one["key"] for one in read(tmp_path, "entities")] == ["n1"]
-    pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
     for table in ("entities", "entity_history", "topology"):
         assert sorted(one["key"] for one in read(tmp_path, table)) == ["n1", "n2", "n3", "n4"]
     assert Lake(tmp_path.as_uri(), spark).verify().clean
@@ -260,14 +262,15 @@ def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path
 
 def test_l2_rows_of_unknown_progress_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1), row(2)])
-    made = pipeline(spark, tmp_path)
+    tables = ["entity_history"]
+    made = pipeline(spark, tmp_path, tables=tables)
     made.apply(changes(spark, tmp_path))
-    history = made.followers[0]
+    (history,) = made.followers
     beside = tmp_path / "beside"
     shutil.move(tmp_path / "entity_history", beside)
     spark.sql(f"CREATE TABLE {history.sql} SHALLOW CLONE delta.`{beside.as_uri()}`")
     with pytest.raises(SinkError, match="none of its commits tells how far"):
-        pipeline(spark, tmp_path)
+        pipeline(spark, tmp_path, tables=tables)
 
 
 def test_l3_a_table_is_made_again_beside_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
@@ -354,7 +357,7 @@ def test_how_sure_an_event_time_is_stands_beside_it(spark: SparkSession, tmp_pat
         detector(8, 240, attempt=2),
     ]
     land(tmp_path, log)
-    made = pipeline(spark, tmp_path)
+    made = pipeline(spark, tmp_path, tables=["entity_history", "alarms"])
     for end in (2, 4, 8):
         made.apply(frame(spark, tmp_path, log[:end]))
     episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
@@ -374,16 +377,16 @@ def test_how_sure_an_event_time_is_stands_beside_it(spark: SparkSession, tmp_pat
 def test_l2_changes_that_went_back_are_missed(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1)])
     land(tmp_path, [row(2)])
-    made = pipeline(spark, tmp_path)
+    made = pipeline(spark, tmp_path, tables=[])
     made.apply(changes(spark, tmp_path))
     DeltaTable(tmp_path / "changes").restore(0)
     lost = "does not have the rows of c / s that the tables follow up to 2"
     with pytest.raises(SinkError, match=lost):
-        pipeline(spark, tmp_path)
+        pipeline(spark, tmp_path, tables=[])
     # Other rows have taken the ordinals before the pipeline looks.
     land(tmp_path, [replace(row(n), key=f"other{n}", committed_at=START_US) for n in (2, 3)])
     with pytest.raises(SinkError, match=lost):
-        pipeline(spark, tmp_path)
+        pipeline(spark, tmp_path, tables=[])
 
 
 def test_nothing_is_left_in_the_session_of_the_user(spark: SparkSession, tmp_path: Path) -> None:
@@ -411,10 +414,11 @@ async def test_tables_of_a_database_are_landed_in_and_followed(
     url, database = url_of(tmp_path), f"network_{managed}"
     spark.sql(f"CREATE DATABASE {database}")
     try:
+        tables = ["entity_history", "stream_health"]
         named: dict[str, Any] = {"database": database, "managed": managed}
         async with stage(url, writer="spark", spark={"master": "local[2]"}, **named) as at:
             await at.commit(create_update("k1", 1), create_update("k2", 2))
-            lake = Lake(url, spark, **named)
+            lake = Lake(url, spark, tables=tables, **named)
             await asyncio.to_thread(lake.run, once=True)
             assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 2)
             assert at.sink._writer.pipeline_ordinal("c", "s1") == 3
@@ -428,7 +432,7 @@ async def test_tables_of_a_database_are_landed_in_and_followed(
         assert there is not managed
         if not managed:
             assert [one["key"] for one in read(tmp_path / "lake", "entities")] == ["k2"]
-            Lake(url, spark).run(once=True)
+            Lake(url, spark, tables=tables).run(once=True)
     finally:
         spark.sql(f"DROP DATABASE {database} CASCADE")
 
@@ -442,11 +446,12 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     rows += [row(10, "SWEEP", key="", attempt=2), row(11, key="n3", attempt=2)]
     land(tmp_path, rows)
     settings = LakeSettings(sweep_guard_share=0.5, sweep_guard_records=2)
-    made = pipeline(spark, tmp_path, settings=settings)
+    tables = ["entity_history", "topology", "stream_health"]
+    made = pipeline(spark, tmp_path, tables=tables, settings=settings)
     made.apply(changes(spark, tmp_path))
     assert {one["key"] for one in read(tmp_path, "entities")} == {f"n{n}" for n in range(2, 8)}
     assert read(tmp_path, "stream_health")[0]["sweep_held"] == "5 of 6"
-    Lake(tmp_path.as_uri(), spark, tables=["entities", *FOLLOWERS]).rebuild()
+    Lake(tmp_path.as_uri(), spark, tables=["entities", *tables]).rebuild()
     assert {one["key"] for one in read(tmp_path, "entities")} == {f"n{n}" for n in range(2, 8)}
     # What was stated while it was held stays.
     spark.sql(
@@ -454,7 +459,7 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
         " SELECT 'c' AS consumer, 's' AS stream, 'RELEASE' AS fact, '' AS name, 2L AS count, "
         "CAST(NULL AS STRING) AS body, current_timestamp() AS at"
     )
-    made = pipeline(spark, tmp_path, settings=settings)
+    made = pipeline(spark, tmp_path, tables=tables, settings=settings)
     made.release(spark)
     assert {one["key"] for one in read(tmp_path, "entities")} == {"n2", "n3"}
     end_record = {one["key"]: one["ended_by"] for one in read(tmp_path, "entity_history")}
@@ -475,7 +480,7 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     rows += [row(9, key="u3", uuid="u3", attempt=2, appended_at=START_US, token="")]
     rows += [row(10, "SWEEP", key="", attempt=2, readable=("LINK",))]
     land(tmp_path, rows)
-    made = pipeline(spark, tmp_path)
+    made = pipeline(spark, tmp_path, tables=["entity_history"])
     made.apply(changes(spark, tmp_path))
     found = {one["id"]: one for one in read(tmp_path, "entities")}
     assert {key: (one["key"], one["proven"]) for key, one in found.items()} == {
@@ -513,7 +518,7 @@ async def test_the_guard_of_the_sink_counts_from_entities(
 def test_rows_that_changes_lost_are_missed(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1), row(2), row(4)])
     with pytest.raises(SinkError, match="changes lacks rows of c / s"):
-        pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+        pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
 
 
 def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ class LakeTable:
                 "'delta.enableDeletionVectors' = 'false', "
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
+            if not self._clause:
+                # Nothing to look at. Where another pipeline made it, too, one of both is overtaken
+                # by its first commit. At a LOCATION, a table may be that the catalogue forgot.
+                self.progress = self.durable = TableProgress()
+                self._commits = 0
+                return
         self._check_version(spark)
         metadata = read_commit_metadata(spark, self.sql)
         if metadata is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import AT_RISK_SHARE, Fidelity
-from instep_spark.lake.batches.micro_batch import PendingRows, Segment
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
@@ -16,10 +16,10 @@ from instep_spark.place import LakePlace
 
 __all__ = ["StreamHealthTable"]
 
-_FACTS_DDL: Final = (
-    "consumer STRING, stream STRING, fact STRING, name STRING, count BIGINT, body STRING, "
-    "at TIMESTAMP"
-)
+_NO_FACTS: Final = """
+    SELECT '' AS consumer, '' AS stream, '' AS fact, '' AS name, 0L AS count, '' AS body,
+           CAST(NULL AS TIMESTAMP) AS at
+    WHERE false"""
 _ZONE: Final = f"""CASE
     WHEN worst > retention THEN '{Fidelity.LOST}'
     WHEN worst > retention * {AT_RISK_SHARE} THEN '{Fidelity.AT_RISK}'
@@ -40,11 +40,8 @@ class StreamHealthTable(LakeTable):
         """Add the rows of the segment; `decided` has the sweeps that `entities` held."""
         spark = segment.rows.sparkSession
         segment.rows.createOrReplaceTempView("instep_rows")
-        if has_facts:
-            facts = spark.sql(f"SELECT * FROM {self.facts}")  # noqa: S608
-        else:
-            facts = spark.createDataFrame([], _FACTS_DDL)
-        facts.createOrReplaceTempView("instep_facts")
+        facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS  # noqa: S608
+        spark.sql(facts).createOrReplaceTempView("instep_facts")
         held = [
             f"({text(key[0])}, {text(key[1])}, {deferred.ordinal},"
             f" '{deferred.unmarked} of {deferred.total}')"
@@ -55,63 +52,66 @@ class StreamHealthTable(LakeTable):
         columns = [column.name for column in self.table.columns]
         names = ", ".join(f"`{name}`" for name in columns)
         inserted = ", ".join(f"s.`{name}`" for name in columns)
+        minutes = spark.sql(f"""
+            WITH held AS (
+                SELECT * FROM VALUES {values} AS v(consumer, stream, ordinal, told)
+            ), minutes AS (
+                SELECT r.consumer, r.stream, date_trunc('MINUTE', committed_at) AS minute,
+                    max(r.ordinal) AS ordinal, count_if({RECORD}) AS records,
+                    avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
+                    max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
+                    count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
+                    count_if(kind = '{UNRESOLVED}') AS left_out
+                FROM (SELECT *, CASE WHEN {RECORD} AND token <> '' THEN
+                          (unix_micros(committed_at) - unix_micros(appended_at)) / 1e6D END
+                          AS delay_s FROM instep_rows) r
+                LEFT JOIN held h ON r.kind = 'SWEEP' AND r.consumer = h.consumer
+                    AND r.stream = h.stream AND r.ordinal = h.ordinal
+                GROUP BY r.consumer, r.stream, date_trunc('MINUTE', committed_at)
+            ), declared AS (
+                SELECT consumer, stream,
+                    CAST(get_json_object(max_by(body, at), '$.compaction_delay_s') AS DOUBLE)
+                        AS compaction,
+                    CAST(get_json_object(max_by(body, at), '$.tombstone_retention_s') AS DOUBLE)
+                        AS retention
+                FROM instep_facts WHERE fact = 'STREAM' GROUP BY consumer, stream
+            ), deviating AS (
+                SELECT consumer, stream, date_trunc('MINUTE', at) AS minute,
+                       sum(count) AS deviations
+                FROM instep_facts WHERE fact = 'DEVIATION'
+                GROUP BY consumer, stream, date_trunc('MINUTE', at)
+            ), joined AS (
+                SELECT m.*, e.read_delay_s AS known_mean, e.records AS known_records,
+                    greatest(m.worst, e.worst_read_delay_s) AS worst_read_delay_s,
+                    e.realignments AS known_realignments, e.sweeps AS known_sweeps,
+                    e.sweep_held AS known_held, e.left_out AS known_left_out,
+                    compaction, retention,
+                    coalesce(d.deviations, 0) AS deviations
+                FROM minutes m
+                LEFT JOIN {self.sql} e USING (consumer, stream, minute)
+                LEFT JOIN declared USING (consumer, stream)
+                LEFT JOIN deviating d USING (consumer, stream, minute)
+            )
+            SELECT consumer, stream, minute, ordinal,
+                records + coalesce(known_records, 0) AS records,
+                CASE WHEN read_delay_s IS NULL OR known_mean IS NULL
+                    THEN coalesce(read_delay_s, known_mean)
+                    ELSE (read_delay_s * records + known_mean * known_records)
+                         / (records + known_records) END AS read_delay_s,
+                worst_read_delay_s, {_ZONE.replace("worst", "worst_read_delay_s")} AS zone,
+                attempt, realignments + coalesce(known_realignments, 0) AS realignments,
+                sweeps + coalesce(known_sweeps, 0) AS sweeps,
+                coalesce(sweep_held, known_held) AS sweep_held, deviations,
+                left_out + coalesce(known_left_out, 0) AS left_out
+            FROM joined
+        """)  # noqa: S608 — names of our own tables, literals escaped
+        # A MERGE would compute these few rows twice.
+        materialized(minutes).createOrReplaceTempView("instep_minutes")
         self.commit(
             spark,
             self.after(segment),
             f"""
-            MERGE INTO {self.sql} t USING (
-                WITH held AS (
-                    SELECT * FROM VALUES {values} AS v(consumer, stream, ordinal, told)
-                ), minutes AS (
-                    SELECT r.consumer, r.stream, date_trunc('MINUTE', committed_at) AS minute,
-                        max(r.ordinal) AS ordinal, count_if({RECORD}) AS records,
-                        avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
-                        max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
-                        count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
-                        count_if(kind = '{UNRESOLVED}') AS left_out
-                    FROM (SELECT *, CASE WHEN {RECORD} AND token <> '' THEN
-                              (unix_micros(committed_at) - unix_micros(appended_at)) / 1e6D END
-                              AS delay_s FROM instep_rows) r
-                    LEFT JOIN held h ON r.kind = 'SWEEP' AND r.consumer = h.consumer
-                        AND r.stream = h.stream AND r.ordinal = h.ordinal
-                    GROUP BY r.consumer, r.stream, date_trunc('MINUTE', committed_at)
-                ), declared AS (
-                    SELECT consumer, stream,
-                        CAST(get_json_object(max_by(body, at), '$.compaction_delay_s') AS DOUBLE)
-                            AS compaction,
-                        CAST(get_json_object(max_by(body, at), '$.tombstone_retention_s') AS DOUBLE)
-                            AS retention
-                    FROM instep_facts WHERE fact = 'STREAM' GROUP BY consumer, stream
-                ), deviating AS (
-                    SELECT consumer, stream, date_trunc('MINUTE', at) AS minute,
-                           sum(count) AS deviations
-                    FROM instep_facts WHERE fact = 'DEVIATION'
-                    GROUP BY consumer, stream, date_trunc('MINUTE', at)
-                ), joined AS (
-                    SELECT m.*, e.read_delay_s AS known_mean, e.records AS known_records,
-                        greatest(m.worst, e.worst_read_delay_s) AS worst_read_delay_s,
-                        e.realignments AS known_realignments, e.sweeps AS known_sweeps,
-                        e.sweep_held AS known_held, e.left_out AS known_left_out,
-                        compaction, retention,
-                        coalesce(d.deviations, 0) AS deviations
-                    FROM minutes m
-                    LEFT JOIN {self.sql} e USING (consumer, stream, minute)
-                    LEFT JOIN declared USING (consumer, stream)
-                    LEFT JOIN deviating d USING (consumer, stream, minute)
-                )
-                SELECT consumer, stream, minute, ordinal,
-                    records + coalesce(known_records, 0) AS records,
-                    CASE WHEN read_delay_s IS NULL OR known_mean IS NULL
-                        THEN coalesce(read_delay_s, known_mean)
-                        ELSE (read_delay_s * records + known_mean * known_records)
-                             / (records + known_records) END AS read_delay_s,
-                    worst_read_delay_s, {_ZONE.replace("worst", "worst_read_delay_s")} AS zone,
-                    attempt, realignments + coalesce(known_realignments, 0) AS realignments,
-                    sweeps + coalesce(known_sweeps, 0) AS sweeps,
-                    coalesce(sweep_held, known_held) AS sweep_held, deviations,
-                    left_out + coalesce(known_left_out, 0) AS left_out
-                FROM joined
-            ) s
+            MERGE INTO {self.sql} t USING instep_minutes s
             ON t.consumer = s.consumer AND t.stream = s.stream AND t.minute = s.minute
                AND {of_streams(segment.last)}
             WHEN MATCHED THEN UPDATE SET *

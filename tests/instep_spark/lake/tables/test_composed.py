@@ -117,11 +117,12 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
         raise KeyError
 
     monkeypatch.setattr(ComposedTable, "sweep", stopping)
+    tables = ["entity_history", "stream_health"]
     with pytest.raises(KeyError):
-        pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+        pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
     monkeypatch.undo()
     assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern", "port": {"speed": 40}}}
-    pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
     assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern"}}
     check_history(tmp_path)
     (health,) = read(tmp_path, "stream_health")
