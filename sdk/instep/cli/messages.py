@@ -109,8 +109,10 @@ def _line(message: StoredMessage) -> dict[str, Any]:
         "stream": message.stream,
         "number": None if message.number < 0 else message.number,
         "id": message.id,
+        "sender": message.sender,
         "received_at": stamp(message.received_at_us),
         "delivered_at": stamp(message.delivered_at_us),
+        "attributes": one_line(message.attributes),
         "body": _body(message.body),
     }
 

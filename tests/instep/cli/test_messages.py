@@ -29,7 +29,10 @@ def filled(tmp_path: Path) -> str:
             await at.say(2, 1, 4)
             await at.intake.apply(SCOPE, [Cancel([(7, 8)])])
             for id, body in (("t", b"plain"), ("b", b"\xff"), ("j", b'{"a":\n1}')):
-                await at.intake.receive(message(-1, "other", id=id, body=body))
+                attributes = b'{"type":\n"%b"}' % id.encode()
+                await at.intake.receive(
+                    message(-1, "other", id=id, body=body, sender="west", attributes=attributes)
+                )
 
     asyncio.run(fill())
     return url
@@ -69,8 +72,10 @@ def test_messages_stand_in_the_order_of_delivery(filled: str) -> None:
         {"base64": "/w=="},
         {"a": 1},
     ]
-    members = ["consumer", "stream", "number", "id", "received_at", "delivered_at", "body"]
-    assert list(shown[0]) == members
+    assert [line["attributes"] for line in shown[1:3]] == [{}, {"type": "t"}]
+    assert [line["sender"] for line in shown[1:3]] == ["", "west"]
+    members = ["consumer", "stream", "number", "id", "sender", "received_at", "delivered_at"]
+    assert list(shown[0]) == [*members, "attributes", "body"]
     assert shown[0]["id"] == f"{SCOPE}#1"
     assert shown[0]["delivered_at"] >= shown[0]["received_at"] > "2026"
 
