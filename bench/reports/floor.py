@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
-import signal
 import sqlite3
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import aiohttp
@@ -25,6 +22,7 @@ from aiohttp import web
 from lxml import etree
 from lxml.etree import _Element
 
+from bench.group_commit import GroupCommit, served
 from bench.reports import device
 from bench.reports.reading import Reading, StallMeter, peak_bytes
 
@@ -32,11 +30,6 @@ __all__ = ["TABLE", "main"]
 
 TABLE: Final = "entity"
 _SCHEMA: Final = f"""
-PRAGMA page_size = 8192;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-PRAGMA cache_size = -131072;
-PRAGMA wal_autocheckpoint = 10000;
 CREATE TABLE {TABLE} (key TEXT PRIMARY KEY, class TEXT NOT NULL, number INTEGER NOT NULL,
                       version INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE position (stream INTEGER PRIMARY KEY, number INTEGER NOT NULL);
@@ -86,44 +79,12 @@ def _mdib_rows(raw: bytes) -> Iterator[Row]:
             yield _state(element, 0, 0)
 
 
-class _Reports:
-    """Takes reports, and writes them in groups."""
-
-    def __init__(self, store: str) -> None:
-        self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
-        self._db.executescript(_SCHEMA)
-        self._rows: list[Row] = []
-        self._waiting: list[asyncio.Future[None]] = []
-        self._came = asyncio.Event()
-
-    async def take(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._rows += _rows(await request.read())
-        durable = asyncio.get_running_loop().create_future()
-        self._waiting.append(durable)
-        self._came.set()
-        await durable
-        return web.Response(status=202)
-
-    async def write(self) -> None:
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as worker:
-            while True:
-                await self._came.wait()
-                self._came.clear()
-                rows, self._rows = self._rows, []
-                waiting, self._waiting = self._waiting, []
-                await loop.run_in_executor(worker, self.commit, rows)
-                for durable in waiting:
-                    durable.set_result(None)
-
-    def commit(self, rows: list[Row]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(_UPSERT, rows)
-        self._db.execute(_MOVE, (rows[-1][2],))
-        self._db.execute("COMMIT")
+def _write(db: sqlite3.Connection, rows: list[Row]) -> None:
+    db.executemany(_UPSERT, rows)
+    db.execute(_MOVE, (rows[-1][2],))
 
 
-async def _align(url: str, notify_to: str, reports: _Reports) -> Reading:
+async def _align(url: str, notify_to: str, reports: GroupCommit) -> Reading:
     """Subscribe, read the MDIB and insert it."""
     wanted = (
         f"<wse:Subscribe><wse:Delivery><wse:NotifyTo><wsa:Address>{notify_to}</wsa:Address>"
@@ -144,20 +105,17 @@ async def _align(url: str, notify_to: str, reports: _Reports) -> Reading:
 
 
 async def _run(url: str, store: str) -> None:
-    reports = _Reports(store)
-    runner = web.ServerRunner(web.Server(reports.take, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    writing = asyncio.create_task(reports.write())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writing.cancel)
-    notify_to = f"http://127.0.0.1:{runner.addresses[0][1]}/bench"
-    gc.collect()
-    gc.freeze()
-    reading = await _align(url, notify_to, reports)
-    print(msgspec.json.encode(reading).decode(), flush=True)
-    with contextlib.suppress(asyncio.CancelledError):
-        await writing
-    await runner.cleanup()
+    reports = GroupCommit(store, _SCHEMA, _write)
+
+    async def take(request: web.BaseRequest) -> web.StreamResponse:
+        await reports.add(_rows(await request.read()))
+        return web.Response(status=202)
+
+    async with served(take, reports) as port:
+        gc.collect()
+        gc.freeze()
+        reading = await _align(url, f"http://127.0.0.1:{port}/bench", reports)
+        print(msgspec.json.encode(reading).decode(), flush=True)
 
 
 def main() -> None:

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import signal
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 from aiohttp import web
 from lxml import etree
 
+from bench.group_commit import GroupCommit, served
 from bench.sequences.protocols import RM, SOAP_TYPE, WSR, envelope
 
 __all__ = ["TABLE", "main"]
 
 TABLE: Final = "message"
 _SCHEMA: Final = f"""
-PRAGMA page_size = 8192;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-PRAGMA cache_size = -131072;
-PRAGMA wal_autocheckpoint = 10000;
 CREATE TABLE {TABLE} (place INTEGER PRIMARY KEY, thread TEXT NOT NULL, sender TEXT NOT NULL,
                       number INTEGER NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL);
 """
@@ -107,57 +100,23 @@ _DECODERS: Final[dict[str, Callable[[bytes], Row | None]]] = {
 }
 
 
-class _Inbox:
-    """Takes messages, and writes them in groups."""
-
-    def __init__(self, store: str, protocol: str) -> None:
-        self._decode, self._answer = _DECODERS[protocol], _ANSWERS[protocol]
-        self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
-        self._db.executescript(_SCHEMA)
-        self._rows: list[Row] = []
-        self._waiting: list[asyncio.Future[None]] = []
-        self._came = asyncio.Event()
-
-    async def take(self, request: web.BaseRequest) -> web.StreamResponse:
-        row = self._decode(await request.read())
-        if row is None:
-            return web.Response(status=202)
-        self._rows.append(row)
-        durable = asyncio.get_running_loop().create_future()
-        self._waiting.append(durable)
-        self._came.set()
-        await durable
-        return self._answer(row)
-
-    async def write(self) -> None:
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as worker:
-            while True:
-                await self._came.wait()
-                self._came.clear()
-                rows, self._rows = self._rows, []
-                waiting, self._waiting = self._waiting, []
-                await loop.run_in_executor(worker, self._commit, rows)
-                for durable in waiting:
-                    durable.set_result(None)
-
-    def _commit(self, rows: list[Row]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(_INSERT, rows)
-        self._db.execute("COMMIT")
+def _write(db: sqlite3.Connection, rows: list[Row]) -> None:
+    db.executemany(_INSERT, rows)
 
 
 async def _run(store: str, protocol: str) -> None:
-    inbox = _Inbox(store, protocol)
-    runner = web.ServerRunner(web.Server(inbox.take, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
-    writing = asyncio.create_task(inbox.write())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writing.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await writing
-    await runner.cleanup()
+    decode, answer = _DECODERS[protocol], _ANSWERS[protocol]
+    inbox = GroupCommit(store, _SCHEMA, _write)
+
+    async def take(request: web.BaseRequest) -> web.StreamResponse:
+        row = decode(await request.read())
+        if row is None:
+            return web.Response(status=202)
+        await inbox.add([row])
+        return answer(row)
+
+    async with served(take, inbox) as port:
+        print(port, flush=True)
 
 
 def main() -> None:
