@@ -31,6 +31,22 @@ BAD_ENDPOINTS: Final = (
 )
 
 
+class _Silent(asyncio.Protocol):
+    """One side of a connection that reads nothing and says nothing, until the other side ends it.
+    `held` has all that are open.
+    """
+
+    def __init__(self, held: set[asyncio.BaseTransport]) -> None:
+        self._held = held
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._held.add(transport)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._held.discard(self._transport)
+
+
 class Stranger:
     """The means of all attacks: the address, a session, and a tarpit that answers nobody."""
 
@@ -42,17 +58,15 @@ class Stranger:
         """Attack and status → how often it was answered so."""
         self.tarpit = ""
         self._session: aiohttp.ClientSession | None = None
-        self._held: set[asyncio.StreamWriter] = set()
+        self._held: set[asyncio.BaseTransport] = set()
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=30)
         connector = aiohttp.TCPConnector(limit=128, force_close=True)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
-        async def never_answers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._held.add(writer)
-
-        self._server = await asyncio.start_server(never_answers, "127.0.0.1", 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Silent(self._held), "127.0.0.1", 0)
         self.tarpit = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
         return self
 
@@ -60,8 +74,9 @@ class Stranger:
         assert self._session is not None
         await self._session.close()
         self._server.close()
-        for writer in self._held:
-            writer.transport.abort()
+        for transport in self._held:
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
         await asyncio.sleep(0)
 
     async def post(self, attack: str, body: bytes) -> None:
@@ -74,16 +89,15 @@ class Stranger:
             self.answers[f"{attack} lost"] += 1
         await asyncio.sleep(self.pause_s)
 
-    def forget(self, closed: list[asyncio.StreamWriter]) -> None:
-        self._held.difference_update(closed)
-
-    async def connect(self) -> asyncio.StreamWriter | None:
+    async def connect(self) -> asyncio.WriteTransport | None:
+        loop = asyncio.get_running_loop()
         try:
-            _, writer = await asyncio.open_connection(self.url.host, self.url.port)
+            transport, _ = await loop.create_connection(
+                lambda: _Silent(self._held), self.url.host or "", self.url.port or 80
+            )
         except OSError:
             return None
-        self._held.add(writer)
-        return writer
+        return transport
 
 
 def bid(sender: str, thid: str, order: int, **more: Any) -> bytes:
@@ -165,25 +179,23 @@ async def big_bodies(at: Stranger) -> None:
 async def slow_heads(at: Stranger) -> None:
     """Heads and bodies that come byte by byte."""
     while True:
-        writer = await at.connect()
-        if writer is not None:
+        transport = await at.connect()
+        if transport is not None:
             head = f"POST {at.url.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
-            writer.write(head.encode() + at.rng.choice((b"", b"\r\n12")))
+            transport.write(head.encode() + at.rng.choice((b"", b"\r\n12")))
             at.answers["slow-heads sent"] += 1
         await asyncio.sleep(at.pause_s)
 
 
 async def connections(at: Stranger) -> None:
     """2,000 connections that say nothing, opened anew as they are closed."""
-    held: list[asyncio.StreamWriter] = []
+    held: list[asyncio.BaseTransport] = []
     while True:
-        closed = [writer for writer in held if writer.is_closing()]
-        at.forget(closed)
-        held = [writer for writer in held if not writer.is_closing()]
+        held = [transport for transport in held if not transport.is_closing()]
         for _ in range(min(50, 2_000 - len(held))):
-            writer = await at.connect()
-            if writer is not None:
-                held.append(writer)
+            transport = await at.connect()
+            if transport is not None:
+                held.append(transport)
         at.answers["connections held"] = max(at.answers["connections held"], len(held))
         await asyncio.sleep(0.1)
 
