@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from instep_tapi.source import Survey, TapiSource
 
 __all__ = [
     "AuthConfigOption",
@@ -21,6 +24,8 @@ __all__ = [
     "TokenOption",
     "UrlArgument",
     "connection",
+    "open_source",
+    "survey",
 ]
 
 UrlArgument = Annotated[str, typer.Argument(help="The provider: https://host:port.")]
@@ -72,6 +77,23 @@ def connection(
     if proxy is not None:
         options["proxy"] = proxy
     return options
+
+
+def open_source(options: dict[str, Any]) -> TapiSource:
+    """A source with these options; the caller closes it. Raises `ConfigurationError`."""
+    from instep_tapi.options import read_options
+    from instep_tapi.source import TapiSource
+
+    return TapiSource(read_options(options, "options"), "options")
+
+
+async def survey(options: dict[str, Any]) -> Survey:
+    """What the provider offers, and what of it a source with these options would follow."""
+    source = open_source(options)
+    try:
+        return await source.survey()
+    finally:
+        await source.close()
 
 
 def _auth(token: str | None, token_file: Path | None, auth_config: Path | None) -> dict[str, Any]:

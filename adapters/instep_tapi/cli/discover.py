@@ -19,6 +19,7 @@ from instep_tapi.cli.connection import (
     TokenOption,
     UrlArgument,
     connection,
+    survey,
 )
 
 if TYPE_CHECKING:
@@ -78,25 +79,14 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
         "strategies": strategies or [],
         "only_classes": only_classes or [],
     }
-    survey = asyncio.run(_survey(options))
+    found = asyncio.run(survey(options))
     if output is Format.JSONL:
-        for choice in survey.choices:
-            json_line(_plain(choice, survey))
+        for choice in found.choices:
+            json_line(_plain(choice, found))
     else:
-        _print(survey)
-    if not any(choice.chosen for choice in survey.choices):
+        _print(found)
+    if not any(choice.chosen for choice in found.choices):
         raise typer.Exit(1)
-
-
-async def _survey(options: dict[str, Any]) -> Survey:
-    from instep_tapi.options import read_options
-    from instep_tapi.source import TapiSource
-
-    source = TapiSource(read_options(options, "options"), "options")
-    try:
-        return await source.survey()
-    finally:
-        await source.close()
 
 
 def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:

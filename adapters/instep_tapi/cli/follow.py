@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -23,16 +22,10 @@ from instep_tapi.cli.connection import (
     TokenOption,
     UrlArgument,
     connection,
+    open_source,
 )
 
 __all__ = ["follow"]
-
-
-class From(StrEnum):
-    """Where a stream begins."""
-
-    OLDEST = "oldest"
-    LATEST = "latest"
 
 
 def follow(  # noqa: PLR0917 - a command has as many parameters as options
@@ -52,8 +45,8 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
         ),
     ] = False,
     begin: Annotated[
-        From, typer.Option("--from", help="The oldest record of the log, or only new ones.")
-    ] = From.OLDEST,
+        Start, typer.Option("--from", help="The oldest record of the log, or only new ones.")
+    ] = Start.OLDEST,
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
     token: TokenOption = None,
@@ -69,7 +62,7 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
     Nothing is stored. With --entities, what is true of each entity is worked out in memory:
     created, updated, deleted, and swept for an end that went unseen while no connection was open.
     """
-    if entities and begin is From.LATEST:
+    if entities and begin is Start.LATEST:
         raise ConfigurationError(
             "--entities was given with --from latest",
             where="follow",
@@ -91,20 +84,18 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
         "classes": classes or [],
         "only_classes": classes or [],
     }
-    until_signalled(_follow(options, Start(begin.value), entities, limit, output))
+    until_signalled(_follow(options, begin, entities, limit, output))
 
 
 async def _follow(
     options: dict[str, Any], start: Start, entities: bool, limit: int | None, output: Format
 ) -> None:
     from instep_tapi.cli.follow_entities import follow_entities
-    from instep_tapi.cli.follow_printer import Printer
+    from instep_tapi.cli.follow_printer import FollowPrinter
     from instep_tapi.cli.follow_records import follow_records
-    from instep_tapi.options import read_options
-    from instep_tapi.source import TapiSource
 
-    source = TapiSource(read_options(options, "options"), "options")
-    printer = Printer(output, limit)
+    source = open_source(options)
+    printer = FollowPrinter(output, limit)
     counted = "changes" if entities else "records"
     try:
         if entities:

@@ -20,7 +20,7 @@ from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.consumer import Consumer
 from instep.runtime.settings import ConsumerSettings
-from instep_tapi.cli.follow_printer import Printer
+from instep_tapi.cli.follow_printer import FollowPrinter
 
 __all__ = ["PrintingSink", "follow_entities"]
 
@@ -34,7 +34,7 @@ _SAID: Final = frozenset(
 """Events of the consumer that are printed, on stderr."""
 
 
-async def follow_entities(source: Source, printer: Printer) -> None:
+async def follow_entities(source: Source, printer: FollowPrinter) -> None:
     """Print each change of an entity until the printer is full: the log says what is true now
     (created), and from then on what happens; after a loss also what went unseen (swept).
 
@@ -63,11 +63,11 @@ async def follow_entities(source: Source, printer: Printer) -> None:
         await asyncio.gather(said, return_exceptions=True)
 
 
-async def _full(printer: Printer) -> None:
+async def _full(printer: FollowPrinter) -> None:
     await printer.full.wait()
 
 
-async def _say_events(consumer: Consumer, printer: Printer) -> None:
+async def _say_events(consumer: Consumer, printer: FollowPrinter) -> None:
     async for event in consumer.events():
         if event.kind in _SAID:
             level = "info" if event.kind in {"aligned", "stream-found"} else "warning"
@@ -85,7 +85,7 @@ class PrintingSink(Sink):
     the output slows down the reading of the streams.
     """
 
-    def __init__(self, store: Sink, printer: Printer) -> None:
+    def __init__(self, store: Sink, printer: FollowPrinter) -> None:
         self._store = store
         self._printer = printer
         self._cursor = 0

@@ -28,7 +28,7 @@ from instep.cli.output import (
 from instep.model.entities import Change
 from instep.model.records import Record, RecordType
 
-__all__ = ["Printer"]
+__all__ = ["FollowPrinter"]
 
 _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
@@ -70,7 +70,7 @@ class _ChangeLine(msgspec.Struct, omit_defaults=True, rename={"entity_class": "c
     body: msgspec.Raw | None = None
 
 
-class Printer:
+class FollowPrinter:
     """Prints what is followed, line by line, and counts it. A reader that is slow or gone is felt
     at once: nothing is buffered here.
     """

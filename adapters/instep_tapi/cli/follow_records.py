@@ -10,12 +10,12 @@ from instep.model.streams import Start, StreamInfo
 from instep.ports.source import Source
 from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
-from instep_tapi.cli.follow_printer import Printer
+from instep_tapi.cli.follow_printer import FollowPrinter
 
 __all__ = ["follow_records"]
 
 
-async def follow_records(source: Source, start: Start, printer: Printer) -> None:
+async def follow_records(source: Source, start: Start, printer: FollowPrinter) -> None:
     """Print records until the printer is full. After a loss a stream goes on behind the last
     record that was printed; where its provider has forgotten that place, it begins at the oldest
     record, and records come again.
@@ -35,14 +35,16 @@ async def follow_records(source: Source, start: Start, printer: Printer) -> None
         task.result()
 
 
-async def _until_full(printer: Printer) -> None:
+async def _until_full(printer: FollowPrinter) -> None:
     await printer.full.wait()
 
 
 class _Stream:
     """One stream, over as many connections as it takes."""
 
-    def __init__(self, source: Source, info: StreamInfo, start: Start, printer: Printer) -> None:
+    def __init__(
+        self, source: Source, info: StreamInfo, start: Start, printer: FollowPrinter
+    ) -> None:
         self._source = source
         self._info = info
         self._after: str | Start = start

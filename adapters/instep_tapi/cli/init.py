@@ -22,6 +22,7 @@ from instep_tapi.cli.connection import (
     TokenOption,
     UrlArgument,
     connection,
+    survey,
 )
 
 if TYPE_CHECKING:
@@ -75,17 +76,17 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
         proxy=proxy,
         root=root,
     )
-    survey = asyncio.run(_survey(options))
-    if not survey.choices:
-        raise NoStreamError("the provider offers no stream", where=survey.address.streams)
-    written = _text(survey, name, store, _source(options, url, auth_config))
+    found = asyncio.run(survey(options))
+    if not found.choices:
+        raise NoStreamError("the provider offers no stream", where=found.address.streams)
+    written = _text(found, name, store, _source(options, url, auth_config))
     try:
         with path.open("w" if force else "x", encoding="utf-8") as opened:
             opened.write(written)
     except FileExistsError:
         _require_free(path, force)
-    followed = sum(choice.chosen for choice in survey.choices)
-    typer.echo(f"{plain(str(path))}: written; {followed} of {len(survey.choices)} streams followed")
+    followed = sum(choice.chosen for choice in found.choices)
+    typer.echo(f"{plain(str(path))}: written; {followed} of {len(found.choices)} streams followed")
     named = "" if path == default_path() else f" {plain(str(path))}"
     typer.echo(f"next: instep check{named}, then instep run{named}")
 
@@ -97,17 +98,6 @@ def _require_free(path: Path, force: bool) -> None:
             where=str(path),
             hint="write another by --output FILE, or overwrite it by --force",
         )
-
-
-async def _survey(options: dict[str, Any]) -> Survey:
-    from instep_tapi.options import read_options
-    from instep_tapi.source import TapiSource
-
-    source = TapiSource(read_options(options, "options"), "options")
-    try:
-        return await source.survey()
-    finally:
-        await source.close()
 
 
 def _source(options: dict[str, Any], url: str, auth_config: Path | None) -> list[str]:

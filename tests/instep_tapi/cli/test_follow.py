@@ -18,7 +18,7 @@ from instep.cli.output import Format
 from instep.testing import SINK_PROMISES, check_sink
 from instep_sql import SqlStore
 from instep_tapi.cli.follow_entities import PrintingSink
-from instep_tapi.cli.follow_printer import Printer
+from instep_tapi.cli.follow_printer import FollowPrinter
 from instep_tapi.provider import Context, Faults, Provider
 from tests.instep_tapi.source_kit import NODES, TRUNCATED, network, one_stream
 
@@ -242,7 +242,7 @@ async def test_wrong_usage_and_a_provider_that_is_not_there() -> None:
 async def test_the_sink_that_prints_keeps_the_promises_of_its_store(
     promise: str, tmp_path: Path
 ) -> None:
-    printer = Printer(Format.JSONL, None)
+    printer = FollowPrinter(Format.JSONL, None)
 
     def make(name: str) -> PrintingSink:
         url = f"sqlite:///{tmp_path / name}.db"
