@@ -33,7 +33,7 @@ from instep_sql.entities import commit, quarantine, streams, sweep, sweep_approv
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
-from instep_sql.references import definition
+from instep_sql.references import maintenance as references
 from instep_sql.references.reading import ReferenceReading, stored_entity
 
 __all__ = ["ProjectionError", "SqlReader"]
@@ -316,7 +316,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
                 now_us=now_us,
             )
             if row.references:
-                definition.follow(connection, row.no, now_us)
+                references.follow(connection, row.no, now_us)
             quarantine.mark_replayed(connection, id, now_us)
             return done.written + done.deleted
 

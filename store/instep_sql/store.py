@@ -18,7 +18,7 @@ from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
-from instep_sql.alarms import definition as alarms
+from instep_sql.alarms import maintenance as alarms
 from instep_sql.audit.marks import SqlAuditMarks
 from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
@@ -31,11 +31,11 @@ from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections import maintenance
+from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
 from instep_sql.projections.tapi import READY
 from instep_sql.reader import SqlReader
-from instep_sql.references import definition
+from instep_sql.references import maintenance as references
 
 __all__ = ["SqlStore", "now_us"]
 
@@ -153,7 +153,7 @@ class SqlStore(Sink):
         def work(connection: Connection) -> None:
             schema.migrate(connection, self._dialect)
             if self.options.references is not None:
-                definition.keep(
+                references.keep(
                     connection,
                     self._dialect,
                     wanted=self.options.references,
@@ -168,7 +168,7 @@ class SqlStore(Sink):
                     now_us=self._clock_us(),
                 )
             self._alarms = alarms.are_kept(connection)
-            maintenance.keep(connection, self._dialect, self._projections, self._clock_us())
+            projected.keep(connection, self._dialect, self._projections, self._clock_us())
             if self.options.class_index is not None:
                 access.keep_class_index(connection, wanted=self.options.class_index)
             if self.options.readers and connection.dialect.name == "postgresql":
@@ -184,7 +184,7 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> None:
             for projection in self._projections:
-                maintenance.rebuild(connection, projection, self._clock_us())
+                projected.rebuild(connection, projection, self._clock_us())
 
         await self._database.run(work)
 

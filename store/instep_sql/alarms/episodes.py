@@ -14,9 +14,9 @@ import msgspec
 
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_sql.alarms.stated import SEVERITIES, ApproximateTime, Detector, detector_of, time_of
+from instep_sql.alarms.detector import SEVERITIES, ApproximateTime, Detector, detector_of, time_of
 
-__all__ = ["EVENT", "FLAPPING_WITHIN_S", "NO_LINEAGE", "SWEEP", "Episode", "Reading", "followed"]
+__all__ = ["EVENT", "FLAPPING_WITHIN_S", "NO_LINEAGE", "SWEEP", "Episode", "LogReading", "followed"]
 
 FLAPPING_WITHIN_S: Final = 600
 """A raise this soon after the end of the episode before counts as flapping: the compaction delay
@@ -30,7 +30,7 @@ NO_LINEAGE: Final = -1
 _US: Final = 1_000_000
 
 
-class Reading(msgspec.Struct, frozen=True):
+class LogReading(msgspec.Struct, frozen=True):
     """How the log is read from which the statements come."""
 
     lineage: int
@@ -73,7 +73,7 @@ class Episode(msgspec.Struct):
     """Of its row; None before it has one."""
 
 
-def followed(last: Episode | None, record: Record, log: Reading) -> Episode | None:
+def followed(last: Episode | None, record: Record, log: LogReading) -> Episode | None:
     """The episode that a statement opens or changes, given the last one of its detector; None where
     it changes nothing: an older or a repeated one, or the end of what has ended.
     """
@@ -97,7 +97,7 @@ def followed(last: Episode | None, record: Record, log: Reading) -> Episode | No
     return _placed(last, record, log)
 
 
-def _begun(last: Episode | None, detector: Detector, record: Record, log: Reading) -> Episode:
+def _begun(last: Episode | None, detector: Detector, record: Record, log: LogReading) -> Episode:
     raised = time_of(record)
     near = (
         last is not None
@@ -125,14 +125,14 @@ def _begun(last: Episode | None, detector: Detector, record: Record, log: Readin
     )
 
 
-def _ended(last: Episode, record: Record, log: Reading) -> Episode:
+def _ended(last: Episode, record: Record, log: LogReading) -> Episode:
     at = time_of(record)
     last.cleared = msgspec.structs.replace(at, at_us=max(at.at_us, last.raised.at_us))
     last.ended_by = "CLEAR" if record.kind is RecordType.CREATE_UPDATE else record.kind.name
     return _placed(last, record, log)
 
 
-def _placed(last: Episode, record: Record, log: Reading) -> Episode:
+def _placed(last: Episode, record: Record, log: LogReading) -> Episode:
     # In a log that is not compacted, what it had between two attempts may have left it.
     missed = log.compaction_delay_s is None and last.attempt != log.attempt
     last.reduced = last.reduced or missed or _late(record, log)
@@ -140,7 +140,7 @@ def _placed(last: Episode, record: Record, log: Reading) -> Episode:
     return last
 
 
-def _read_again(last: Episode, log: Reading) -> Episode | None:
+def _read_again(last: Episode, log: LogReading) -> Episode | None:
     """The log still has the last statement: nothing can have been missed since."""
     if last.attempt == log.attempt:
         return None
@@ -148,7 +148,7 @@ def _read_again(last: Episode, log: Reading) -> Episode | None:
     return last
 
 
-def _repeats(last: Episode, record: Record, log: Reading) -> bool:
+def _repeats(last: Episode, record: Record, log: LogReading) -> bool:
     stated = last.digest == _digest(record)
     if not record.token and stated:
         return True  # of a baseline: it shows what a statement has said
@@ -162,7 +162,7 @@ def _repeats(last: Episode, record: Record, log: Reading) -> bool:
     )
 
 
-def _late(record: Record, log: Reading) -> bool:
+def _late(record: Record, log: LogReading) -> bool:
     """Whether statements before this one may have been compacted away unread (3.17.3)."""
     if log.compaction_delay_s is None or not record.token:
         return False

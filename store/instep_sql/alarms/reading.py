@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, text
 
 from instep.errors import AlarmsOffError
 from instep.model.alarms import AlarmEpisode
-from instep_sql.alarms.definition import are_kept
+from instep_sql.alarms.maintenance import are_kept
 from instep_sql.engine.dialect import Dialect
 
 __all__ = ["AlarmReading"]

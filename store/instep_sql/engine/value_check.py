@@ -11,7 +11,7 @@ import msgspec
 from instep.model.batches import Batch
 from instep.model.records import Record, Unreadable
 
-__all__ = ["split_storable", "storable_text", "to_unreadable", "without_nul"]
+__all__ = ["LONGEST_UUID_CHARS", "split_storable", "storable_text", "to_unreadable", "without_nul"]
 
 
 _NUL: Final = "\x00"
@@ -20,6 +20,9 @@ _NUL: Final = "\x00"
 _ESCAPED_NUL: Final = b"\\u0000"
 
 
+LONGEST_UUID_CHARS: Final = 600
+"""Of what is indexed, in all columns together: an index of PostgreSQL holds at most 2,704 bytes a
+row, and a character takes up to four. What is longer is no uuid, and left out."""
 _INDEXED_BYTES: Final = 2_600
 """With its other columns, a row of an index is then below the limit of PostgreSQL."""
 

@@ -12,7 +12,7 @@ from instep.model.columns import all_whole
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql import fencing
-from instep_sql.alarms import definition as alarms
+from instep_sql.alarms import maintenance as alarms
 from instep_sql.deviations import count_deviations
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
@@ -20,9 +20,9 @@ from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections import maintenance
+from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
-from instep_sql.references import definition as references
+from instep_sql.references import maintenance as references
 
 __all__ = ["Written", "commit", "write_records"]
 
@@ -82,7 +82,7 @@ def commit(
             alarms.swept(connection, dialect, stream.no, swept.keys, began_us, done=swept.done)
     if stream.references:
         references.follow(connection, stream.no, now_us)
-    maintenance.follow(connection, stream.no, projections, now_us)
+    projected.follow(connection, stream.no, projections, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,
@@ -151,8 +151,7 @@ def write_records(
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt
     if stream.alarms:
-        of, place = (no, stream.info), (lineage, attempt)
-        alarms.follow(connection, dialect, options, of, place, records, now_us)
+        alarms.follow(connection, dialect, options, stream, position, records, now_us)
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)

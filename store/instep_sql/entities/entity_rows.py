@@ -14,6 +14,7 @@ from instep.model.columns import RecordColumns
 from instep.model.ordering import rounds_per_key
 from instep.model.records import Record
 from instep_sql.engine.dialect import EndRow, EntityRow
+from instep_sql.engine.value_check import LONGEST_UUID_CHARS
 
 __all__ = ["WriteRound", "stated_uuids", "write_rounds"]
 
@@ -69,11 +70,7 @@ def _uuid_of(body: bytes | bytearray) -> str:
         uuid = _stated(body).uuid
     except msgspec.MsgspecError:
         return ""
-    return "" if "\0" in uuid or len(uuid) > _LONGEST_UUID_CHARS else uuid
-
-
-_LONGEST_UUID_CHARS: Final = 600
-"""An index of PostgreSQL holds at most 2,704 bytes. What is longer is no uuid."""
+    return "" if "\0" in uuid or len(uuid) > LONGEST_UUID_CHARS else uuid
 
 
 class _Stated(msgspec.Struct):

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from instep.errors import ConfigurationError
+from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 from instep_sql.projections import triggers
@@ -25,9 +26,6 @@ __all__ = ["follow", "keep", "rebuild"]
 _PAGE_RECORDS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
-_DEFINITIONS: Final = text("SELECT name, definition FROM instep_projection")
-_DEFINE: Final = text("INSERT INTO instep_projection (name, definition) VALUES (:name, :value)")
-_UNDEFINE: Final = text("DELETE FROM instep_projection WHERE name = :name")
 _CLASSES: Final = text("INSERT INTO instep_projected_class (class, name) VALUES (:class, :name)")
 _FORGET: Final = tuple(
     text(f"DELETE FROM {table} WHERE name = :name")  # noqa: S608 — constants only
@@ -102,9 +100,9 @@ def rebuild(connection: Connection, projection: Projection, now_us: int) -> None
 def _defined(connection: Connection) -> dict[str, str]:
     """The definition of each projected table, by its name."""
     return {
-        row.name.removeprefix(_PREFIX): row.definition
-        for row in connection.execute(_DEFINITIONS)
-        if row.name.startswith(_PREFIX)
+        name.removeprefix(_PREFIX): definition
+        for name, definition in definitions(connection).items()
+        if name.startswith(_PREFIX)
     }
 
 
@@ -125,11 +123,10 @@ def _define(
     projection.table.drop(connection, checkfirst=True)
     projection.table.create(connection)
     name = {"name": projection.name}
-    connection.execute(_UNDEFINE, {"name": _PREFIX + projection.name})
     for forget in _FORGET:
         connection.execute(forget, name)
     connection.execute(_CLASSES, [{"class": one, **name} for one in projection.classes])
-    connection.execute(_DEFINE, {"name": _PREFIX + projection.name, "value": definition})
+    define(connection, _PREFIX + projection.name, definition)
 
 
 def follow(connection: Connection, no: int, projections: Iterable[Projection], now_us: int) -> None:

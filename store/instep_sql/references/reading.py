@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, text
 from instep.errors import ReferencesOffError
 from instep.model.entities import Ancestor, Reference, Skeleton, StoredEntity
 from instep_sql.engine.dialect import Dialect
-from instep_sql.references.definition import are_kept, behind
+from instep_sql.references.maintenance import are_kept, behind
 
 __all__ = ["ReferenceReading", "stored_entity"]
 

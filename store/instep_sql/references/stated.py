@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from instep_sql.engine.value_check import LONGEST_UUID_CHARS
+
 __all__ = ["PLACE", "REFERENCE", "Place", "Reference", "digest_of", "stated"]
 
 Place: TypeAlias = tuple[int, int, str, str]
@@ -28,9 +30,6 @@ class _Envelope(msgspec.Struct, rename="kebab", gc=False):
 _envelope: Final = msgspec.json.Decoder(_Envelope).decode
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-_LONGEST_CHARS: Final = 600
-"""Of what is indexed, in all columns together: an index of PostgreSQL holds at most 2,704 bytes a
-row. What is longer is no uuid, and left out."""
 _USUAL_BYTES: Final = 4_096
 """Longest addresses that are remembered."""
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -43,7 +42,7 @@ def stated(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], list[R
     document = _read(body) if refers or has_id else None
     if has_id and isinstance(document, dict):
         uuid = _local_uuid(document.get("local-id"), places)
-    if uuid and len(uuid) <= _LONGEST_CHARS:
+    if uuid and len(uuid) <= LONGEST_UUID_CHARS:
         places.insert(0, (0, 0, "", uuid))
     return places, _references(document) if refers else []
 
@@ -102,7 +101,7 @@ def _upwards(address: Any) -> list[tuple[str, str]]:
         if name.endswith("local-id") and above:
             # Identified by its ids from the nearest uuid down.
             value = f"{above}/{value}"
-        if len(value) > _LONGEST_CHARS:
+        if len(value) > LONGEST_UUID_CHARS:
             continue
         above = value
         upwards.append((name, value))
@@ -129,7 +128,7 @@ def _references(document: Any) -> list[Reference]:
                 elif (
                     kind is str
                     and name[-5:] == "-uuid"
-                    and 0 < len(inner) <= _LONGEST_CHARS - len(role) - len(name)
+                    and 0 < len(inner) <= LONGEST_UUID_CHARS - len(role) - len(name)
                 ):
                     found.add((role, name, inner))
         elif type(value) is list:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect
 from instep_sql.references import postgres, sqlite
 from instep_sql.references.stated import PLACE, REFERENCE, digest_of, stated
@@ -22,11 +23,6 @@ __all__ = ["are_kept", "behind", "follow", "keep"]
 _NAME: Final = "references"
 _VERSION: Final = "1"
 """Of what is derived: another one builds the tables again when a store is opened."""
-_DEFINITION: Final = text("SELECT definition FROM instep_projection WHERE name = :name")
-_DEFINE: Final = text(
-    "INSERT INTO instep_projection (name, definition) VALUES (:name, :definition)"
-)
-_FORGET: Final = text("DELETE FROM instep_projection WHERE name = :name")
 _TABLES: Final = ("instep_place", "instep_reference", "instep_stated", "instep_stale")
 _ALL_STALE: Final = (
     "INSERT INTO instep_stale (stream_no, entity_id) SELECT stream_no, id FROM instep_entity"
@@ -50,7 +46,7 @@ _BEHIND: Final = text("""
 
 def are_kept(connection: Connection) -> bool:
     """Whether the store keeps places and references."""
-    return connection.execute(_DEFINITION, {"name": _NAME}).scalar() is not None
+    return definition_of(connection, _NAME) is not None
 
 
 def behind(connection: Connection) -> str | None:
@@ -69,20 +65,19 @@ def keep(connection: Connection, dialect: Dialect, *, wanted: bool, now_us: int)
     sql = sqlite if connection.dialect.name == "sqlite" else postgres
     current = hashlib.sha256("".join((_VERSION, *sql.CREATE)).encode()).hexdigest()
     definition = current if wanted else None
-    if connection.execute(_DEFINITION, {"name": _NAME}).scalar() == definition:
+    if definition_of(connection, _NAME) == definition:
         return
     dialect.lock_for_migration(connection)
-    if connection.execute(_DEFINITION, {"name": _NAME}).scalar() == definition:
+    if definition_of(connection, _NAME) == definition:
         return
     for statement in (*sql.DROP, *(f"DELETE FROM {table}" for table in _TABLES)):  # noqa: S608
         connection.exec_driver_sql(statement)
-    connection.execute(_FORGET, {"name": _NAME})
+    define(connection, _NAME, definition)
     if definition is not None:
         for statement in (*sql.CREATE, _ALL_STALE):
             connection.exec_driver_sql(statement)
         for no in connection.execute(_STREAMS).scalars().all():
             follow(connection, no, now_us)
-        connection.execute(_DEFINE, {"name": _NAME, "definition": definition})
 
 
 def follow(connection: Connection, no: int, now_us: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from instep.model.records import Record
-from instep_sql.engine.value_check import storable_text
+from instep_sql.engine.value_check import LONGEST_UUID_CHARS, storable_text
 
 __all__ = ["DETECTOR", "SEVERITIES", "ApproximateTime", "Detector", "detector_of", "time_of"]
 
@@ -42,8 +42,6 @@ _YANG_TIME: Final = re.compile(
 )
 """tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
 _LONGEST_TIME_CHARS: Final = 64
-_LONGEST_UUID_CHARS: Final = 600
-"""An index of PostgreSQL holds at most 2,704 bytes. What is longer is no uuid."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -100,7 +98,7 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
     detector_type = _identity(members, "condition-detector-type")
     measured_class = _identity(members, "measured-entity-class")
     measured_uuid = _text(members, "measured-entity-uuid")
-    if measured_uuid is not None and len(measured_uuid) > _LONGEST_UUID_CHARS:
+    if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
     node = _node(_read(record.envelope))
     native = _text(members, "condition-native-name")

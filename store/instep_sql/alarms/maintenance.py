@@ -9,18 +9,19 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from instep.model.columns import RecordColumns
+from instep.model.position import Position
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, Reading, followed
-from instep_sql.alarms.stated import DETECTOR, ApproximateTime, Detector
+from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
+from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
+from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities.streams import StreamRow
 from instep_sql.options import SqlOptions
 
 __all__ = ["are_kept", "follow", "keep", "swept", "trim"]
 
 _NAME: Final = "alarms"
-_DEFINITION: Final = text("SELECT definition FROM instep_projection WHERE name = :name")
-_DEFINE: Final = text("INSERT INTO instep_projection (name, definition) VALUES (:name, '1')")
-_FORGET: Final = text("DELETE FROM instep_projection WHERE name = :name")
+_VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_alarm")
 _PAGE_RECORDS: Final = 1_000
 _TRIM_RECORDS: Final = 1_000
@@ -88,7 +89,7 @@ _TRIM: Final = """
 
 def are_kept(connection: Connection) -> bool:
     """Whether the store keeps episodes of alarms."""
-    return connection.execute(_DEFINITION, {"name": _NAME}).scalar() is not None
+    return definition_of(connection, _NAME) is not None
 
 
 def keep(
@@ -104,16 +105,15 @@ def keep(
     if are_kept(connection) is wanted:
         return
     connection.execute(_REMOVE)
+    define(connection, _NAME, _VERSION if wanted else None)
     if not wanted:
-        connection.execute(_FORGET, {"name": _NAME})
         return
-    connection.execute(_DEFINE, {"name": _NAME})
     after = -1
     while True:
         values = {"after": after, "size": _PAGE_RECORDS}
         rows = connection.execute(_STORED, values).all()
         for row in rows:
-            log = Reading(row.lineage, row.attempt, now_us, None, options.alarm_names)
+            log = LogReading(row.lineage, row.attempt, now_us, None, options.alarm_names)
             episode = followed(None, _record(row), log)
             if episode is not None:
                 episode.reduced = not episode.detector.event
@@ -127,28 +127,25 @@ def follow(
     connection: Connection,
     dialect: Dialect,
     options: SqlOptions,
-    stream: tuple[int, str],
-    place: tuple[int, int],
+    stream: StreamRow,
+    position: Position,
     records: Sequence[Record],
     now_us: int,
 ) -> None:
-    """Open, change and end the episodes that these records are about, in order. `stream` is the id
-    of its row and its stored description, `place` the lineage and the attempt under which they are
-    read.
+    """Open, change and end the episodes that these records are about, in order. They are read under
+    the lineage and the attempt of this position.
     """
     concerned = _concerned(records)
     if not concerned:
         return
     query = text(_LAST.format(members=dialect.members("keys")))
     keys = json_array({record.key for record in concerned})
-    no, stored_info = stream
-    found = connection.execute(query, {"no": no, "keys": keys})
+    found = connection.execute(query, {"no": stream.no, "keys": keys})
     last = {row.key: _episode(row) for row in found}
-    info = json.loads(stored_info)
-    lineage, attempt = place
-    log = Reading(
-        lineage,
-        attempt,
+    info = json.loads(stream.info)
+    log = LogReading(
+        position.lineage,
+        position.attempt,
         now_us + info.get("clock_offset_us", 0),
         info.get("compaction_delay_s"),
         options.alarm_names,
@@ -158,7 +155,7 @@ def follow(
         episode = followed(last.get(record.key), record, log)
         if episode is not None:
             last[record.key] = changed[episode.key, episode.number] = episode
-    _write(connection, dialect, no, changed.values())
+    _write(connection, dialect, stream.no, changed.values())
 
 
 def _concerned(records: Sequence[Record]) -> list[Record]:
