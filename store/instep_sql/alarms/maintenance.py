@@ -15,7 +15,6 @@ from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
 from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
 from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities.streams import StreamRow
 from instep_sql.options import SqlOptions
 
 __all__ = ["are_kept", "follow", "keep", "swept", "trim"]
@@ -127,27 +126,30 @@ def follow(
     connection: Connection,
     dialect: Dialect,
     options: SqlOptions,
-    stream: StreamRow,
-    position: Position,
+    no: int,
     records: Sequence[Record],
+    *,
+    info: str,
+    position: Position,
     now_us: int,
 ) -> None:
-    """Open, change and end the episodes that these records are about, in order. They are read under
-    the lineage and the attempt of this position.
+    """Open, change and end the episodes that these records of a stream are about, in order. `info`
+    is the stored description of the stream; they are read under the lineage and the attempt of
+    `position`.
     """
     concerned = _concerned(records)
     if not concerned:
         return
     query = text(_LAST.format(members=dialect.members("keys")))
     keys = json_array({record.key for record in concerned})
-    found = connection.execute(query, {"no": stream.no, "keys": keys})
+    found = connection.execute(query, {"no": no, "keys": keys})
     last = {row.key: _episode(row) for row in found}
-    info = json.loads(stream.info)
+    declared = json.loads(info)
     log = LogReading(
         position.lineage,
         position.attempt,
-        now_us + info.get("clock_offset_us", 0),
-        info.get("compaction_delay_s"),
+        now_us + declared.get("clock_offset_us", 0),
+        declared.get("compaction_delay_s"),
         options.alarm_names,
     )
     changed: dict[tuple[str, int], Episode] = {}
@@ -155,7 +157,7 @@ def follow(
         episode = followed(last.get(record.key), record, log)
         if episode is not None:
             last[record.key] = changed[episode.key, episode.number] = episode
-    _write(connection, dialect, stream.no, changed.values())
+    _write(connection, dialect, no, changed.values())
 
 
 def _concerned(records: Sequence[Record]) -> list[Record]:

@@ -151,7 +151,16 @@ def write_records(
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt
     if stream.alarms:
-        alarms.follow(connection, dialect, options, stream, position, records, now_us)
+        alarms.follow(
+            connection,
+            dialect,
+            options,
+            no,
+            records,
+            info=stream.info,
+            position=position,
+            now_us=now_us,
+        )
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
