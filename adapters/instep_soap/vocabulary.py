@@ -37,8 +37,7 @@ _ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
 _PLAIN: Final = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
 _MAX_TAGS: Final = 20_000
 _MAX_BYTES: Final = 8 * 1024 * 1024
-_MAX_RECENT: Final = 1_000
-_RECENT_BYTES: Final = 500
+_MAX_FORMS: Final = 1_000
 
 
 class Vocabulary:
@@ -48,8 +47,10 @@ class Vocabulary:
         self._max_tags = max_tags
         self._left_bytes = max_bytes
         self._known: set[bytes] = set()
-        self._recent: set[bytes] = set()
-        """Tags with values that are known without them."""
+        self._forms: set[int] = set()
+        """Documents without the values of attributes, by their hashes, whose tags are known: most
+        messages of a peer differ in nothing else. No peer knows the key of the hashes.
+        """
 
     def __repr__(self) -> str:
         return f"<Vocabulary {len(self._known)} tags>"
@@ -78,28 +79,21 @@ class Vocabulary:
         """
         if b"&" in raw and _UNUSUAL.search(raw):
             return False
-        seen = set(_TAG.findall(raw)) - self._known
-        seen -= self._recent
-        if not seen:
+        bare = _VALUE.sub(b'=""', raw)
+        declared = _DECLARATION.findall(raw)
+        form = hash((bare, *declared))
+        if form in self._forms:
             return True
-        tags = set(_TAG.findall(_VALUE.sub(b'=""', raw)))
-        new = tags.union(_DECLARATION.findall(raw)) - self._known
-        if not new:
-            self._note_recent(seen)
-            return True
+        new = set(_TAG.findall(bare)).union(declared) - self._known
         size_bytes = sum(map(len, new))
         if len(self._known) + len(new) > self._max_tags or size_bytes > self._left_bytes:
             return False
         self._known |= new
         self._left_bytes -= size_bytes
+        if len(self._forms) == _MAX_FORMS:
+            self._forms.clear()
+        self._forms.add(form)
         return True
-
-    def _note_recent(self, tags: set[bytes]) -> None:
-        """Remember tags with values as they are: a peer repeats most of them."""
-        short = [tag for tag in tags if len(tag) <= _RECENT_BYTES]
-        if len(self._recent) + len(short) > _MAX_RECENT:
-            self._recent.clear()
-        self._recent.update(short[:_MAX_RECENT])
 
 
 def is_plain(raw: bytes) -> bool:
