@@ -28,8 +28,11 @@ def advanced_position(
     *,
     watermark_us: int,
     now_us: int = 0,
+    recent_records: int = RECENT_RECORDS,
 ) -> Position:
-    """The position after these records, as `progress` has followed them."""
+    """The position after these records, as `progress` has followed them; it remembers the tokens of
+    the last `recent_records`.
+    """
     # An entity that an attempt has marked may end, and its tombstone expire, before the attempt
     # reads it. Until the attempt has seen enough, the watermark of its opening holds (A8). A lost
     # stream keeps its own.
@@ -47,7 +50,9 @@ def advanced_position(
             "appended_at_us": newest_us,
             "records": position.records + len(records),
             "attempt_records": position.attempt_records + len(records),
-            "recent": position.remember([r.token for r in records[-RECENT_RECORDS:]]),
+            "recent": position.remember(
+                [record.token for record in records[-recent_records:]], recent_records
+            ),
         }
     return msgspec.structs.replace(position, **changes)
 

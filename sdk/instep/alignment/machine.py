@@ -60,7 +60,7 @@ from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent, phase_after
 from instep.model.batches import Batch, CommitResult
-from instep.model.position import Phase, Position
+from instep.model.position import RECENT_RECORDS, Phase, Position
 from instep.model.records import Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 
@@ -303,6 +303,9 @@ class Alignment:
             offsets,
             watermark_us=self.lag.watermark_us,
             now_us=now_us,
+            # A stream that is never resumed delivers nothing again. One token shows that a message
+            # goes on in the next chunk.
+            recent_records=RECENT_RECORDS if self.stream.resumable else 1,
         )
         if records:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)

@@ -118,18 +118,18 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
             start = self.recent.find(digests, start + 1)
         return start >= 0
 
-    def remember(self, tokens: list[str]) -> bytes:
-        """`recent` after these tokens were committed; bounded to the newest `RECENT_RECORDS`.
+    def remember(self, tokens: list[str], most: int = RECENT_RECORDS) -> bytes:
+        """`recent` after these tokens were committed; bounded to the newest `most`.
 
         Without offsets in the log, a repeated token removes the tokens after it: a provider that
         was reset sends those records anew, and they must not count as redelivered.
         """
-        newest = [recent_digest(token) for token in tokens[-RECENT_RECORDS:]]
+        newest = [recent_digest(token) for token in tokens[-most:]]
         recent = self.recent + b"".join(newest)
         if not self.offsets:
             places = range(0, len(recent), _DIGEST_BYTES)
             recent = b"".join(_in_line([recent[at : at + _DIGEST_BYTES] for at in places]))
-        return recent[-RECENT_RECORDS * _DIGEST_BYTES :]
+        return recent[-most * _DIGEST_BYTES :]
 
 
 def _in_line(digests: list[bytes]) -> list[bytes]:
