@@ -133,10 +133,15 @@ class Dialect(Protocol):
         ...
 
     def upsert_entities(
-        self, connection: Connection, mark: AttemptMark, rows: Sequence[EntityRow]
+        self,
+        connection: Connection,
+        mark: AttemptMark,
+        rows: Sequence[EntityRow],
+        *,
+        keys_are_uuids: bool = False,
     ) -> int:
         """Write and mark the entities for which no newer record is stored (A3). Returns how many
-        were written.
+        were written. `keys_are_uuids`: the uuid of a stored row never changes.
         """
         ...
 

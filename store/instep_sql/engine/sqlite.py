@@ -62,6 +62,8 @@ ON CONFLICT (stream_no, key) DO UPDATE SET
   envelope = excluded.envelope, body = excluded.body, proven = 1
 WHERE NOT {supersedes_sql(Place.of("instep_entity", SQL_PLACE), Place.of("excluded", SQL_PLACE))}
 """
+# SQLite writes the index of a column that is set, also where its value stays.
+_BUT_UUID_UNLESS_NEWER: Final = _UNLESS_NEWER.replace(" uuid = excluded.uuid,", "")
 # The driver releases the interpreter's lock once per statement. With one statement per row, the
 # worker thread waits for the lock at every row while the event loop reads. With many rows per
 # statement, the two run in parallel.
@@ -227,10 +229,16 @@ class Sqlite:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 
     def upsert_entities(
-        self, connection: Connection, mark: AttemptMark, rows: Sequence[EntityRow]
+        self,
+        connection: Connection,
+        mark: AttemptMark,
+        rows: Sequence[EntityRow],
+        *,
+        keys_are_uuids: bool = False,
     ) -> int:
         # A number in the SQL text costs less than a parameter bound in each row.
-        return _insert(connection, _INSERT, _ROW.format(*mark), rows, _UNLESS_NEWER)
+        unless_newer = _BUT_UUID_UNLESS_NEWER if keys_are_uuids else _UNLESS_NEWER
+        return _insert(connection, _INSERT, _ROW.format(*mark), rows, unless_newer)
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return self.execute_many(connection, _END, rows)

@@ -164,7 +164,9 @@ def write_records(
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
-        written += dialect.upsert_entities(connection, (no, lineage, attempt), upserts)
+        written += dialect.upsert_entities(
+            connection, (no, lineage, attempt), upserts, keys_are_uuids=stream.keys_are_uuids
+        )
     if shown:
         key_reconciliation.mark_proven(connection, dialect, no, attempt, shown)
     return Written(written, deleted, unresolved)

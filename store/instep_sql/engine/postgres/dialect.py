@@ -184,7 +184,12 @@ class Postgres:
         return f"(SELECT jsonb_array_elements_text(CAST(:{parameter} AS jsonb)))"
 
     def upsert_entities(
-        self, connection: Connection, mark: AttemptMark, rows: Sequence[EntityRow]
+        self,
+        connection: Connection,
+        mark: AttemptMark,
+        rows: Sequence[EntityRow],
+        *,
+        keys_are_uuids: bool = False,  # noqa: ARG002 — it compares the values that it indexes
     ) -> int:
         numbers = "{:d}, {:d}, {:d}".format(*mark)
         if len(rows) < _COPY_FROM_RECORDS:
