@@ -132,8 +132,12 @@ def test_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
     assert stored(tmp_path) == truth
 
 
-def test_health_is_emitted_every_period(tmp_path: Path, provider: str) -> None:
-    with running(configured(tmp_path, provider), "--period", "0.2") as process:
+def test_health_is_emitted_every_period(
+    tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    file = configured(tmp_path, provider)
+    with running(file, "--period", "0.2") as process:
         health = next(
             line for line in events(process) if line["event"] == "health" and line["streams"]
         )
@@ -142,9 +146,15 @@ def test_health_is_emitted_every_period(tmp_path: Path, provider: str) -> None:
     assert (health["consumer"], health["error"]) == ("east", "")
     stream = health["streams"][0]
     assert stream["compaction_delay_s"] == 600.0
-    assert {"phase", "attempt", "records_per_s", "read_delay_s", "fidelity", "deviations"} <= set(
-        stream
-    )
+    assert {"records_per_s", "read_delay_s", "connected", "last_error"} <= set(stream)
+    # What `status` tells of a stream has the same name and the same type.
+    [stored] = lines(instep("status", file, "--stream", stream["stream"], "--format", "jsonl"))
+    common = stored.keys() & stream.keys()
+    assert common >= {"stream", "phase", "attempt", "records", "fidelity"}
+    assert common >= {"attempts_without_alignment", "quarantined", "deviations", "unprovable"}
+    assert {name: type(stored[name]) for name in common} == {
+        name: type(stream[name]) for name in common
+    }
 
 
 def test_a_token_that_is_refused_ends_with_1(tmp_path: Path, provider: str) -> None:
