@@ -33,7 +33,7 @@ def stream(name: str, records: int, **values: object) -> StreamHealth:
         "connected": True,
         "last_error": "",
         "deviations": {},
-        "unreadable": 0,
+        "quarantined": 0,
         "compaction_delay_s": 600.0,
         "tombstone_retention_s": 14_400.0,
     }

@@ -1,17 +1,16 @@
 """Two streams, one picture: active alarms by severity, each with the name of what it is raised at.
 
-    instep provider --port 8548 &
-    python examples/alarms.py http://127.0.0.1:8548
+    python examples/alarms.py [URL]
 
 The stream `network` gives the names, the stream `alarms` the alarms (TR-548 ST-3.2). One consumer
 follows both into one store; order between two streams is not promised, so a name may be missing for
 a moment.
 """
 
-import asyncio
 import json
-import sys
 from collections import defaultdict
+
+from simulation import run, store_options
 
 from instep import Consumer
 from instep_sql import SqlStore
@@ -44,12 +43,15 @@ async def active_alarms(store: SqlStore) -> dict[str, list[str]]:
     return found
 
 
-async def main(endpoint: str, url: str = "sqlite://") -> None:
+async def main(endpoint: str, url: str) -> None:
     source = TapiSource(read_options({"endpoints": [endpoint]}, "alarms.py"))
     store = SqlStore(url)
     async with Consumer("alarms", source, store) as consumer:
         await consumer.aligned(timeout_s=60)
         active = await active_alarms(store)
+    if not active:
+        print("no alarm is active")
+        return
     for severity in SEVERITIES:
         print(f"{severity}: {len(active[severity])}")
         for alarm in sorted(active[severity]):
@@ -57,4 +59,4 @@ async def main(endpoint: str, url: str = "sqlite://") -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    run(main, store_options(__doc__))

@@ -17,7 +17,6 @@ import contextlib
 import json
 import random
 import sqlite3
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from simulation import described
 
 from instep import Handler, HandlerConnection, Message, Receiver
 from instep_didcomm import DidcommListener, read_options
@@ -179,4 +179,7 @@ async def main(seed: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else random.randrange(1000)))
+    parser = described(__doc__)
+    parser.add_argument("seed", nargs="?", type=int, metavar="SEED", help="of the link's faults")
+    given = parser.parse_args().seed
+    asyncio.run(main(random.randrange(1000) if given is None else given))

@@ -1,9 +1,10 @@
 """Runs a lake's pipeline on a standalone cluster of Spark: a master and two workers, started here.
 
-    python examples/lake_cluster.py file:///var/lib/lake
+    python examples/lake_cluster.py [file:///var/lib/lake]
 
 Everything comes with the package `pyspark`. On a cluster of several machines the lake has to lie
-where all of them reach it: on an object store, or a mounted file system.
+where all of them reach it: on an object store, or a mounted file system. Without a lake, a small
+one is landed from a simulated provider.
 """
 
 import os
@@ -16,6 +17,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from lake_simulation import landed_lake
+from simulation import described
 
 from instep_spark import Lake
 from instep_spark.session import SparkOptions, open_session
@@ -91,4 +95,6 @@ def main(lake: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = described(__doc__)
+    parser.add_argument("lake", nargs="?", metavar="URL", help="left out, one is landed first")
+    main(parser.parse_args().lake or landed_lake())

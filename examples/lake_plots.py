@@ -4,20 +4,25 @@
     python examples/lake_plots.py /var/lib/lake pictures
 
 The tables are read by `deltalake`: who looks at a lake needs no Spark. Draws with matplotlib.
+Without a lake it makes a small one from a simulated provider first, and that needs Spark.
 """
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from deltalake import DeltaTable
+from lake_simulation import simulated_lake
+from simulation import described
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 SEVERITIES = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
+PLACE = ("measured_entity_uuid", "measured_entity_native_id", "measured_entity_class", "node_uuid")
 COLORS = {
     "full fidelity": "tab:green",
     "reduced fidelity": "gold",
@@ -32,46 +37,78 @@ def read(lake: str, table: str, columns: list[str]) -> list[dict[str, Any]]:
     return list(found.to_pylist())
 
 
+class Names:
+    """The names of the places of a lake by their uuids, as `topology` has them."""
+
+    def __init__(self, lake: str) -> None:
+        rows = read(lake, "topology", ["uuid", "name", "node_uuid"])
+        self._names = {row["uuid"]: row["name"] for row in rows}
+        self._nodes = {row["uuid"]: row["node_uuid"] for row in rows}
+
+    def measured(self, alarm: dict[str, Any]) -> str:
+        """What an alarm is raised at: its name, else its native id, else its class."""
+        native, kind = alarm["measured_entity_native_id"], alarm["measured_entity_class"]
+        name = self._names.get(alarm["measured_entity_uuid"])
+        return str(name or native or f"a {kind or 'place'} without a name")
+
+    def node(self, alarm: dict[str, Any]) -> str:
+        """The node that an alarm is raised at, or what else it is raised at."""
+        node = alarm["node_uuid"] or self._nodes.get(alarm["measured_entity_uuid"])
+        return str(self._names.get(node) or self.measured(alarm))
+
+
+def save(figure: Figure, axes: Axes, path: Path, title: str, nothing: str = "") -> None:
+    """Write a picture; `nothing` is said in place of axes where there is nothing to show."""
+    figure.suptitle(title)
+    if nothing:
+        axes.set_axis_off()
+        figure.text(0.5, 0.5, nothing, ha="center", va="center")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def heat_map(lake: str, path: Path, most: int = 25) -> Counter[tuple[str, str]]:
     """Episodes by node and worst severity."""
-    columns = ["uuid", "class", "name", "node_uuid"]
-    places = {place["uuid"]: place for place in read(lake, "topology", columns)}
-    names = {uuid: place["name"] or uuid for uuid, place in places.items()}
+    names = Names(lake)
     counts: Counter[tuple[str, str]] = Counter()
-    for alarm in read(lake, "alarms", ["node_uuid", "measured_entity_uuid", "worst_severity"]):
-        measured = places.get(alarm["measured_entity_uuid"], {})
-        node = alarm["node_uuid"] or measured.get("node_uuid") or alarm["measured_entity_uuid"]
-        counts[names.get(node, node or "unknown"), alarm["worst_severity"] or "WARNING"] += 1
+    for alarm in read(lake, "alarms", [*PLACE, "worst_severity"]):
+        counts[names.node(alarm), alarm["worst_severity"] or "WARNING"] += 1
     totals: Counter[str] = Counter()
     for (node, _), count in counts.items():
         totals[node] += count
     nodes = [node for node, _ in totals.most_common(most)]
-    figure, axes = plt.subplots(figsize=(7, 1 + 0.3 * max(1, len(nodes))), layout="constrained")
-    cells = [[counts[node, severity] for severity in SEVERITIES] for node in nodes] or [[0] * 4]
-    image = axes.imshow(cells, aspect="auto", cmap="Reds", vmin=0)
-    axes.set_xticks(range(len(SEVERITIES)), SEVERITIES)
-    axes.set_yticks(range(len(nodes)), nodes)
-    axes.set_title("Alarm episodes by node and worst severity")
-    figure.colorbar(image, label="episodes")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    figure, axes = plt.subplots(figsize=(7, 1 + 0.3 * max(3, len(nodes))), layout="constrained")
+    if nodes:
+        cells = [[counts[node, severity] for severity in SEVERITIES] for node in nodes]
+        image = axes.imshow(cells, aspect="auto", cmap="Reds", vmin=0)
+        for row, line in enumerate(cells):
+            for column, count in enumerate(line):
+                dark = 2 * count > max(map(max, cells))
+                axes.text(
+                    column, row, str(count), ha="center", va="center", color="w" if dark else "k"
+                )
+        axes.set_xticks(range(len(SEVERITIES)), SEVERITIES)
+        axes.set_yticks(range(len(nodes)), nodes)
+        figure.colorbar(image, label="episodes")
+    title = "Alarm episodes by node and worst severity"
+    save(figure, axes, path, title, "" if nodes else "no alarm was raised")
     return counts
 
 
 def flapping(lake: str, path: Path, most: int = 15) -> list[tuple[str, int]]:
     """The detectors that were raised again most often within ten minutes of their last end."""
+    names = Names(lake)
     worst: Counter[str] = Counter()
-    columns = ["detector_native_id", "id", "condition", "flapping_count"]
-    for alarm in read(lake, "alarms", columns):
-        name = f"{alarm['detector_native_id'] or alarm['id']}: {alarm['condition']}"
+    columns = ["condition", "condition_normalized", "flapping_count"]
+    for alarm in read(lake, "alarms", [*PLACE, *columns]):
+        condition = alarm["condition_normalized"] or alarm["condition"] or "an alarm"
+        name = f"{condition} at {names.measured(alarm)}"
         worst[name] = max(worst[name], alarm["flapping_count"])
     top = [(name, count) for name, count in worst.most_common(most) if count]
-    figure, axes = plt.subplots(figsize=(8, 1 + 0.3 * max(1, len(top))), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 1 + 0.3 * max(3, len(top))), layout="constrained")
     axes.barh([name for name, _ in reversed(top)], [count for _, count in reversed(top)])
-    axes.set_title("Detectors that flap most")
     axes.set_xlabel("raises within 600 s of the end before")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save(figure, axes, path, "Detectors that flap most", "" if top else "no detector flapped")
     return top
 
 
@@ -85,11 +122,11 @@ def fidelity(lake: str, path: Path) -> int:
         times = [minute["minute"] for minute in those]
         delays = [minute["worst_read_delay_s"] for minute in those]
         axes.scatter(times, delays, color=color, label=zone, s=16)
-    axes.set(title="Read delay", ylabel="worst of the minute, in seconds", yscale="symlog")
-    axes.legend()
-    figure.autofmt_xdate()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    axes.set(ylabel="worst of the minute, in seconds", yscale="symlog")
+    if minutes:
+        axes.legend()
+        figure.autofmt_xdate()
+    save(figure, axes, path, "Read delay", "" if minutes else "no stream was followed")
     return len(minutes)
 
 
@@ -97,10 +134,19 @@ def main(lake: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     counts = heat_map(lake, folder / "alarms_by_node.png")
     print(f"{sum(counts.values())} alarm episodes")
-    for name, count in flapping(lake, folder / "flapping.png"):
+    top = flapping(lake, folder / "flapping.png")
+    for name, count in top:
         print(f"  {count:4} {name}")
-    print(f"{fidelity(lake, folder / 'fidelity.png')} minutes followed; see {folder}")
+    if not top:
+        print("no detector flapped")
+    minutes = fidelity(lake, folder / "fidelity.png")
+    print(f"{minutes} minutes followed" if minutes else "no stream was followed")
+    print(f"pictures of these: {folder}/*.png")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].rstrip("/"), Path(sys.argv[2]))
+    parser = described(__doc__)
+    parser.add_argument("lake", nargs="?", help="its folder or URL; left out, one is made")
+    parser.add_argument("pictures", nargs="?", type=Path, default="pictures", help="a folder")
+    given = parser.parse_args()
+    main((given.lake or simulated_lake()).rstrip("/"), given.pictures)

@@ -1,19 +1,18 @@
 """A table of your own beside the store: which nodes there are, and whether they work.
 
-    instep provider --port 8548 &
-    python examples/own_table.py http://127.0.0.1:8548 nodes.db
+    python examples/own_table.py [URL] [--table nodes.db --store sqlite:///own_table.db]
 
 The table is fed from the journal. It keeps its own cursor, and moves it in the transaction that
 writes the rows the cursor covers: however often this program is stopped, the table is never ahead
 of its cursor, nor behind it.
 """
 
-import asyncio
 import json
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
+
+from simulation import run, store_options, temporary
 
 from instep import Change, ChangeKind, Consumer
 from instep_sql import SqlStore
@@ -46,18 +45,24 @@ async def feed(table: sqlite3.Connection, changes: AsyncIterator[Change]) -> Non
         apply(table, change)
 
 
-async def main(endpoint: str, path: str, url: str = "sqlite:///own_table.db") -> None:
+async def main(endpoint: str, url: str, table: str) -> None:
     source = TapiSource(read_options({"endpoints": [endpoint]}, "own_table.py"))
     store = SqlStore(url, journal="bodies")
-    with closing(sqlite3.connect(path)) as table:
-        table.executescript(TABLES)
+    with closing(sqlite3.connect(table)) as nodes:
+        nodes.executescript(TABLES)
         async with Consumer("own-table", source, store) as consumer:
             await consumer.aligned()
-            (cursor,) = table.execute("SELECT cursor FROM place").fetchone()
-            await feed(table, store.changes(cursor))
-        for state, count in table.execute("SELECT state, count(*) FROM node GROUP BY state"):
+            (cursor,) = nodes.execute("SELECT cursor FROM place").fetchone()
+            await feed(nodes, store.changes(cursor))
+        (moved,) = nodes.execute("SELECT cursor FROM place").fetchone()
+        print(f"{moved - cursor} changes applied; {table} is at cursor {moved}")
+        for state, count in nodes.execute("SELECT state, count(*) FROM node GROUP BY state"):
             print(f"{count} nodes are {state}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:3]))
+    parser = store_options(__doc__)
+    parser.add_argument(
+        "--table", default=temporary("nodes.db"), metavar="FILE", help="where the table is"
+    )
+    run(main, parser)

@@ -2,7 +2,9 @@
 
 It is small, so it shows what every sink has to do (`instep.ports.sink.Sink`): the comparison of
 rule A3, the marks, the sweep, and one commit for all of it. It fits some thousand entities, not
-more.
+more. It runs on its own, too, and says what it holds:
+
+    python examples/plug_in.py [URL] [--file network.json]
 
 To use it from `instep.toml` as ``kind = "json"``, install it with an entry point:
 
@@ -19,6 +21,7 @@ import msgspec
 
 from instep import (
     ConfigurationError,
+    Consumer,
     FencedError,
     Mode,
     Position,
@@ -29,6 +32,7 @@ from instep import (
 from instep.model import Batch, CommitResult, RecordHeader, SweepEstimate, SweepStep, Unreadable
 from instep.model.ordering import supersedes
 from instep.ports import Sink, StoreReader
+from instep_tapi import TapiSource, read_options
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -156,3 +160,22 @@ class Plugin:
 
 
 sink = Plugin()
+
+
+async def main(endpoint: str, file: str) -> None:
+    source = TapiSource(read_options({"endpoints": [endpoint]}, "plug_in.py"))
+    async with Consumer("plug-in", source, JsonFile(Path(file))) as consumer:
+        await consumer.aligned()
+    print(f"{file} holds:")
+    for name, stream in msgspec.json.decode(
+        Path(file).read_bytes(), type=dict[str, Stream]
+    ).items():
+        print(f"  {len(stream.entities)} entities of {name}, at ordinal {stream.position.ordinal}")
+
+
+if __name__ == "__main__":
+    from simulation import options, run, temporary
+
+    parser = options(__doc__)
+    parser.add_argument("--file", default=temporary("network.json"), help="where they are kept")
+    run(main, parser)

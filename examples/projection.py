@@ -1,12 +1,11 @@
 """A table of your own, written in the transaction of each commit: the ports of the network.
 
-instep provider --port 8548 &
-python examples/projection.py http://127.0.0.1:8548
+    python examples/projection.py [URL]
+
+Its rows are never ahead of the store, nor behind it.
 """
 
-import asyncio
-import sys
-
+from simulation import run, store_options
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text, create_engine, func, select
 
 from instep import Consumer
@@ -42,7 +41,7 @@ PORTS = Projection(
 )
 
 
-async def main(endpoint: str, url: str = "sqlite:///projection.db") -> None:
+async def main(endpoint: str, url: str) -> None:
     source = TapiSource(read_options({"endpoints": [endpoint]}, "projection.py"))
     store = SqlStore(url, projections=[PORTS])
     async with Consumer("projection", source, store) as consumer:
@@ -54,4 +53,4 @@ async def main(endpoint: str, url: str = "sqlite:///projection.db") -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    run(main, store_options(__doc__))

@@ -85,7 +85,7 @@ async def _run(
         if prepare:
             await consumer.aligned(_ALIGNED_S)
         (stream,) = consumer.health().streams
-        if stream.attempt != 1 or stream.unreadable or stream.deviations.keys() - _EXPECTED:
+        if stream.attempt != 1 or stream.quarantined or stream.deviations.keys() - _EXPECTED:
             raise SystemExit(f"not the normal path: {stream}")
         return sink.result.result()
 

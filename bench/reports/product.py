@@ -54,7 +54,7 @@ async def _run(url: str, store: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await waiting
         (stream,) = consumer.health().streams
-        if stream.attempt != 1 or stream.unreadable or stream.deviations:
+        if stream.attempt != 1 or stream.quarantined or stream.deviations:
             raise SystemExit(f"not the normal path: {stream}")
 
 

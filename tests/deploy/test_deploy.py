@@ -72,6 +72,21 @@ def test_systemd_finds_no_mistake_in_the_unit(tmp_path: Path) -> None:
     assert about_it == []
 
 
+@pytest.mark.skipif(
+    shutil.which("dockerfile-utils") is None,
+    reason="dockerfile-utils is not here: npm install --global dockerfile-utils",
+)
+def test_a_linter_finds_no_mistake_in_the_containerfile() -> None:
+    told = subprocess.run(
+        ["dockerfile-utils", "lint", str(CONTAINERFILE)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
 def test_the_container_is_built_from_what_is_there() -> None:
     found = instructions()
     assert [name for name, _ in found if name == "FROM"] == ["FROM", "FROM"]

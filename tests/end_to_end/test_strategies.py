@@ -145,7 +145,7 @@ async def test_a_malformed_record_goes_to_quarantine_and_the_stream_goes_on(
         await consumer.aligned(30)
         here.provider.set_faults(malformed_every=1)
         here.provider.update("n1", {"operational-state": "DISABLED"})
-        await until(lambda: consumer.health().streams[0].unreadable == 1, "the quarantine")
+        await until(lambda: consumer.health().streams[0].quarantined == 1, "the quarantine")
         here.provider.set_faults(malformed_every=None)
         here.provider.update("n1", {"operational-state": "ENABLED"})
         here.provider.update("n2", {"operational-state": "DISABLED"})

@@ -3,9 +3,14 @@
 import asyncio
 import importlib.util
 import json
+import math
 import random
+import re
+import runpy
 import sqlite3
+import sys
 from base64 import b64decode
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +75,7 @@ async def test_embed_prints_each_change_once(
         return any(word in line for line in printed)
 
     async with Provider(network()) as provider:
-        program = asyncio.create_task(embed.main(provider.url, 0, url))
+        program = asyncio.create_task(embed.main(provider.url, url, 0, math.inf))
         await until(lambda: has_printed("created NODE n3"))
         provider.update("n1", {"operational-state": "DISABLED"})
         await until(lambda: has_printed("updated NODE n1"))
@@ -81,7 +86,7 @@ async def test_embed_prints_each_change_once(
         printed.clear()
 
         provider.delete("n2")
-        program = asyncio.create_task(embed.main(provider.url, cursor, url))
+        program = asyncio.create_task(embed.main(provider.url, url, cursor, math.inf))
         await until(lambda: has_printed("deleted"))
         program.cancel()
         with suppress(asyncio.CancelledError):
@@ -98,7 +103,7 @@ async def test_alarms_are_shown_by_severity_with_names(
         provider.raise_alarm("n1", "FANFAIL")
         provider.clear_alarm(provider.raise_alarm("n2", "FANFAIL"))
         provider.raise_alarm("n3", "EQPT-FAIL")
-        await example("alarms").main(provider.url)
+        await example("alarms").main(provider.url, "sqlite://")
     assert capsys.readouterr().out.splitlines() == [
         "CRITICAL: 1",
         "  Equipment Failure at Cottbus",
@@ -117,14 +122,14 @@ async def test_own_table_follows_the_journal(
     own_table = example("own_table")
     path, url = str(tmp_path / "nodes.db"), f"sqlite:///{tmp_path}/own_table.db"
     async with Provider(network()) as provider:
-        await own_table.main(provider.url, path, url)
-        assert capsys.readouterr().out.splitlines() == [
+        await own_table.main(provider.url, url, path)
+        assert capsys.readouterr().out.splitlines()[1:] == [
             "1 nodes are DISABLED",
             "2 nodes are ENABLED",
         ]
         provider.delete("n1")
         provider.update("n2", {"operational-state": "DISABLED"})
-        await own_table.main(provider.url, path, url)
+        await own_table.main(provider.url, url, path)
     with closing(sqlite3.connect(path)) as table:
         rows = table.execute("SELECT key, name, state FROM node ORDER BY key").fetchall()
     assert rows == [("n2", "Berlin", "DISABLED"), ("n3", "Cottbus", "DISABLED")]
@@ -156,14 +161,31 @@ async def test_subscriber_goes_on_where_it_was(
     links = [{"uuid": key, "operational-state": "ENABLED"} for key in ("l1", "l2")]
     topology = {"uuid": "t", "node": [{"uuid": "n1"}], "link": links}
     context = Context({"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}})
-    where = str(tmp_path / "cursor"), f"sqlite:///{tmp_path}/subscriber.db"
+    url, cursor = f"sqlite:///{tmp_path}/subscriber.db", tmp_path / "cursor"
+    subscriber = example("subscriber")
+
+    async def until_told(changes: int) -> list[str]:
+        """Run it until it has told so many, and has kept the cursor behind them."""
+        told: list[str] = []
+        before = cursor.read_text() if cursor.exists() else ""
+
+        def is_told() -> bool:
+            told.extend(capsys.readouterr().out.splitlines())
+            return len(told) > changes and cursor.exists() and cursor.read_text() != before
+
+        program = asyncio.create_task(subscriber.main(provider.url, url, str(cursor), math.inf))
+        await until(is_told)
+        program.cancel()
+        with suppress(asyncio.CancelledError):
+            await program
+        return told[1:]
+
     async with Provider(context) as provider:
-        await example("subscriber").main(provider.url, *where, follow=False)
-        first = capsys.readouterr().out.splitlines()
+        first = await until_told(2)
         provider.update("l2", {"operational-state": "DISABLED"})
-        await example("subscriber").main(provider.url, *where, follow=False)
-    assert [line.split()[:2] for line in first[1:]] == [["created", "l1"], ["created", "l2"]]
-    assert capsys.readouterr().out.splitlines()[1:] == [
+        second = await until_told(1)
+    assert [line.split()[:2] for line in first] == [["created", "l1"], ["created", "l2"]]
+    assert second == [
         'updated l2 [{"op": "replace", "path": "/operational-state", "value": "DISABLED"}]'
     ]
 
@@ -231,3 +253,68 @@ async def test_the_right_bid_wins_the_auction(capsys: pytest.CaptureFixture[str]
     assert lines[0] == f"seed {seed}"
     assert lines[1:4] == [f"{did} bid {made}" for did, made in bids.items()]
     assert lines[5:] == [f"{did} heard: sold to did:example:bob for 280" for did in bids]
+
+
+ALL = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+SHARED = {"simulation", "lake_simulation"}
+"""What examples import: no example."""
+TOLD = {
+    "alarms": r"CRITICAL: \d+\n  .+ at \w+",
+    "auction": r"carol heard: sold to did:example:bob for 280",
+    "embed": r"aligned\n1 created TAPI_CONTEXT ",
+    "handler": r"bolts: 7\nnuts: 5",
+    "own_table": r"[1-9]\d* changes applied; .+\n12 nodes are ENABLED",
+    "plug_in": r"holds:\n  \d+ entities of (network|alarms), at ordinal [1-9]",
+    "projection": r"[1-9]\d* ports of PHOTONIC_MEDIA are ENABLED",
+    "subscriber": r"[1-9]\d* changes behind\ncreated \S+ \[",
+}
+"""What each says that is run without arguments."""
+NEED_SPARK = {"lake_cluster", "lake_plots"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs an example as its reader runs it, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "simulation", raising=False)  # temporary files of its own
+
+    def run(name: str, *arguments: str) -> None:
+        path = str(EXAMPLES / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [path, *arguments])
+        runpy.run_path(path, run_name="__main__")
+
+    return run
+
+
+def test_every_example_is_run() -> None:
+    assert TOLD.keys() | NEED_SPARK | SHARED == set(ALL)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_an_example_needs_no_arguments(
+    name: str,
+    run: Callable[..., None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(name, *(["--seconds", "2"] if name in {"embed", "subscriber"} else []))
+    told = capsys.readouterr().out
+    assert re.search(TOLD[name], told), told
+    assert list(tmp_path.iterdir()) == []  # it leaves nothing behind
+
+
+@pytest.mark.parametrize("name", sorted(TOLD.keys() | NEED_SPARK))
+def test_an_example_has_help(
+    name: str, run: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(name, "--help")
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert told.startswith(f"usage: {name}.py")
+    assert (EXAMPLES / f"{name}.py").read_text()[3:].splitlines()[0] in told
+
+
+@pytest.mark.parametrize("name", ["handler", "projection", "subscriber"])
+def test_a_beginning_is_short(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60

@@ -84,7 +84,12 @@ def open_source(options: dict[str, Any]) -> TapiSource:
     from instep_tapi.options import read_options
     from instep_tapi.source import TapiSource
 
-    return TapiSource(read_options(options, "options"), "options")
+    try:
+        return TapiSource(read_options(options, "options"), "options")
+    except ConfigurationError as error:
+        if error.where == "options.endpoints":
+            error.where = "URL"  # as the command line calls it
+        raise
 
 
 async def survey(options: dict[str, Any]) -> Survey:

@@ -40,10 +40,11 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     root: RootOption = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option(metavar="CLASS", help="Only streams of this class; repeatable."),
+        typer.Option("--class", metavar="CLASS", help="Only streams of this class; repeatable."),
     ] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Only this stream; repeatable.")
+        list[str] | None,
+        typer.Option("--stream", metavar="ID", help="Only this stream; repeatable."),
     ] = None,
     strategies: Annotated[
         list[str] | None,

@@ -88,7 +88,8 @@ async def _list(
     console = Console(highlight=False)
     columns = [Column("Raised", width=MOMENT_WIDTH), Column("State", width=12)]
     columns += [Column("Severity", width=8)]
-    columns += [Column(name, ratio=1, overflow="fold") for name in ("Alarm", "At")]
+    columns += [Column("Consumer", width=8, overflow="fold")]
+    columns += [Column("Alarm", ratio=1, overflow="fold")]
     if chosen.standing is None and not chosen.events:
         columns += [Column("Lasted", width=8)]
     listing = Listing(console, columns)
@@ -104,8 +105,8 @@ async def _list(
                     moment(one.raised_at_us),
                     one.state,
                     one.severity or "—",
-                    one.condition_normalized or one.condition or one.key,
-                    one.measured_native_id or one.measured_uuid or "—",
+                    one.consumer,
+                    _words(one),
                     lasted,
                 ]
                 listing.add(*cells[: len(columns)])
@@ -133,6 +134,13 @@ async def _found(
                     stream=chosen.stream,
                 ):
                     yield one
+
+
+def _words(one: AlarmEpisode) -> str:
+    """What is wrong, and where."""
+    condition = one.condition_normalized or one.condition or one.key
+    place = one.measured_native_id or one.measured_uuid
+    return f"{condition} at {place}" if place else condition
 
 
 def _line(one: AlarmEpisode) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from instep.cli.output import plain
+from instep.cli.output import Format, FormatOption, json_line, plain
 from instep.cli.store import ConfigArgument
-from instep.config.file import PluginConfiguration, default_path, load
+from instep.config.file import ConsumerConfiguration, PluginConfiguration, default_path, load
 from instep.config.plugins import check as check_plugins
 from instep.config.plugins import shown_sink, shown_source
 from instep.runtime.settings import ConsumerSettings
@@ -20,24 +20,48 @@ from instep.runtime.settings import ConsumerSettings
 __all__ = ["check"]
 
 
-def check(config: ConfigArgument = None) -> None:
+def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
     """Check a configuration without connecting to anything, and say what it would do."""
     configuration = load(config or default_path())
     for consumer in configuration.consumers:
         check_plugins(consumer)
+    if output is Format.JSONL:
+        for consumer in configuration.consumers:
+            json_line(_facts(consumer))
+        return
     console = Console(highlight=False)
     for consumer in configuration.consumers:
         table = Table.grid(padding=(0, 2))
         source, sink = consumer.source, consumer.sink
         table.add_row("  reads", *_describe(source, shown_source(source)))
         table.add_row("  commits to", *_describe(sink, shown_sink(sink)))
-        changed = ", ".join(_changed(consumer.settings, ConsumerSettings()))
+        settings = _changed(consumer.settings, ConsumerSettings())
+        changed = ", ".join(f"{name} = {value}" for name, value in settings)
         table.add_row("  settings", Text(changed or "all default"))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     count = len(configuration.consumers)
     counted = f"{count} consumer{'s' * (count != 1)}"
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
+
+
+def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
+    source, sink = consumer.source, consumer.sink
+    return {
+        "consumer": consumer.name,
+        "source": {"kind": source.kind, **_jsonable(shown_source(source))},
+        "sink": {"kind": sink.kind, **_jsonable(shown_sink(sink))},
+        "settings": dict(_changed(consumer.settings, ConsumerSettings())),
+    }
+
+
+def _jsonable(value: Any) -> Any:
+    """The value as JSON has it; a `Secret` as asterisks."""
+    if isinstance(value, Mapping):
+        return {key: _jsonable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_jsonable(one) for one in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def _describe(part: PluginConfiguration, shown: Mapping[str, Any]) -> tuple[Text, Text]:
@@ -56,12 +80,13 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _changed(settings: msgspec.Struct, default: msgspec.Struct, prefix: str = "") -> list[str]:
-    changed: list[str] = []
+def _changed(
+    settings: msgspec.Struct, default: msgspec.Struct, prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """The settings that are not the default ones, with their values."""
     for name in settings.__struct_fields__:
         value, usual = getattr(settings, name), getattr(default, name)
         if isinstance(value, msgspec.Struct):
-            changed += _changed(value, usual, f"{prefix}{name}.")
+            yield from _changed(value, usual, f"{prefix}{name}.")
         elif value != usual:
-            changed.append(f"{prefix}{name} = {value}")
-    return changed
+            yield f"{prefix}{name}", value

@@ -101,7 +101,7 @@ def _of_stream(
     trouble, state = _judged(health, stream)
     error = stream.no_progress or stream.last_error or health.error
     remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
-    remarks += [f"{stream.unreadable:,} in quarantine"] if stream.unreadable else []
+    remarks += [f"{stream.quarantined:,} in quarantine"] if stream.quarantined else []
     remarks += [f"left {health.left}"] if health.left else []
     return Line(
         consumer=health.consumer,

@@ -77,8 +77,11 @@ def path(
     """Show what contains an entity, the highest first."""
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
-        for one in await reader.path(uuid, consumer=name):
-            yield {"name": one.name, "uuid": one.uuid, "known": one.known}
+        # One after the other: the ways of two consumers to the same uuid are two ways.
+        names = [name] if name else sorted({one.consumer for one in await reader.streams()})
+        for each in names:
+            for one in await reader.path(uuid, consumer=each):
+                yield {"consumer": each, "name": one.name, "uuid": one.uuid, "known": one.known}
 
     _run(find, config, store, consumer, None, output)
 

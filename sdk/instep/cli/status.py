@@ -99,8 +99,6 @@ def _fidelity(one: StreamStatus, behind_s: float | None) -> str | None:
 
 def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str, Any]:
     behind_s = _behind_s(one, now_us)
-    # The source that explains them takes half a second to import: only where there are some.
-    explained = deviations_of(str(one.info.get("kind", ""))) if one.deviations else {}
     position = one.position
     return {
         "consumer": one.consumer,
@@ -118,10 +116,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "unproven": one.unproven,
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
-        "deviations": [
-            {"kind": kind, "count": count, "explanation": explained.get(kind, "")}
-            for kind, count in sorted(one.deviations.items())
-        ],
+        "deviations": dict(sorted(one.deviations.items())),
         "updated_at": stamp(one.updated_at_us),
         "lease": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
     }
@@ -158,9 +153,11 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             console.print("  the provider deviates from its specification")
             deviations_table = Table.grid(padding=(0, 2))
             deviations_table.add_column(justify="right", min_width=12)
-            for deviation in facts["deviations"]:
-                text = f"{deviation['kind']}: {deviation['explanation']}".rstrip(": ")
-                deviations_table.add_row(Text(f"{deviation['count']:,}"), Text(plain(text)))
+            # The source that explains them takes half a second to import: only if there are some.
+            explained = deviations_of(str(one.info.get("kind", "")))
+            for kind, count in facts["deviations"].items():
+                text = f"{kind}: {explained.get(kind, '')}".rstrip(": ")
+                deviations_table.add_row(Text(f"{count:,}"), Text(plain(text)))
             console.print(deviations_table)
 
 

@@ -52,7 +52,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last connection ended, or why the next one fails; empty if there is no error."""
     deviations: dict[str, int]
     """Departures from the specification since the consumer started: kind → count."""
-    unreadable: int
+    quarantined: int
     """Records put into quarantine since the consumer started."""
     compaction_delay_s: float | None
     tombstone_retention_s: float | None

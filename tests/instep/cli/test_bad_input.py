@@ -91,6 +91,88 @@ def test_a_wrong_configuration(
     assert failed(instep("run", str(path), "--format", "table"), 2) == error
 
 
+@pytest.mark.parametrize(
+    ("content", "what", "to_do"),
+    [
+        pytest.param(
+            (CONSUMER % GOOD).replace("endpoints", "enpoints"),
+            "unknown key 'enpoints'",
+            "did you mean 'endpoints'? known keys: ",
+            id="misspelled key of a source",
+        ),
+        pytest.param(
+            CONSUMER % (GOOD | {"more": ', jurnal = "off"'}),
+            "unknown key 'jurnal'",
+            "did you mean 'journal'? known keys: ",
+            id="misspelled key of a sink",
+        ),
+        pytest.param(
+            CONSUMER % (GOOD | {"endpoint": "${NOPE}"}),
+            "the environment variable NOPE is not set",
+            "set it, or give a default: ${NOPE:-…}",
+            id="missing environment variable",
+        ),
+        pytest.param(
+            CONSUMER % (GOOD | {"url": "mysql://user@host/database"}),
+            "databases of kind 'mysql' are not supported",
+            'use a URL such as "sqlite:///network.db"',
+            id="database of another kind",
+        ),
+        pytest.param(
+            "\nx = [1\ny = 2\n",
+            "the file is not TOML: Unclosed array (at line 3, column 1)",
+            "correct that line",
+            id="broken TOML",
+        ),
+        pytest.param(
+            "", "no consumer is configured", "begin one with a line [[consumers]]", id="empty"
+        ),
+        pytest.param(
+            '[consumers]\nname = "east"\n',
+            "'consumers' is a single table",
+            "write [[consumers]], in two brackets",
+            id="one bracket",
+        ),
+        pytest.param(
+            None,
+            "there is no such file",
+            "name the configuration file, or set INSTEP_CONFIG",
+            id="no file",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used(
+    tmp_path: Path,
+    content: str | None,
+    what: str,
+    to_do: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NOPE", raising=False)
+    path = tmp_path / "instep.toml"
+    if content is not None:
+        path.write_text(content)
+    error = failed(instep("check", str(path)), 2)
+    assert f"error: {what}" in error
+    assert f"where: {path}" in error
+    assert to_do in error.partition("to do: ")[2]
+
+
+@pytest.mark.parametrize("command", ["discover", "follow", "init"])
+def test_an_address_without_a_scheme(command: str) -> None:
+    error = failed(instep(command, "127.0.0.1:8548"), 2)
+    assert "error: '127.0.0.1:8548' is no URL of http:// or https://" in error
+    assert "where: URL" in error
+    assert "to do: write http://127.0.0.1:8548 or https://127.0.0.1:8548" in error
+
+
+def test_a_stream_that_is_not_there(tmp_path: Path) -> None:
+    store = fill(tmp_path, statement(1, b"{}"))
+    error = failed(instep("entities", "--store", store, "--stream", "none"), 2)
+    assert "'none'" in error
+    assert "it has: network, quiet" in error
+
+
 @asynccontextmanager
 async def served(tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """A web server; yields its host and port."""

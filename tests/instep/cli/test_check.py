@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.cli_kit import failed, instep, started
+from tests.instep.cli.cli_kit import failed, instep, lines, started
 
 GOOD = """
 [[consumers]]
@@ -44,6 +44,21 @@ def test_a_good_file_is_described_and_nothing_is_touched(file: Path) -> None:
     ):
         assert line in result.stdout
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_json_lines_tell_the_same(file: Path) -> None:
+    file.write_text(GOOD.replace("${TOKEN}", "written-down"))
+    [east] = lines(instep("check", "--format", "jsonl"))
+    assert east == {
+        "consumer": "east",
+        "source": {
+            "kind": "tapi",
+            "endpoints": ["https://ctrl-a:8443"],
+            "auth": {"kind": "bearer", "token": "***"},
+        },
+        "sink": {"kind": "sql", "url": "sqlite:///network.db"},
+        "settings": {"alignment.quiet_s": 2.0},
+    }
 
 
 def test_a_secret_that_stands_in_the_file_is_not_shown(file: Path) -> None:

@@ -43,8 +43,8 @@ def test_what_is_below_and_above(filled: str) -> None:
     assert [row["uuid"] for row in rows(filled, "children", "T", "--depth", "2")] == ["N", "P", "L"]
     assert [row["key"] for row in rows(filled, "children", "T", "--class", "LINK")] == ["l"]
     assert rows(filled, "path", "P") == [
-        {"name": "topology-uuid", "uuid": "T", "known": False},
-        {"name": "node-uuid", "uuid": "N", "known": True},
+        {"consumer": "east", "name": "topology-uuid", "uuid": "T", "known": False},
+        {"consumer": "east", "name": "node-uuid", "uuid": "N", "known": True},
     ]
 
 

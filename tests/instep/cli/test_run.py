@@ -3,14 +3,16 @@
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+import termios
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -132,8 +134,12 @@ def test_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
     assert stored(tmp_path) == truth
 
 
-def test_health_is_emitted_every_period(tmp_path: Path, provider: str) -> None:
-    with running(configured(tmp_path, provider), "--period", "0.2") as process:
+def test_health_is_emitted_every_period(
+    tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    file = configured(tmp_path, provider)
+    with running(file, "--period", "0.2") as process:
         health = next(
             line for line in events(process) if line["event"] == "health" and line["streams"]
         )
@@ -142,9 +148,15 @@ def test_health_is_emitted_every_period(tmp_path: Path, provider: str) -> None:
     assert (health["consumer"], health["error"]) == ("east", "")
     stream = health["streams"][0]
     assert stream["compaction_delay_s"] == 600.0
-    assert {"phase", "attempt", "records_per_s", "read_delay_s", "fidelity", "deviations"} <= set(
-        stream
-    )
+    assert {"records_per_s", "read_delay_s", "connected", "last_error"} <= set(stream)
+    # What `status` tells of a stream has the same name and the same type.
+    [stored] = lines(instep("status", file, "--stream", stream["stream"], "--format", "jsonl"))
+    common = stored.keys() & stream.keys()
+    assert common >= {"stream", "phase", "attempt", "records", "fidelity"}
+    assert common >= {"attempts_without_alignment", "quarantined", "deviations", "unprovable"}
+    assert {name: type(stored[name]) for name in common} == {
+        name: type(stream[name]) for name in common
+    }
 
 
 def test_a_token_that_is_refused_ends_with_1(tmp_path: Path, provider: str) -> None:
@@ -332,3 +344,47 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path, provider: str) -> None:
     for text in (b"east / network", b"Delay", b"full fidelity", b"aligned, stopped"):
         assert text in shown
     assert b'{"' not in shown
+
+
+def frames(shown: bytes) -> list[list[str]]:
+    """The whole screens that were drawn, each from the top left, as rows of text."""
+    drawn = shown.decode(errors="replace").split("\x1b[H")[1:-1]
+    plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one) for one in drawn]
+    return [one.replace("\r", "").rstrip("\n").split("\n") for one in plain]
+
+
+def test_a_live_table_follows_the_size_of_its_terminal(tmp_path: Path, provider: str) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TOKEN": "s3cret", "TERM": "xterm", "PYTHONASYNCIODEBUG": ""}
+    for name in ("COLUMNS", "LINES"):
+        environment.pop(name, None)
+    termios.tcsetwinsize(ours, (30, 132))
+    with subprocess.Popen(
+        ["instep", "run", configured(tmp_path, provider)],
+        executable=Path(sys.executable).with_name("instep"),
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        try:
+            for height, width in ((30, 132), (20, 60), (40, 100)):
+                termios.tcsetwinsize(ours, (height, width))
+                shown = b""
+                screen: list[str] = []
+                # What is still drawn for the size before comes first.
+                while (
+                    len(screen) != height
+                    or {len(row) for row in screen} != {width}
+                    or not any(row.startswith("east / network") for row in screen)
+                ):
+                    shown += os.read(ours, 65536)
+                    screen = next(iter(frames(shown)[-1:]), [])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with suppress(OSError):  # how Linux reports that the other side is closed
+                while os.read(ours, 65536):
+                    pass
+            assert process.wait(DEADLINE_S) == 0
+            os.close(ours)

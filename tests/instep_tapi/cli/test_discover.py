@@ -43,7 +43,7 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
 @pytest.mark.asyncio
 async def test_json_lines_show_each_stream_and_why() -> None:
     async with provider() as url:
-        code, out, _ = await instep(url, "--format", "jsonl", "--classes", "CONDITION_DETECTOR")
+        code, out, _ = await instep(url, "--format", "jsonl", "--class", "CONDITION_DETECTOR")
     network, alarms = map(json.loads, out.splitlines())
     assert code == 0
     assert (alarms["stream"], alarms["chosen"], alarms["mode"]) == ("alarms", True, "log")
@@ -56,7 +56,7 @@ async def test_json_lines_show_each_stream_and_why() -> None:
 @pytest.mark.asyncio
 async def test_the_table_and_nothing_to_follow() -> None:
     async with provider() as url:
-        code, out, _ = await instep(url, "--classes", "DEVICE")
+        code, out, _ = await instep(url, "--class", "DEVICE")
     assert code == 1
     assert "network" in out
     assert "no: it" in out

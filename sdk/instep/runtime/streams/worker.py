@@ -91,7 +91,7 @@ class StreamWorker:
         self._succeeded = False
         """Whether anything of this stream was ever committed, also by an earlier process."""
         self._records = 0
-        self._unreadable = 0
+        self._quarantined = 0
         self._deviations: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class StreamWorker:
             connected=self._feed is not None,
             last_error=self._last_error,
             deviations=dict(self._deviations),
-            unreadable=self._unreadable,
+            quarantined=self._quarantined,
             compaction_delay_s=self.stream.compaction_delay_s,
             tombstone_retention_s=self.stream.tombstone_retention_s,
             unprovable=tuple(sorted(self.stream.unprovable)),
@@ -310,7 +310,7 @@ class StreamWorker:
         # it.
         stated = batch.position.records - core.durable.records
         self._records += stated or len(batch.records)
-        self._unreadable += len(batch.unreadable)
+        self._quarantined += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
                 self._report(self.stream.id, "deviation", kind)
