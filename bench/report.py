@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["Result", "rss_bytes"]
+__all__ = ["Result", "rss_bytes", "settle"]
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
@@ -20,6 +21,8 @@ class Result(msgspec.Struct, frozen=True):
     seconds: float
     memory: list[tuple[int, int]]
     """After each commit: records committed so far, and resident bytes."""
+    cpu_seconds: float = 0.0
+    """Of the process in that time, all of its threads."""
 
     @property
     def records_per_s(self) -> float:
@@ -32,3 +35,9 @@ def rss_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def settle() -> None:
+    """Keep what start-up has made out of garbage collections, as `instep run` does."""
+    gc.collect()
+    gc.freeze()

@@ -15,16 +15,16 @@ import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 from picows import WSFrame, WSListener, WSTransport, ws_connect
 
-from bench.alignment.floor_kept import SCHEMA, WRITE, kept_rows
+from bench.alignment.floor_kept import KEPT, SCHEMA, Kept, kept_rows
 from bench.alignment.floor_postgres import PostgresTable
-from bench.report import Result, rss_bytes
+from bench.report import Result, rss_bytes, settle
 
 __all__ = ["main"]
 
@@ -50,9 +50,7 @@ _UPSERT: Final = """
 INSERT INTO entity VALUES {} ON CONFLICT (key) DO UPDATE SET
     token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
 """
-_UPSERTS: Final = {
-    size: _UPSERT.format(", ".join(["(?, ?, ?, ?)"] * size)) for size in _ROWS_A_STATEMENT
-}
+_MOST_PARAMETERS: Final = 32_000
 _CHANGE: Final = "INSERT INTO change (key, token, appended_at) VALUES (?, ?, ?)"
 _MOVE: Final = "INSERT OR REPLACE INTO position VALUES (1, ?)"
 
@@ -91,25 +89,35 @@ class _SqliteTable:
         rows: list[tuple[Any, ...]],
         changes: list[tuple[str, ...]],
         token: str,
-        kept: list[tuple[Any, ...]],
+        kept: Kept,
     ) -> None:
         """One transaction."""
         db = self._db
         db.execute("BEGIN IMMEDIATE")
-        done = 0
-        for size, upsert in _UPSERTS.items():
-            while done + size <= len(rows):
-                db.execute(upsert, tuple(chain.from_iterable(rows[done : done + size])))
-                done += size
+        self._insert(_UPSERT, rows)
         if self.journal:
             db.executemany(_CHANGE, changes)
-        if kept:
-            db.executemany(WRITE[self.kept], kept)
+        for statement, own in kept.items():
+            self._insert(statement, own)
         db.execute(_MOVE, (token,))
         db.execute("COMMIT")
 
+    def _insert(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        done = 0
+        for size in _ROWS_A_STATEMENT:
+            while done + size <= len(rows) and size * len(rows[0]) <= _MOST_PARAMETERS:
+                marks = _marks(len(rows[0]), size)
+                values = tuple(chain.from_iterable(rows[done : done + size]))
+                self._db.execute(statement.format(marks), values)
+                done += size
+
     def close(self) -> None:
         self._db.close()
+
+
+@lru_cache
+def _marks(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
 def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
@@ -133,7 +141,7 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
     changes: list[tuple[str, ...]] = (
         [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
     )
-    kept: list[tuple[Any, ...]] = []
+    kept: Kept = {}
     if table.kept:
         bodies = {key: bytes(record.log_record_body) for key, record in latest.items()}
         kept = kept_rows(table.kept, bodies)
@@ -184,7 +192,8 @@ async def _run(url: str, store: str, records: int, *, journal: bool, kept: str) 
         address = f"{url.replace('http', 'ws', 1)}/stream" + (
             f"?start_from={token}" if token else ""
         )
-        start_s = time.perf_counter()
+        settle()
+        start_s, start_cpu_s = time.perf_counter(), time.process_time()
         receiver = _Receiver()
         transport, _ = await ws_connect(lambda: receiver, address, max_frame_size=1 << 20)
         done = 0
@@ -193,9 +202,10 @@ async def _run(url: str, store: str, records: int, *, journal: bool, kept: str) 
             done += await loop.run_in_executor(worker, _write, table, receiver.take())
             memory.append((done, rss_bytes()))
         seconds = time.perf_counter() - start_s
+        cpu_seconds = time.process_time() - start_cpu_s
         transport.disconnect()
         await loop.run_in_executor(worker, table.close)
-    return Result(records=done, seconds=seconds, memory=memory)
+    return Result(done, seconds, memory, cpu_seconds)
 
 
 def main() -> None:
@@ -205,7 +215,7 @@ def main() -> None:
     parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
-    parser.add_argument("--kept", default="", choices=["", *WRITE])
+    parser.add_argument("--kept", default="", choices=["", *KEPT])
     given = parser.parse_args()
     result = asyncio.run(
         _run(given.url, given.store, given.records, journal=given.journal, kept=given.kept)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 
+from bench.alignment.floor_kept import Kept
+
 __all__ = ["PostgresTable"]
 
 _SCHEMA: Final = """
@@ -50,7 +52,7 @@ class PostgresTable:
         rows: list[tuple[Any, ...]],
         changes: list[tuple[str, ...]],
         token: str,
-        _kept: list[tuple[Any, ...]],
+        _kept: Kept,
     ) -> None:
         """One transaction."""
         self._loop.run_until_complete(self._write(rows, changes, token))

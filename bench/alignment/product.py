@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.report import Result, rss_bytes
+from bench.report import Result, rss_bytes, settle
 from instep import Consumer
 from instep.alignment.settings import AlignmentSettings
 from instep.model.batches import Batch, CommitResult
@@ -39,7 +39,7 @@ class _Meter(SqlStore):
     def __init__(self, url: str, records: int, **options: Any) -> None:
         super().__init__(url, **options)
         self._expected = records
-        self._start_s = 0.0
+        self._start_s = self._start_cpu_s = 0.0
         self._memory: list[tuple[int, int]] = []
         self._done = 0
         self._before = 0
@@ -48,7 +48,8 @@ class _Meter(SqlStore):
     async def position(self, stream: StreamInfo) -> Position:
         position = await super().position(stream)
         self._before = position.records
-        self._start_s = time.perf_counter()
+        settle()
+        self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
         return position
 
     async def commit(self, batch: Batch) -> CommitResult:
@@ -57,7 +58,8 @@ class _Meter(SqlStore):
         self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s
-            self.result.set_result(Result(self._done, seconds, self._memory))
+            cpu_seconds = time.process_time() - self._start_cpu_s
+            self.result.set_result(Result(self._done, seconds, self._memory, cpu_seconds))
         return result
 
 

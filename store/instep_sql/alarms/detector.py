@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,15 @@ import msgspec
 from instep.model.records import Record
 from instep_sql.engine.value_check import LONGEST_UUID_CHARS, storable_text
 
-__all__ = ["DETECTOR", "SEVERITIES", "ApproximateTime", "Detector", "detector_of", "time_of"]
+__all__ = [
+    "DETECTOR",
+    "SEVERITIES",
+    "ApproximateTime",
+    "Detector",
+    "detector_of",
+    "same_body",
+    "time_of",
+]
 
 DETECTOR: Final = "CONDITION_DETECTOR"
 SEVERITIES: Final = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
@@ -42,6 +51,7 @@ _YANG_TIME: Final = re.compile(
 )
 """tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
 _LONGEST_TIME_CHARS: Final = 64
+_USUAL_NAME_CHARS: Final = 128
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -93,6 +103,7 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
     of native ones where the provider states none (4.9).
     """
     members = _members(_read(record.body))
+    address = _parent_address(_read(record.envelope))
     state = _identity(members, "alarm-detector-state", "simple-detector-state")
     severity = _identity(members, "perceived-severity")
     detector_type = _identity(members, "condition-detector-type")
@@ -100,7 +111,6 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
     measured_uuid = _text(members, "measured-entity-uuid")
     if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
-    node = _node(_read(record.envelope))
     native = _text(members, "condition-native-name")
     return Detector(
         state=state or "ACTIVE",
@@ -119,8 +129,19 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
         measured_uuid=measured_uuid,
         measured_native_id=_text(members, "measured-entity-native-id"),
         measured_local_id=_list(members.get("measured-entity-local-id")),
-        node_uuid=node or (measured_uuid if measured_class == "NODE" else None),
+        node_uuid=_node(address, measured_class, measured_uuid),
     )
+
+
+def same_body(before: Detector, record: Record, normalized: Mapping[str, str]) -> Detector:
+    """What `detector_of` reads of a statement whose body is that of the statement `before` was read
+    from: only the envelope and the normalized names may be others. The body is not read again.
+    """
+    if before.condition_normalized != normalized.get(before.condition or ""):
+        return detector_of(record, normalized)
+    address = _parent_address(_read(record.envelope))
+    node = _node(address, before.measured_class, before.measured_uuid)
+    return before if node == before.node_uuid else msgspec.structs.replace(before, node_uuid=node)
 
 
 def time_of(record: Record) -> ApproximateTime:
@@ -151,6 +172,8 @@ def _plain(value: Any) -> dict[str, Any]:
     """The members of an object without the names of their modules; of anything else none."""
     if not isinstance(value, dict):
         return {}
+    if not any(":" in name for name in value):
+        return value
     return {name.rpartition(":")[2]: inner for name, inner in value.items()}
 
 
@@ -158,15 +181,17 @@ def _members(value: Any) -> dict[str, Any]:
     """The members of a condition-detector, those of its containers included; the outer one counts
     where a name is there twice.
     """
-    found: dict[str, Any] = {}
+    from_outer: list[dict[str, Any]] = []
     level = [value]
     for _ in range(len(_CONTAINERS) + 1):
         plain = [_plain(one) for one in level]
-        level = [inner for one in plain for name, inner in one.items() if name in _CONTAINERS]
-        for one in plain:
-            found = one | found
+        from_outer += plain
+        level = [one[name] for one in plain for name in one if name in _CONTAINERS]
         if not level:
             break
+    found: dict[str, Any] = {}
+    for one in reversed(from_outer):
+        found.update(one)
     return found
 
 
@@ -178,9 +203,20 @@ def _text(members: dict[str, Any], name: str) -> str | None:
 def _identity(members: dict[str, Any], *names: str) -> str | None:
     for name in names:
         value = _text(members, name)
-        if value is not None and (match := _IDENTITY.fullmatch(value.strip())):
-            return match[1] or None
+        if value is not None:
+            return (_usual_name if len(value) <= _USUAL_NAME_CHARS else _name)(value)
     return None
+
+
+def _name(identity: str) -> str | None:
+    """The name of an identity, without the names of its module and its base."""
+    match = _IDENTITY.fullmatch(identity.strip())
+    assert match is not None
+    return match[1] or None
+
+
+_usual_name: Final = lru_cache(maxsize=1_024)(_name)
+"""YANG defines a few dozen."""
 
 
 def _flag(value: Any) -> bool | None:
@@ -196,12 +232,18 @@ def _list(value: Any) -> str | None:
     return msgspec.json.encode(texts).decode()
 
 
-def _node(envelope: Any) -> str | None:
-    address = _plain(envelope).get("parent-address")
+def _parent_address(envelope: Any) -> Any:
+    return _plain(envelope).get("parent-address")
+
+
+def _node(address: Any, measured_class: str | None, measured_uuid: str | None) -> str | None:
     for element in address if isinstance(address, list) else ():
         if isinstance(element, str) and element.startswith("node-uuid:"):
-            return storable_text(element.removeprefix("node-uuid:")) or None
-    return None
+            node = storable_text(element.removeprefix("node-uuid:"))
+            if node:
+                return node
+            break
+    return measured_uuid if measured_class == "NODE" else None
 
 
 def _time_us(text: str | None) -> int | None:

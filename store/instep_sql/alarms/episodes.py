@@ -14,7 +14,14 @@ import msgspec
 
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_sql.alarms.detector import SEVERITIES, ApproximateTime, Detector, detector_of, time_of
+from instep_sql.alarms.detector import (
+    SEVERITIES,
+    ApproximateTime,
+    Detector,
+    detector_of,
+    same_body,
+    time_of,
+)
 
 __all__ = ["EVENT", "FLAPPING_WITHIN_S", "NO_LINEAGE", "SWEEP", "Episode", "LogReading", "followed"]
 
@@ -82,22 +89,32 @@ def followed(last: Episode | None, record: Record, log: LogReading) -> Episode |
     ongoing = last is not None and last.ended_by is None
     if record.ends:
         return _ended(last, record, log) if last is not None and ongoing else None
-    detector = detector_of(record, log.normalized)
-    if last is not None and (ongoing or last.detector.event) and _repeats(last, record, log):
+    digest = _digest(record)
+    if last is not None and last.digest == digest:
+        detector = same_body(last.detector, record, log.normalized)
+    else:
+        detector = detector_of(record, log.normalized)
+    if (
+        last is not None
+        and (ongoing or last.detector.event)
+        and _repeats(last, record, digest, log)
+    ):
         return _read_again(last, log)
     if last is None or not ongoing or detector.event:
-        return _begun(last, detector, record, log)
+        return _begun(last, detector, record, digest, log)
     before = last.detector
     last.severity_changes += detector.severity != before.severity
     last.intermittent_count += detector.state == "INTERMITTENT" != before.state
     last.worst_severity = _worst(last.worst_severity, detector.severity)
     last.statements += 1
     last.detector = detector
-    last.stated_at_us, last.digest = time_of(record).at_us, _digest(record)
+    last.stated_at_us, last.digest = time_of(record).at_us, digest
     return _placed(last, record, log)
 
 
-def _begun(last: Episode | None, detector: Detector, record: Record, log: LogReading) -> Episode:
+def _begun(
+    last: Episode | None, detector: Detector, record: Record, digest: int, log: LogReading
+) -> Episode:
     raised = time_of(record)
     near = (
         last is not None
@@ -113,7 +130,7 @@ def _begun(last: Episode | None, detector: Detector, record: Record, log: LogRea
         first_raised_at_us=last.first_raised_at_us if last and near else raised.at_us,
         stated_at_us=raised.at_us,
         place=_place(record),
-        digest=_digest(record),
+        digest=digest,
         lineage=log.lineage,
         attempt=log.attempt,
         worst_severity=_worst(None, detector.severity),
@@ -148,8 +165,8 @@ def _read_again(last: Episode, log: LogReading) -> Episode | None:
     return last
 
 
-def _repeats(last: Episode, record: Record, log: LogReading) -> bool:
-    stated = last.digest == _digest(record)
+def _repeats(last: Episode, record: Record, digest: int, log: LogReading) -> bool:
+    stated = last.digest == digest
     if not record.token and stated:
         return True  # of a baseline: it shows what a statement has said
     place = last.place

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
@@ -13,6 +14,7 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
 from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
+from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
@@ -27,36 +29,44 @@ _TRIM_RECORDS: Final = 1_000
 _ENDS_OF_ANY: Final = frozenset({DETECTOR, "", "ANY_CLASS"})
 """A header-only end names no class."""
 
-_DETECTOR_COLUMNS: Final = tuple(
-    name for name in Detector.__struct_fields__ if name not in ("state", "event")
+_FACTS: Final = tuple(
+    name
+    for name in Detector.__struct_fields__
+    if name not in ("state", "event", "acknowledged", "severity")
 )
-_COLUMNS: Final = (
-    *("stream_no", "key", "number", "event", "state", "worst_severity", "severity_changes"),
-    *("intermittent_count", "statements", "flapping_count", "reduced", "ended_by"),
-    *("first_raised_at_us", "raised_at_us", "raised_from_us", "raised_spread"),
-    *("raised_precision", "stated_at_us", "cleared_at_us", "cleared_from_us", "cleared_spread"),
-    *("cleared_precision", "lineage", "attempt", "partition", "offset", "appended_at_us"),
-    *("digest", "last_state", *_DETECTOR_COLUMNS),
+_IDENTITY: Final = ("stream_no", "key", "number")
+_MOVED: Final = (
+    *("statements", "stated_at_us", "reduced"),
+    *("lineage", "attempt", "partition", "offset", "appended_at_us"),
+)
+"""What a statement changes that says nothing new; no index has any of it."""
+_OTHERS: Final = (
+    *("state", "ended_by", "cleared_at_us", "cleared_from_us", "cleared_spread"),
+    *("cleared_precision", "raised_at_us", "raised_from_us", "raised_spread", "raised_precision"),
+    *("first_raised_at_us", "worst_severity", "severity_changes", "intermittent_count"),
+    *("flapping_count", "digest", "last_state", "event", "acknowledged", "severity", *_FACTS),
 )
 
 
-def _quoted(name: str) -> str:
-    return f'"{name}"' if name == "offset" else name
+def _quoted(*names: str) -> list[str]:
+    return ['"offset"' if name == "offset" else name for name in names]
 
 
-_INSERT: Final = (
-    f"INSERT INTO instep_alarm ({', '.join(map(_quoted, _COLUMNS))}) "  # noqa: S608 — constants only
-    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
-_UPDATE: Final = (
-    f"UPDATE instep_alarm SET {', '.join(f'{_quoted(name)} = ?' for name in _COLUMNS)} WHERE id = ?"  # noqa: S608
-)
-_LAST: Final = """
-    SELECT a.* FROM instep_alarm AS a
-    WHERE a.stream_no = :no AND a.key IN {members} AND a.number = (
+def _update(*names: str) -> str:
+    assigned = ", ".join(f"{name} = ?" for name in _quoted(*names))
+    return f"UPDATE instep_alarm SET {assigned} WHERE id = ?"  # noqa: S608 — constants only
+
+
+_COLUMNS: Final = ", ".join(_quoted(*_IDENTITY, *_MOVED, *_OTHERS))
+_INSERT_INTO: Final = f"instep_alarm ({_COLUMNS})"
+_MOVE: Final = _update(*_MOVED)
+_CHANGE: Final = _update(*_MOVED, *_OTHERS)
+_LAST: Final = f"""
+    SELECT id, {_COLUMNS} FROM instep_alarm AS a
+    WHERE a.stream_no = :no AND a.key IN {{members}} AND a.number = (
         SELECT max(b.number) FROM instep_alarm AS b
         WHERE b.stream_no = a.stream_no AND b.key = a.key)
-"""
+"""  # noqa: S608 — constants only
 _SWEPT: Final = """
     UPDATE instep_alarm SET state = 'CLEAR', ended_by = :by, reduced = 1, lineage = :lineage,
         cleared_at_us = CASE WHEN raised_at_us > :at_us THEN raised_at_us ELSE :at_us END,
@@ -116,7 +126,7 @@ def keep(
             episode = followed(None, _record(row), log)
             if episode is not None:
                 episode.reduced = not episode.detector.event
-                _write(connection, dialect, row.stream_no, [episode])
+                _write(connection, dialect, row.stream_no, [episode], {})
         if len(rows) < _PAGE_RECORDS:
             return
         after = rows[-1].id
@@ -142,8 +152,9 @@ def follow(
         return
     query = text(_LAST.format(members=dialect.members("keys")))
     keys = json_array({record.key for record in concerned})
-    found = connection.execute(query, {"no": no, "keys": keys})
-    last = {row.key: _episode(row) for row in found}
+    stored = [_episode(row) for row in connection.execute(query, {"no": no, "keys": keys}).all()]
+    said = {one.id: (one.detector, one.ended_by) for one in stored}
+    last = {one.key: one for one in stored}
     declared = json.loads(info)
     log = LogReading(
         position.lineage,
@@ -157,7 +168,7 @@ def follow(
         episode = followed(last.get(record.key), record, log)
         if episode is not None:
             last[record.key] = changed[episode.key, episode.number] = episode
-    _write(connection, dialect, no, changed.values())
+    _write(connection, dialect, no, changed.values(), said)
 
 
 def _concerned(records: Sequence[Record]) -> list[Record]:
@@ -214,101 +225,104 @@ def trim(connection: Connection, dialect: Dialect, options: SqlOptions, appended
     connection.execute(statement, {"keep": options.alarm_retention_records, "limit": limit})
 
 
-def _write(connection: Connection, dialect: Dialect, no: int, episodes: Iterable[Episode]) -> None:
+def _write(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    episodes: Iterable[Episode],
+    said: Mapping[int | None, tuple[Detector, str | None]],
+) -> None:
+    """Write the episodes; `said` is the detector and the end of those that are stored, by id."""
     inserted: list[tuple[Any, ...]] = []
-    updated: list[tuple[Any, ...]] = []
+    moved: list[tuple[Any, ...]] = []
+    changed: list[tuple[Any, ...]] = []
     for one in episodes:
-        values = _values(no, one)
-        row = tuple([values[name] for name in _COLUMNS])
         if one.id is None:
-            inserted.append(row)
+            inserted.append((no, one.key, one.number, *_moved(one), *_others(one)))
+        elif _says_nothing_new(one, *said[one.id]):
+            moved.append((*_moved(one), one.id))
         else:
-            updated.append((*row, one.id))
-    dialect.execute_many(connection, _INSERT, inserted)
-    dialect.execute_many(connection, _UPDATE, updated)
+            changed.append((*_moved(one), *_others(one), one.id))
+    insert_rows(connection, _INSERT_INTO, inserted)
+    dialect.execute_many(connection, _MOVE, moved)
+    dialect.execute_many(connection, _CHANGE, changed)
+
+
+def _says_nothing_new(one: Episode, detector: Detector, ended_by: str | None) -> bool:
+    # The same object: no statement in between has been another.
+    return one.detector is detector and one.ended_by == ended_by
 
 
 _NO_TIME: Final = ApproximateTime(0)
 
 
-def _values(no: int, one: Episode) -> dict[str, Any]:
-    cleared, detector = one.cleared, one.detector
+def _moved(one: Episode) -> tuple[Any, ...]:
+    """The columns `_MOVED`."""
+    place = one.place
+    return (
+        *(one.statements, one.stated_at_us, int(one.reduced)),
+        *(one.lineage, one.attempt, place.partition, place.offset, place.appended_at_us),
+    )
+
+
+def _others(one: Episode) -> tuple[Any, ...]:
+    """The columns `_OTHERS`."""
+    cleared, raised, detector = one.cleared, one.raised, one.detector
     end = cleared or _NO_TIME
     acknowledged = detector.acknowledged
-    return {
-        **{name: getattr(detector, name) for name in _DETECTOR_COLUMNS},
-        "stream_no": no,
-        "key": one.key,
-        "number": one.number,
-        "event": int(detector.event),
-        "state": detector.state if one.ended_by is None or detector.event else "CLEAR",
-        "last_state": detector.state,
-        "acknowledged": None if acknowledged is None else int(acknowledged),
-        "worst_severity": one.worst_severity,
-        "severity_changes": one.severity_changes,
-        "intermittent_count": one.intermittent_count,
-        "statements": one.statements,
-        "flapping_count": one.flapping_count,
-        "reduced": int(one.reduced),
-        "ended_by": one.ended_by,
-        "first_raised_at_us": one.first_raised_at_us,
-        "raised_at_us": one.raised.at_us,
-        "raised_from_us": one.raised.from_us,
-        "raised_spread": one.raised.spread,
-        "raised_precision": one.raised.precision,
-        "stated_at_us": one.stated_at_us,
-        "cleared_at_us": None if cleared is None else cleared.at_us,
-        "cleared_from_us": end.from_us,
-        "cleared_spread": end.spread,
-        "cleared_precision": end.precision,
-        "lineage": one.lineage,
-        "attempt": one.attempt,
-        "partition": one.place.partition,
-        "offset": one.place.offset,
-        "appended_at_us": one.place.appended_at_us,
-        "digest": one.digest,
-    }
+    return (
+        detector.state if one.ended_by is None or detector.event else "CLEAR",
+        one.ended_by,
+        None if cleared is None else cleared.at_us,
+        *(end.from_us, end.spread, end.precision),
+        *(raised.at_us, raised.from_us, raised.spread, raised.precision),
+        *(one.first_raised_at_us, one.worst_severity, one.severity_changes),
+        *(one.intermittent_count, one.flapping_count, one.digest),
+        *(detector.state, int(detector.event)),
+        *(None if acknowledged is None else int(acknowledged), detector.severity),
+        *_facts(detector),
+    )
+
+
+_facts: Final = attrgetter(*_FACTS)
 
 
 def _episode(row: Row[Any]) -> Episode:
-    facts = {name: getattr(row, name) for name in _DETECTOR_COLUMNS}
-    if facts["acknowledged"] is not None:
-        facts["acknowledged"] = bool(facts["acknowledged"])
-    cleared = None
-    if row.cleared_at_us is not None:
-        cleared = ApproximateTime(
-            row.cleared_at_us, row.cleared_from_us, row.cleared_spread, row.cleared_precision
-        )
+    """An episode of the columns of `_LAST`."""
+    columns: Sequence[Any] = row
+    id, _, key, number, statements, stated_at_us, reduced, lineage, attempt, *rest = columns
+    partition, offset, appended_at_us, _, ended_by, *rest = rest
+    cleared, raised, rest = rest[:4], rest[4:8], rest[8:]
+    first_raised_at_us, worst_severity, severity_changes, intermittent_count, *rest = rest
+    flapping_count, digest, state, event, acknowledged, severity, *facts = rest
     return Episode(
-        key=row.key,
-        number=row.number,
-        detector=Detector(state=row.last_state, event=bool(row.event), **facts),
-        raised=ApproximateTime(
-            row.raised_at_us, row.raised_from_us, row.raised_spread, row.raised_precision
+        key=key,
+        number=number,
+        detector=Detector(
+            state=state,
+            event=bool(event),
+            acknowledged=None if acknowledged is None else bool(acknowledged),
+            severity=severity,
+            **dict(zip(_FACTS, facts, strict=True)),
         ),
-        first_raised_at_us=row.first_raised_at_us,
-        stated_at_us=row.stated_at_us,
+        raised=ApproximateTime(*raised),
+        first_raised_at_us=first_raised_at_us,
+        stated_at_us=stated_at_us,
         place=RecordHeader(
-            "",
-            row.key,
-            RecordType.CREATE_UPDATE,
-            "",
-            row.appended_at_us,
-            row.partition,
-            row._mapping["offset"],  # noqa: SLF001 — SQLAlchemy's public name for it
+            "", key, RecordType.CREATE_UPDATE, "", appended_at_us, partition, offset
         ),
-        digest=row.digest,
-        lineage=row.lineage,
-        attempt=row.attempt,
-        worst_severity=row.worst_severity,
-        severity_changes=row.severity_changes,
-        intermittent_count=row.intermittent_count,
-        statements=row.statements,
-        flapping_count=row.flapping_count,
-        reduced=bool(row.reduced),
-        cleared=cleared,
-        ended_by=row.ended_by,
-        id=row.id,
+        digest=digest,
+        lineage=lineage,
+        attempt=attempt,
+        worst_severity=worst_severity,
+        severity_changes=severity_changes,
+        intermittent_count=intermittent_count,
+        statements=statements,
+        flapping_count=flapping_count,
+        reduced=bool(reduced),
+        cleared=None if cleared[0] is None else ApproximateTime(*cleared),
+        ended_by=ended_by,
+        id=id,
     )
 
 

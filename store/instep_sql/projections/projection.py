@@ -103,7 +103,12 @@ class Projection:
         self._check()
         self._readers = {
             name: [
-                (column, _reader(source), _converter(self._columns[column]))
+                (
+                    column,
+                    _reader(source),
+                    _EXACT.get(_python_type(self._columns[column])),
+                    _converter(self._columns[column]),
+                )
                 for column, source in sources.items()
             ]
             for name, sources in self.classes.items()
@@ -164,14 +169,15 @@ class Projection:
     def row(self, entity: ProjectedEntity) -> dict[str, Any]:
         """The columns of an entity's row. Raises `ValueRefusedError`, which names the column."""
         values: dict[str, Any] = {}
-        for name, read, convert in self._readers[entity.entity_class]:
-            try:
+        name = ""
+        try:
+            for name, read, exact, convert in self._readers[entity.entity_class]:
                 found = read(entity)
                 if found is not None:
-                    values[name] = convert(found)
-            except Exception as error:
-                reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
-                raise ValueRefusedError(f"column {name!r}: {reason}") from error
+                    values[name] = found if type(found) is exact else convert(found)
+        except Exception as error:
+            reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
+            raise ValueRefusedError(f"column {name!r}: {reason}") from error
         return values
 
 
@@ -181,12 +187,19 @@ def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
         return field
     tokens = [token.replace("~1", "/").replace("~0", "~") for token in field.pointer.split("/")[1:]]
     default = field.default
+    (only, *deeper) = tokens
+
+    def read_member(entity: ProjectedEntity) -> Any:
+        """Most pointers name a member of the entity itself."""
+        body = entity.body
+        value = body.get(only) if type(body) is dict else _at(body, tokens)
+        return default if value is None else value
 
     def read(entity: ProjectedEntity) -> Any:
         value = _at(entity.body, tokens)
         return default if value is None else value
 
-    return read
+    return read if deeper else read_member
 
 
 def _at(document: Any, tokens: Sequence[str]) -> Any:
@@ -270,6 +283,10 @@ _READ: Final[dict[type | None, Callable[[Any, Column[Any]], Any]]] = {
     Decimal: lambda value, _: Decimal(str(_stated_number(value))),
     datetime: _time,
 }
+
+
+_EXACT: Final[dict[type | None, type]] = {kind: kind for kind in (str, bool, float)}
+"""Columns whose values are stored as they are where they have this very type."""
 
 
 def _described(source: Source) -> str:

@@ -11,8 +11,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
+from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect
 from instep_sql.references import postgres, sqlite
@@ -94,11 +95,11 @@ def follow(connection: Connection, no: int, now_us: int) -> None:
     connection.execute(_DERIVED, {"no": no})
 
 
-def _derive(connection: Connection, no: int, now_us: int, rows: Sequence[Row[Any]]) -> None:
+def _derive(connection: Connection, no: int, now_us: int, rows: Sequence[Sequence[Any]]) -> None:
     places: list[tuple[Any, ...]] = []
     references: list[tuple[Any, ...]] = []
     digests, former = [], []
-    for id, uuid, envelope, body, digest in map(tuple, rows):
+    for id, uuid, envelope, body, digest in rows:
         own_places, own_references = stated(uuid, envelope, body)
         current = digest_of(own_places, own_references)
         if current == digest:
@@ -155,11 +156,11 @@ def _insert(
 ) -> None:
     if not rows:
         return
-    into = f"INSERT INTO {table} ({', '.join(columns)})"
+    into = f"{table} ({', '.join(columns)})"
     if connection.dialect.name == "sqlite":
-        statement = f"{into} VALUES ({', '.join('?' * len(columns))})"
-    else:
-        statement = f"{into} SELECT * FROM {_arrays(columns)}"  # noqa: S608 — constants only
+        insert_rows(connection, into, rows)
+        return
+    statement = f"INSERT INTO {into} SELECT * FROM {_arrays(columns)}"  # noqa: S608 — constants only
     connection.exec_driver_sql(statement, _parameters(connection, rows))
 
 

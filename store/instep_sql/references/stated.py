@@ -44,13 +44,18 @@ def stated(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], list[R
         uuid = _local_uuid(document.get("local-id"), places)
     if uuid and len(uuid) <= LONGEST_UUID_CHARS:
         places.insert(0, (0, 0, "", uuid))
-    return places, _references(document) if refers else []
+    return places, _references(document, _named(body)) if refers else []
 
 
 def digest_of(places: list[Place], references: list[Reference]) -> int:
     """A number of 64 bits for all that an entity states, signed as databases have them."""
     told = _encode((places, references))
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big", signed=True)
+
+
+def _named(body: bytes) -> int:
+    """At least so many names as end in "-uuid"; -1 where they cannot be counted."""
+    return -1 if b"\\" in body else body.count(b'-uuid"')
 
 
 def _read(json: bytes) -> Any:
@@ -115,23 +120,27 @@ def _local_uuid(local_id: Any, places: list[Place]) -> str:
     return f"{parent}/{local_id}" if place == 0 else ""
 
 
-def _references(document: Any) -> list[Reference]:
+def _references(document: Any, named: int) -> list[Reference]:
+    """The references of a document in which `named` names end in "-uuid": what follows the last of
+    them is not looked at. -1 if they were not counted.
+    """
+    escaped = named < 0
     found: set[Reference] = set()
     left: list[tuple[str, Any]] = [("", document)]
-    while left:
+    while left and named:
         role, value = left.pop()
-        if type(value) is dict:
-            for name, inner in value.items():
-                kind = type(inner)
-                if kind is dict or kind is list:
-                    left.append((name, inner))
-                elif (
-                    kind is str
-                    and name[-5:] == "-uuid"
-                    and 0 < len(inner) <= LONGEST_UUID_CHARS - len(role) - len(name)
-                ):
+        if type(value) is list:
+            left += [(role, inner) for inner in value if type(inner) is not str]
+            continue
+        if type(value) is not dict:
+            continue
+        for name, inner in value.items():
+            kind = type(inner)
+            if name[-5:] == "-uuid":
+                named -= 1
+                if kind is str and 0 < len(inner) <= LONGEST_UUID_CHARS - len(role) - len(name):
                     found.add((role, name, inner))
-        elif type(value) is list:
-            left += [(role, inner) for inner in value]
-    # A database of the field stores no NUL.
-    return sorted(one for one in found if "\0" not in "".join(one))
+            if kind is dict or kind is list:
+                left.append((name, inner))
+    # A database of the field stores no NUL, and JSON has it only escaped.
+    return sorted(one for one in found if "\0" not in "".join(one)) if escaped else sorted(found)
