@@ -15,7 +15,7 @@ from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
 from tests.instep_spark.lake.log_kit import Row, table
-from tests.instep_spark.lake.model_kit import Episode, Model
+from tests.instep_spark.lake.model_kit import Episode, Key, Model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,18 +40,28 @@ def stamp(spark: SparkSession, target: LakeTable) -> str:
     return found.encode()
 
 
+def entities_of(lake: Path) -> dict[Key, tuple[Any, ...]]:
+    """Body, token and mark of each entity that exists."""
+    return {
+        (e["consumer"], e["stream"], e["key"]): (e["body"], e["token"], e["attempt"])
+        for e in read(lake, "entities")
+    }
+
+
+def nodes_of(lake: Path) -> dict[Key, str]:
+    """The uuid of each node that exists."""
+    rows = read(lake, "topology")
+    return {(e["consumer"], e["stream"], e["key"]): e["node_uuid"] for e in rows}
+
+
 def check_entities(lake: Path, model: Model) -> None:
-    entities = {(e["consumer"], e["stream"], e["key"]): e for e in read(lake, "entities")}
-    assert {key: (e["body"], e["token"], e["attempt"]) for key, e in entities.items()} == {
-        key: (row.body, row.token, model.marks[key]) for key, row in model.entities.items()
-    }
-    nodes = {(e["consumer"], e["stream"], e["key"]): e for e in read(lake, "topology")}
-    assert {key: e["node_uuid"] for key, e in nodes.items()} == {
-        key: row.key for key, row in model.entities.items() if not row.detector
-    }
+    assert entities_of(lake) == model.current()
+    nodes = {key: row.key for key, row in model.entities.items() if not row.detector}
+    assert nodes_of(lake) == nodes
 
 
-def check_history(lake: Path, model: Model) -> None:
+def history_of(lake: Path) -> dict[Key, list[dict[str, Any]]]:
+    """The intervals of each entity, in order, with the names of the model."""
     history = defaultdict(list)
     for one in read(lake, "entity_history"):
         facts = {"from": one["valid_from"], "to": one["valid_to"], "by": one["ended_by"]}
@@ -60,10 +70,15 @@ def check_history(lake: Path, model: Model) -> None:
         assert one["open"] == (one["valid_to"] is None)
     for intervals in history.values():
         intervals.sort(key=lambda one: one["at"])
-    assert dict(history) == {key: one for key, one in model.history.items() if one}
+    return dict(history)
 
 
-def check_alarms(lake: Path, model: Model) -> None:
+def check_history(lake: Path, model: Model) -> None:
+    assert history_of(lake) == {key: one for key, one in model.history.items() if one}
+
+
+def alarms_of(lake: Path) -> dict[Key, list[Episode]]:
+    """The episodes of each detector, in order."""
     alarms = defaultdict(list)
     for a in read(lake, "alarms"):
         whole = Episode(
@@ -77,7 +92,11 @@ def check_alarms(lake: Path, model: Model) -> None:
         assert (a["duration_s"] is None) == a["open"] == (a["cleared_at"] is None)
     for episodes in alarms.values():
         episodes.sort(key=lambda one: one.episode)
-    assert dict(alarms) == {key: one for key, one in model.alarms.items() if one}
+    return dict(alarms)
+
+
+def check_alarms(lake: Path, model: Model) -> None:
+    assert alarms_of(lake) == {key: one for key, one in model.alarms.items() if one}
 
 
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:

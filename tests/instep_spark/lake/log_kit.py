@@ -47,6 +47,11 @@ class Row:
     envelope: str | None = None
 
     @property
+    def at(self) -> tuple[str, str, str]:
+        """Whose the entity is, and its key."""
+        return self.consumer, self.stream, self.key
+
+    @property
     def body(self) -> str | None:
         if self.kind == "SWEEP":
             return None if self.readable is None else json.dumps({"readable": self.readable})
@@ -122,6 +127,11 @@ class Provider:
         self.rows: list[Row] = []
         self._control("ATTEMPT")
 
+    @property
+    def alive(self) -> list[Row]:
+        """What the provider has now, whoever saw it."""
+        return list(self._alive.values())
+
     def run(self, steps: int) -> list[Row]:
         """Some steps more; all rows so far."""
         for _ in range(steps):
@@ -133,7 +143,7 @@ class Provider:
                 case x if x < 0.91:
                     self._control("POSITION")
                 case x if x < 0.96:
-                    self._realign()
+                    self.realign()
                 case _:
                     self._lose_log()
         return self.rows
@@ -174,7 +184,7 @@ class Provider:
         for row in self._log[-self._random.randrange(1, 8) :]:
             self._land(row)
 
-    def _realign(self) -> None:
+    def realign(self) -> None:
         """Miss some changes, then read the log again from its oldest record: all of it, or what
         compaction has left of it.
         """
@@ -203,7 +213,7 @@ class Provider:
                 self._alive[key], token=token, offset=offset, appended_at=self._now_us
             )
             self._log.append(self._alive[key])
-        self._realign()
+        self.realign()
 
     def _land(self, row: Row) -> None:
         landed = replace(row, ordinal=len(self.rows) + 1, committed_at=self._now_us + 500)

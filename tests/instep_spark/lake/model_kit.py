@@ -55,6 +55,10 @@ class Model:
                     self._store(row)
                     self._tell(row)
 
+    def current(self) -> dict[Key, tuple[Any, ...]]:
+        """Body, token and mark of each entity that exists."""
+        return {key: (row.body, row.token, self.marks[key]) for key, row in self.entities.items()}
+
     def _store(self, row: Row) -> None:
         key = (row.consumer, row.stream, row.key)
         stored = self.entities.get(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tests.instep_spark.lake.lake_kit import (
 )
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.lake.model_kit import Model
+from tests.instep_spark.lake.random_logs import providers_of, run, with_gaps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,30 +31,10 @@ CHECKED = ("entity_history", "alarms", "topology")
 
 
 def test_random_logs_in_random_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
-    chance = random.Random(0)
+    """A few; `python -m tests.instep_spark.lake.random_logs` tries hundreds in all ways."""
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "2")  # so that tasks share what belongs together
-    hours_us = 2 * 3_600_000_000
-    logs = [
-        Provider(0, "one", behind_us=hours_us).run(24),
-        Provider(1, "two", offsets=False).run(24),
-    ]
-    for log in logs:
-        land(tmp_path, log)
-    made = pipeline(spark, tmp_path, tables=CHECKED)
-    # With gaps: what a batch leads to is read, whatever it holds itself.
-    batch = [row for log in logs for row in log[: len(log) * 2 // 3]]
-    made.apply(frame(spark, tmp_path, chance.sample(batch, len(batch) // 2)))
-    # Late, and again: nothing to do.
-    made.apply(frame(spark, tmp_path, batch[:3]))
-    made = pipeline(spark, tmp_path, tables=CHECKED)
-    made.apply(changes(spark, tmp_path))
-    model = Model()
-    for log in logs:
-        model.read(log)
-    check_entities(tmp_path, model)
-    check_history(tmp_path, model)
-    check_alarms(tmp_path, model)
+    assert run(spark, tmp_path, providers_of(0, 12, 6), [with_gaps]) == []
 
 
 def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(

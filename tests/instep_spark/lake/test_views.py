@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -16,7 +18,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.views import VIEWS
 from instep_tapi.provider.context import Context, Nested, Node
 from instep_tapi.provider.topology import topology_context
-from tests.docs.snippets_kit import snippets
+from tests.docs.snippets_kit import Snippet, snippets
 from tests.instep_spark.lake.lake_kit import UNGUARDED
 from tests.instep_spark.lake.log_kit import START_US, Row, table
 
@@ -29,6 +31,29 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/questions.md"
 CAPACITY = {"total-size": {"value": "400", "unit": "GBPS"}}
+MAY_BE_EMPTY = (
+    *("entities_at", "TIMESTAMPTZ", "86400e6", "current_timestamp"),
+    *("flapping_count", "NOT open", "'SWEEP'", "stream_health"),
+)
+"""Words of questions that the network of the tests has no answer to."""
+ANSWER = """
+import json, sys
+
+lake = open_lake(sys.argv[1])
+for question in json.load(sys.stdin):
+    print(json.dumps(lake.sql(question).to_arrow_table().to_pylist(), default=str))
+"""
+
+
+def pages() -> tuple[list[Snippet], list[Snippet]]:
+    """The questions for Spark; the recipe without Spark and its questions."""
+    with_spark, without = PAGE.read_text("utf-8").split("## Without Spark\n")
+    _, *questions = snippets(with_spark)
+    return questions, snippets(without)
+
+
+def may_be_empty(question: str) -> bool:
+    return any(word in question for word in MAY_BE_EMPTY)
 
 
 def of_class(context: Context, entity_class: str) -> list[Node]:
@@ -66,7 +91,20 @@ def name_of(node: Node) -> str:
     return str(node.value["name"][0]["value"])
 
 
-def test_the_questions_of_an_operator_have_answers(spark: SparkSession, tmp_path: Path) -> None:
+class Network(NamedTuple):
+    """A network, and the lake that has it."""
+
+    lake: Path
+    context: Context
+    route: list[Any]
+    """The end points that the first connection passes."""
+    down: Node
+    """A link on it that is down."""
+
+
+@pytest.fixture(scope="module")
+def network(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Network:
+    lake = tmp_path_factory.mktemp("network")
     context = topology_context("sndlib/abilene", services=6)
     route = of_class(context, "CONNECTION")[0].value["route"][0]["connection-end-point"]
     port = next(
@@ -82,10 +120,15 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, tmp_path
     for name, at in (("class", 1), ("parent_address", 2), ("body", 3)):
         column = pa.array([one[at] for one in stated], pa.string())
         landed = landed.set_column(landed.schema.get_field_index(name), name, column)
-    write_deltalake(tmp_path / "changes", landed)
-    Lake(tmp_path.as_uri(), spark, settings=UNGUARDED).run(once=True)
+    write_deltalake(lake / "changes", landed)
+    Lake(lake.as_uri(), spark, settings=UNGUARDED).run(once=True)
+    return Network(lake, context, route, down)
+
+
+def test_the_questions_of_an_operator_have_answers(spark: SparkSession, network: Network) -> None:
+    lake, context, route, down = network
     session = spark.newSession()
-    assert set(create_views(session, tmp_path.as_uri())) >= VIEWS.keys()
+    assert set(create_views(session, lake.as_uri())) >= VIEWS.keys()
 
     def found(sql: str) -> list[Any]:
         return session.sql(sql).collect()
@@ -131,13 +174,37 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, tmp_path
     (before,) = found(f"SELECT count(*) FROM entities_at(timestamp_micros({START_US + 1_500_000}))")
     assert before[0] == 1
 
-    questions = [one.text for one in snippets(PAGE.read_text("utf-8")) if one.language == "sql"]
-    assert len(questions) >= 15
-    unanswered = {"entities_at", "current_timestamp", "flapping_count", "NOT open", "stream_health"}
+    questions, _ = pages()
+    assert len(questions) == 20
     for question in questions:
-        assert len(question.strip().splitlines()) <= 5
-        answers = found(question)
-        assert answers or any(word in question for word in unanswered), question
+        assert len(question.text.strip().splitlines()) <= 5
+        assert found(question.text) or may_be_empty(question.text), question.text
+
+
+def test_the_questions_of_an_operator_have_answers_without_spark(network: Network) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    _, (recipe, *questions) = pages()
+    assert len(questions) == 20
+    program = f"{recipe.text}\n{ANSWER}"
+    asked = json.dumps([one.text for one in questions])
+    # A process of its own: the recipe has to end with 0, too.
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(network.lake)],
+        check=False,
+        input=asked,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for question, answer in zip(questions, answers, strict=True):
+        assert len(question.text.strip().splitlines()) <= 5
+        assert answer or may_be_empty(question.text), question.text
+    by_question = dict(zip((one.text for one in questions), answers, strict=True))
+    (down,) = (a for q, a in by_question.items() if "operational_state = 'DISABLED'" in q)
+    assert [one["uuid"] for one in down] == [network.down.uuid]
+    (full,) = (a for q, a in by_question.items() if "total-potential-capacity" in q)
+    assert [(one["link"], one["percent"]) for one in full] == [(name_of(network.down), 74.875)]
 
 
 def test_a_view_of_which_a_table_is_not_there_is_left_out(

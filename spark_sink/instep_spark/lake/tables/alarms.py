@@ -141,7 +141,7 @@ class AlarmsTable(IntervalTable):
                         'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
                         ordinal) FILTER (WHERE ends) AS end,
                     max_by(named_struct({inner}), ordinal) FILTER (WHERE NOT ends) AS last,
-                    max({_RANK.format("severity")}) AS worst,
+                    max({_RANK.format("severity")}) FILTER (WHERE NOT ends) AS worst,
                     count_if(news) AS statements,
                     count_if(news AND NOT before.ends AND NOT severity <=> before.severity)
                         AS severity_changes,

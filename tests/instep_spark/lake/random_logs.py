@@ -1,0 +1,169 @@
+"""Many random logs, as streams of one lake, cut into micro-batches in five ways: each table has to
+come to what a plain loop over the rows says, closed rows too, and what exists at the end to what
+the provider itself has.
+
+Run by hand: `python -m tests.instep_spark.lake.random_logs --logs 500`. A log that differs is named
+by its stream; `--first N --logs 1` runs it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from instep_spark.session import SparkOptions, open_session
+from tests.instep_spark.lake.lake_kit import (
+    alarms_of,
+    entities_of,
+    frame,
+    history_of,
+    nodes_of,
+    pipeline,
+)
+from tests.instep_spark.lake.log_kit import Provider, Row, land
+from tests.instep_spark.lake.model_kit import Model
+from tests.instep_spark.spark_server_kit import QUICK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Log = list[Row]
+Way = Callable[[Sequence[Log], random.Random], list[Log]]
+"""Cuts logs into micro-batches."""
+HOURS_US: Final = 3_600_000_000
+TABLES: Final = ("entity_history", "alarms", "topology")
+
+
+def providers_of(first: int, count: int, steps: int) -> list[Provider]:
+    """Providers by seed: with offsets and without, with event times hours off and without. Each
+    ends with an attempt that reads what there is.
+    """
+    made = []
+    for seed in range(first, first + count):
+        behind_us = (seed % 5) * HOURS_US
+        made.append(Provider(seed, f"s{seed}", keys=4, offsets=seed % 3 != 0, behind_us=behind_us))
+        made[-1].run(steps)
+        made[-1].realign()
+    return made
+
+
+def whole(logs: Sequence[Log], _chance: random.Random) -> list[Log]:
+    """All in one."""
+    return [[row for log in logs for row in log]]
+
+
+def halves(logs: Sequence[Log], _chance: random.Random) -> list[Log]:
+    """Each log in the middle."""
+    first = [row for log in logs for row in log[: len(log) // 2]]
+    return [first, [row for log in logs for row in log[len(log) // 2 :]]]
+
+
+def anywhere(logs: Sequence[Log], chance: random.Random) -> list[Log]:
+    """Each log at three places of its own."""
+    made: list[Log] = [[], [], [], []]
+    for log in logs:
+        cuts = sorted(chance.sample(range(1, len(log)), 3))
+        for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True)):
+            made[number] += log[begin:end]
+    return made
+
+
+def with_gaps(logs: Sequence[Log], chance: random.Random) -> list[Log]:
+    """A sample of the first part, some of it late, then the rest: what lies between is read from
+    `changes`.
+    """
+    first, rest = halves(logs, chance)
+    return [chance.sample(first, len(first) // 2), first[:3], rest]
+
+
+def late_and_repeated(logs: Sequence[Log], chance: random.Random) -> list[Log]:
+    """What came is brought again, and what was brought comes late."""
+    first, second, third, fourth = anywhere(logs, chance)
+    return [first, [*first, *second], [*third, *fourth], second, first]
+
+
+WAYS: Final[tuple[Way, ...]] = (whole, halves, anywhere, with_gaps, late_and_repeated)
+
+
+def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, str]]:
+    """Table and stream of each entity that is not what it should be."""
+    model = Model()
+    for provider in providers:
+        model.read(provider.rows)
+    alive = {row.at: row for provider in providers for row in provider.alive}
+    bodies = {at: row.body for at, row in alive.items()}
+    entities, history, alarms = entities_of(lake), history_of(lake), alarms_of(lake)
+    lasting = {at: past[-1]["body"] for at, past in history.items() if past[-1]["to"] is None}
+    raised = {at for at, past in alarms.items() if past[-1].cleared_at is None}
+    sides: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {
+        "entities": (entities, model.current()),
+        "entity_history": (history, {at: past for at, past in model.history.items() if past}),
+        "alarms": (alarms, {at: past for at, past in model.alarms.items() if past}),
+        "topology": (nodes_of(lake), {a: row.key for a, row in alive.items() if not row.detector}),
+        "entities, as the provider": ({at: body for at, (body, *_) in entities.items()}, bodies),
+        "entity_history, as the provider": (lasting, bodies),
+        "alarms, as the provider": (
+            dict.fromkeys(raised),
+            dict.fromkeys(at for at, row in alive.items() if row.detector),
+        ),
+    }
+    return sorted(
+        {
+            (table, at[1])
+            for table, (found, wanted) in sides.items()
+            for at in found.keys() | wanted.keys()
+            if at not in found or at not in wanted or found[at] != wanted[at]
+        }
+    )
+
+
+def run(
+    spark: SparkSession, folder: Path, providers: Sequence[Provider], ways: Sequence[Way] = WAYS
+) -> list[str]:
+    """Try the ways; what differs."""
+    logs = [provider.rows for provider in providers]
+    land(folder / "landed", [row for log in logs for row in log])
+    wrong: list[str] = []
+    for way in ways:
+        lake = folder / way.__name__
+        shutil.copytree(folder / "landed" / "changes", lake / "changes")
+        begun_s = time.monotonic()
+        *batches, last = way(logs, random.Random(len(logs)))
+        made = pipeline(spark, lake, tables=TABLES)
+        for rows in batches:
+            made.apply(frame(spark, lake, rows))
+        # The last one as after a stop.
+        pipeline(spark, lake, tables=TABLES).apply(frame(spark, lake, last))
+        found = differences(lake, providers)
+        print(
+            f"{way.__name__}: {len(found)} differ, {time.monotonic() - begun_s:.0f} s", flush=True
+        )
+        wrong += [f"{way.__name__}: {table} of {stream}" for table, stream in found]
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=9, help="of each log")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first log")
+    chosen = parser.parse_args()
+    spark = open_session(SparkOptions(master="local[2]", config=QUICK))
+    providers = providers_of(chosen.first, chosen.logs, chosen.steps)
+    with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
+        wrong = run(spark, Path(name), providers)
+    rows = sum(len(provider.rows) for provider in providers)
+    print(f"{len(providers)} logs, {rows:,} rows, {len(WAYS)} ways: {len(wrong)} differ")
+    print("\n".join(wrong[:20]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
