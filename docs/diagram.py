@@ -83,10 +83,10 @@ def machine(table: Table[State, Event], start: State, good: State, bad: State) -
         label = "\\n".join([state, *(f"{event}: stays" for event in inside)])
         look = {good: _GOOD, bad: _BAD}.get(state, "")
         lines.append(f'  "{state}" [label="{label}"{", " + look if look else ""}]')
-    for (state, to), events in edges.items():
+    for (origin, to), events in edges.items():
         label = "".join(f" {event} \\n" for event in events)
         look = {good: ", " + _TO_GOOD, bad: ", " + _TO_BAD}.get(to, "")
-        lines.append(f'  "{state}" -> "{to}" [label="{label}"{look}]')
+        lines.append(f'  "{origin}" -> "{to}" [label="{label}"{look}]')
     lines += ['  begin [shape=circle, style=filled, fillcolor="#1c2329", label="", width=0.16]']
     lines += [f'  begin -> "{start}"']
     return "\n".join(["digraph {", _LOOK + "\n".join(lines), "}\n"])

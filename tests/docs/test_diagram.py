@@ -9,6 +9,7 @@ from docs.diagram import FOLDER, PICTURES, Table, described, digest, machine, re
 from instep.alignment.transitions import TRANSITIONS
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS
 
+DOCS = FOLDER.parent
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -80,6 +81,13 @@ def test_graphviz_draws_each_state_and_event_once() -> None:
         ("desc", "words"),
     ]
     assert len(list(root.iter(f"{SVG}title"))) == 1
+
+
+def test_no_picture_fetches_anything() -> None:
+    found = [path for path in DOCS.rglob("*.svg") if "_build" not in path.parts]
+    assert len(found) >= len(PICTURES) + 1
+    for path in found:
+        assert "url(" not in path.read_text(encoding="utf-8").replace("url(#", "")
 
 
 @pytest.mark.parametrize("name", PICTURES)
