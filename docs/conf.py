@@ -1,4 +1,4 @@
-"""How the documentation is built: Markdown, a reference from the code, drawn pictures.
+"""How the documentation is built: Markdown, and a reference from the code.
 
 Nothing is fetched while building, and nothing by the pages when they are read.
 """
@@ -13,8 +13,6 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs import rooms  # noqa: E402
-from docs.import_graph import read  # noqa: E402
 from docs.tables import write_pages  # noqa: E402
 
 project = "instep"
@@ -34,17 +32,10 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["landing.css"]
 html_title = f"instep {release}"
 html_show_sphinx = False
-
-
-def draw_rooms(_app: Sphinx) -> None:
-    """Draw the rooms of the packages from their imports into `_build/diagrams`, where a page
-    takes it from.
-    """
-    folder = DOCS / "_build" / "diagrams"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rooms.svg").write_text(rooms.draw(read(DOCS.parent)), encoding="utf-8")
 
 
 def write_tables(_app: Sphinx) -> None:
@@ -54,6 +45,5 @@ def write_tables(_app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Let pictures be drawn and tables be written before the pages are read."""
-    app.connect("builder-inited", draw_rooms)
+    """Let the tables be written before the pages are read."""
     app.connect("builder-inited", write_tables)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
+from docs import rooms
+from docs.import_graph import read
 from instep.alignment.transitions import TRANSITIONS
 from instep.model.position import Phase
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS, SequencePhase
@@ -164,10 +167,17 @@ def _record() -> tuple[str, str, str]:
     return record_path(), "The way of a record", ""
 
 
+def _rooms(package: str) -> tuple[str, str, str]:
+    dot = rooms.source(TREE, package, _LOOK)
+    return dot, f"The rooms of {package}", rooms.described(TREE, package)
+
+
+TREE = read(FOLDER.parents[1])
 PICTURES: dict[str, Callable[[], tuple[str, str, str]]] = {
     "alignment.svg": _alignment,
     "sequence.svg": _sequence,
     "record.svg": _record,
+    **{f"rooms-{package}.svg": partial(_rooms, package) for package in rooms.packages(TREE)},
 }
 """What draws each committed picture: its DOT source, title and description."""
 
