@@ -31,6 +31,10 @@ autodoc_default_options = {"members": True, "imported-members": True}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 
+man_pages = [
+    ("reference/command-line", "instep", "keeps a store in step with a provider", author, 1),
+]
+
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["landing.css"]
