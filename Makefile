@@ -45,8 +45,11 @@ lint: $(READY) ## Check style and format
 types: $(READY) ## Check the types, strictly
 	$(BIN)/mypy
 
-docs: $(READY) ## Build the documentation, strictly, into docs/_build/html
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
+docs: $(READY) ## Build the documentation, strictly, into docs/_build/html, and the man page beside it
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+		--doctree-dir docs/_build/doctrees docs docs/_build/html
+	$(BIN)/sphinx-build --quiet --builder man \
+		--doctree-dir docs/_build/doctrees docs docs/_build/man
 
 wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
 	./.ci/wheel $(abspath $(BIN))/python

@@ -1,4 +1,4 @@
-"""How the documentation is built: Markdown, a reference from the code, drawn pictures.
+"""How the documentation is built: Markdown, and a reference from the code.
 
 Nothing is fetched while building, and nothing by the pages when they are read.
 """
@@ -13,12 +13,7 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs import rooms  # noqa: E402
-from docs.diagram import draw  # noqa: E402
-from docs.import_graph import read  # noqa: E402
 from docs.tables import write_pages  # noqa: E402
-from instep.alignment.transitions import TRANSITIONS  # noqa: E402
-from instep.sequencing.transitions import SEQUENCE_TRANSITIONS  # noqa: E402
 
 project = "instep"
 author = "The instep authors"
@@ -36,26 +31,15 @@ autodoc_default_options = {"members": True, "imported-members": True}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 
+man_pages = [
+    ("reference/command-line", "instep", "keeps a store in step with a provider", author, 1),
+]
+
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["landing.css"]
 html_title = f"instep {release}"
 html_show_sphinx = False
-
-
-def draw_machines(_app: Sphinx) -> None:
-    """Draw each state machine into `_build/diagrams`, where the pages take it from."""
-    folder = DOCS / "_build" / "diagrams"
-    folder.mkdir(parents=True, exist_ok=True)
-    svg = draw(TRANSITIONS, "The alignment of a stream")
-    (folder / "alignment.svg").write_text(svg, encoding="utf-8")
-    svg = draw(SEQUENCE_TRANSITIONS, "A numbered sequence")
-    (folder / "sequence.svg").write_text(svg, encoding="utf-8")
-
-
-def draw_rooms(_app: Sphinx) -> None:
-    """Draw the rooms of the packages from their imports, beside the state machines."""
-    folder = DOCS / "_build" / "diagrams"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rooms.svg").write_text(rooms.draw(read(DOCS.parent)), encoding="utf-8")
 
 
 def write_tables(_app: Sphinx) -> None:
@@ -65,7 +49,5 @@ def write_tables(_app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Let pictures be drawn and tables be written before the pages are read."""
-    app.connect("builder-inited", draw_machines)
-    app.connect("builder-inited", draw_rooms)
+    """Let the tables be written before the pages are read."""
     app.connect("builder-inited", write_tables)

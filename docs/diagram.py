@@ -1,108 +1,188 @@
-"""Draws a state machine from its transition table, as SVG.
+"""Draws the life of a stream and of a sequence from their transition tables, and a record's way.
 
-The states stand in a column, in the order of the table. Each state has one lane beside the column,
-which leads to it and to nothing else; a transition leaves its state on a line of its own, under the
-event's name, and joins the lane of its target. So no label meets another, however the table grows.
+Graphviz lays the pictures out; the wheel of pygraphviz brings it. They are committed, so that pages
+show them in the repository and are built without Graphviz. After a change of a table:
+`python -m docs.diagram`.
 """
 
-from collections.abc import Mapping
-from html import escape
-from itertools import cycle
-from typing import TypeVar
+from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+from xml.etree import ElementTree as ET
+
+from docs import rooms
+from docs.import_graph import read
+from instep.alignment.transitions import TRANSITIONS
+from instep.model.position import Phase
+from instep.sequencing.transitions import SEQUENCE_TRANSITIONS, SequencePhase
+
+__all__ = [
+    "FOLDER",
+    "PICTURES",
+    "Table",
+    "described",
+    "digest",
+    "machine",
+    "record_path",
+    "render",
+]
+
+FOLDER = Path(__file__).parent / "diagrams"
+SVG = "http://www.w3.org/2000/svg"
+ANY = "any state"
 State = TypeVar("State", bound=str)
 Event = TypeVar("Event", bound=str)
+Table = Mapping[State, Mapping[Event, State]]
 
-CHARACTER = 7.3  # the width of a character, in px, of the 12 px font
-ROW = 24
-GAP = 26
-LANE = 18
-MARGIN = 16
-COLOURS = ("#2563a8", "#b4541a", "#2f7d4f", "#8a3f9e", "#a8323e", "#4d6370", "#7a6a12", "#0f7480")
-STYLE = (
-    "text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1c2329}"
-    ".state{font-weight:bold;text-anchor:middle}.stays{fill:#5b6670;text-anchor:middle}"
-    "path{fill:none;stroke-width:1.6}"
-)
-
-
-def draw(table: Mapping[State, Mapping[Event, State]], title: str) -> str:
-    """The SVG of `{state: {event: next state}}`; an event that changes nothing stays in its box.
-
-    A state that nothing leaves may be missing from the table's own keys.
-    """
-    targets = (to for events in table.values() for to in events.values())
-    states = list(dict.fromkeys([*table, *targets]))
-    stays = {
-        state: [event for event, to in table.get(state, {}).items() if to == state]
-        for state in states
-    }
-    leaves = {
-        state: {event: to for event, to in table.get(state, {}).items() if to != state}
-        for state in states
-    }
-    entered = [state for state in states if any(state in to.values() for to in leaves.values())]
-    inside = [*map(str, states), *(f"stays: {event}" for e in stays.values() for event in e)]
-    box = MARGIN * 2 + CHARACTER * max(map(len, inside))
-    lanes_from = (
-        MARGIN
-        + box
-        + MARGIN * 2
-        + CHARACTER * max((len(e) for to in leaves.values() for e in to), default=0)
-    )
-    lane = {state: lanes_from + LANE * number for number, state in enumerate(entered)}
-    colour = dict(zip(states, cycle(COLOURS), strict=False))
-    right = MARGIN + box
-
-    boxes: list[str] = []
-    exits: list[tuple[Event, float, State]] = []
-    entry: dict[State, float] = {}
-    top = float(MARGIN)
-    for state in states:
-        height = ROW * max(1 + len(stays[state]), len(leaves[state]) + (state in lane)) + ROW / 2
-        boxes.append(
-            f'<rect x="{MARGIN}" y="{top}" width="{box:g}" height="{height}" rx="6"'
-            f' fill="#f6f8fa" stroke="{colour[state]}" stroke-width="1.6"/>'
-        )
-        middle = MARGIN + box / 2
-        boxes.append(f'<text class="state" x="{middle:g}" y="{top + ROW}">{escape(state)}</text>')
-        boxes.extend(
-            f'<text class="stays" x="{middle:g}" y="{top + ROW * (2 + number)}">'
-            f"stays: {escape(event)}</text>"
-            for number, event in enumerate(stays[state])
-        )
-        row = top + ROW * 0.75
-        if state in lane:
-            entry[state] = row
-            row += ROW
-        for event, to in leaves[state].items():
-            exits.append((event, row, to))
-            row += ROW
-        top += height + GAP
-    lines: list[str] = []
-    for event, row, to in exits:
-        stroke = colour[to]
-        lines.append(f'<path d="M{right:g} {row}H{lane[to]:g}V{entry[to]}" stroke="{stroke}"/>')
-        lines.append(f'<circle cx="{lane[to]:g}" cy="{row}" r="2.6" fill="{stroke}"/>')
-        lines.append(f'<text x="{right + 10:g}" y="{row - 5}">{escape(event)}</text>')
-    for state, row in entry.items():
-        stroke = colour[state]
-        lines.append(f'<path d="M{lane[state]:g} {row}H{right + 8:g}" stroke="{stroke}"/>')
-        lines.append(f'<path d="M{right:g} {row}l9 -4.5v9z" style="fill:{stroke}"/>')
-
-    size = f"{lanes_from + LANE * len(lane) + MARGIN:g}", f"{top - GAP + MARGIN:g}"
-    told = "\n".join(
-        f"{state}: on {event} to {to}"
-        for state, events in table.items()
-        for event, to in events.items()
-    )
-    return f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {" ".join(size)}" width="{size[0]}" role="img">
-<title>{escape(title)}</title>
-<desc>{escape(told)}</desc>
-<style>{STYLE}</style>
-<rect width="100%" height="100%" fill="#ffffff"/>
-{"".join(lines)}
-{"".join(boxes)}
-</svg>
+# An opaque ground: the page around it may be light or dark.
+_LOOK = """\
+  graph [bgcolor="#ffffff", pad=0.2, nodesep=0.45, ranksep=0.42,
+         fontname="Helvetica,Arial,sans-serif"]
+  node [shape=box, style="rounded,filled", fillcolor="#eef3f9", color="#2563a8", penwidth=1.4,
+        fontname="Helvetica,Arial,sans-serif", fontsize=13, fontcolor="#1c2329", margin="0.18,0.09"]
+  edge [color="#4d6370", fontname="Helvetica,Arial,sans-serif", fontsize=11, fontcolor="#1c2329",
+        arrowsize=0.8]
 """
+_GOOD = 'fillcolor="#e3f4e8", color="#2f7d4f", penwidth=2.4'
+_BAD = 'fillcolor="#fbe9ea", color="#a8323e"'
+_TO_GOOD = 'color="#2f7d4f", penwidth=2.4'
+_TO_BAD = 'color="#a8323e", fontcolor="#a8323e"'
+_QUIET = 'style="dashed,rounded", fillcolor="#ffffff", color="#7a8791", fontcolor="#4d6370"'
+
+
+def machine(table: Table[State, Event], start: State, good: State, bad: State) -> str:
+    """The DOT source of a state machine `{state: {event: next state}}`.
+
+    `good` is the state that is wanted, `bad` the one that is not. An event that leads from all
+    states to the same one is drawn once, from a box "any state" (and from `start`, where nothing
+    else leaves it); one that changes nothing stands in its state's box.
+    """
+    states = list(dict.fromkeys([*table, *(to for row in table.values() for to in row.values())]))
+    everywhere = {
+        event: to
+        for event, to in table[start].items()
+        if all(row.get(event) == to for row in table.values())
+    }
+    edges: dict[tuple[str, State], list[Event]] = defaultdict(list)
+    for state, row in table.items():
+        for event, to in row.items():
+            if to != state and event not in everywhere:
+                edges[state, to].append(event)
+    alone = not any(state == start for state, _ in edges)
+    for event, to in everywhere.items():
+        edges[ANY, to].append(event)
+        if alone:
+            edges[start, to].append(event)
+    lines = [f'  "{ANY}" [label="{ANY}", {_QUIET}]'] if everywhere else []
+    for state in states:
+        inside = [
+            e for e, to in table.get(state, {}).items() if to == state and e not in everywhere
+        ]
+        label = "\\n".join([state, *(f"{event}: stays" for event in inside)])
+        look = {good: _GOOD, bad: _BAD}.get(state, "")
+        lines.append(f'  "{state}" [label="{label}"{", " + look if look else ""}]')
+    for (origin, to), events in edges.items():
+        label = "".join(f" {event} \\n" for event in events)
+        look = {good: ", " + _TO_GOOD, bad: ", " + _TO_BAD}.get(to, "")
+        lines.append(f'  "{origin}" -> "{to}" [label="{label}"{look}]')
+    lines += ['  begin [shape=circle, style=filled, fillcolor="#1c2329", label="", width=0.16]']
+    lines += [f'  begin -> "{start}"']
+    return "\n".join(["digraph {", _LOOK + "\n".join(lines), "}\n"])
+
+
+def record_path() -> str:
+    """The DOT source of the way of a record, from the provider to those who ask."""
+    return f"""\
+digraph {{
+{_LOOK}
+  graph [rankdir=LR, ranksep=0.28, pad=0.1]
+  node [margin="0.12,0.08", fontsize=12]
+  provider [label=<<b>provider</b><br/>sends records>, {_QUIET}]
+  read [label=<<b>read</b><br/>resume by token,<br/>decode, quarantine>]
+  align [label=<<b>align</b><br/>order, mark, sweep,<br/>find what was missed>]
+  subgraph cluster_commit {{
+    label="one transaction"; labelloc=b; style=rounded; color="#2f7d4f"; fontcolor="#2f7d4f"
+    fontsize=11; margin=8
+    store [label=<<b>store</b><br/>entities, journal,<br/>position>, {_GOOD}]
+  }}
+  ask [label=<<b>you</b><br/>SQL, Python,<br/>Grafana, webhook>, {_QUIET}]
+  provider -> read -> align -> store -> ask
+}}
+"""
+
+
+def described(table: Table[State, Event]) -> str:
+    """Every transition of a table in words, a line each: what a picture's reader is told."""
+    return "\n".join(
+        f"{state}: on {event} to {to}" for state, row in table.items() for event, to in row.items()
+    )
+
+
+def digest(dot: str) -> str:
+    """What a picture says of the source that it was drawn from, so that a test sees an old one."""
+    return sha256(dot.encode()).hexdigest()[:16]
+
+
+def render(dot: str, title: str, description: str = "") -> str:
+    """The SVG of a DOT source, with a title and a description for those who cannot see it."""
+    import pygraphviz  # noqa: PLC0415 — the committed pictures are read without it
+
+    drawn: bytes = pygraphviz.AGraph(string=dot).draw(format="svg", prog="dot")
+    ET.register_namespace("", SVG)
+    root = ET.fromstring(drawn)
+    for element in root.iter():  # Graphviz names every node and edge: a browser shows that on hover
+        for child in [c for c in element if c.tag == f"{{{SVG}}}title"]:
+            element.remove(child)
+    root.set("role", "img")
+    root.set("data-source", digest(dot))
+    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
+        if text:
+            told = ET.Element(f"{{{SVG}}}{tag}")
+            told.text = text
+            root.insert(place, told)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _alignment() -> tuple[str, str, str]:
+    dot = machine(TRANSITIONS, Phase.UNALIGNED, good=Phase.ALIGNED, bad=Phase.LOST)
+    return dot, "The alignment of a stream", described(TRANSITIONS)
+
+
+def _sequence() -> tuple[str, str, str]:
+    dot = machine(
+        SEQUENCE_TRANSITIONS,
+        SequencePhase.OPEN,
+        good=SequencePhase.COMPLETE,
+        bad=SequencePhase.FAILED,
+    )
+    return dot, "A numbered sequence", described(SEQUENCE_TRANSITIONS)
+
+
+def _record() -> tuple[str, str, str]:
+    return record_path(), "The way of a record", ""
+
+
+def _rooms(package: str) -> tuple[str, str, str]:
+    dot = rooms.source(TREE, package, _LOOK)
+    return dot, f"The rooms of {package}", rooms.described(TREE, package)
+
+
+TREE = read(FOLDER.parents[1])
+PICTURES: dict[str, Callable[[], tuple[str, str, str]]] = {
+    "alignment.svg": _alignment,
+    "sequence.svg": _sequence,
+    "record.svg": _record,
+    **{f"rooms-{package}.svg": partial(_rooms, package) for package in rooms.packages(TREE)},
+}
+"""What draws each committed picture: its DOT source, title and description."""
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, made in PICTURES.items():
+        (FOLDER / name).write_text(render(*made()), encoding="utf-8")

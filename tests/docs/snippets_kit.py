@@ -6,10 +6,12 @@
 - Any snippet after ``<!-- file: NAME -->`` is written to NAME instead; a ``.toml`` file must then
   pass ``instep check`` (each variable it names is set for that).
 - A snippet after ``<!-- not run: REASON -->`` is left out. Other languages are not run.
+- ``<!-- needs: MODULE -->``: where the module is not installed, the rest of the page is skipped.
 """
 
 import ast
 import asyncio
+import importlib.util
 import os
 import re
 import signal
@@ -22,10 +24,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, TracebackType
 from typing import Self
 
+import pytest
 from markdown_it import MarkdownIt
 
 LIMIT_S = 120
-MARK = re.compile(r"<!--\s*(file|not run):\s*(.*?)\s*-->", re.DOTALL)
+MARK = re.compile(r"<!--\s*(file|needs|not run):\s*(.*?)\s*-->", re.DOTALL)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -93,6 +96,8 @@ class Page:
         """Run one snippet; raises what it raises, or AssertionError with its output."""
         if snippet.mark == "not run":
             assert snippet.value, f"{self._name}:{snippet.line}: say why the snippet is not run"
+        elif snippet.mark == "needs" and importlib.util.find_spec(snippet.value) is None:
+            pytest.skip(f"{snippet.value} is not installed")
         elif snippet.mark == "file":
             self._write(snippet)
         elif snippet.language == "python":

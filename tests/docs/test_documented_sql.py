@@ -42,7 +42,7 @@ def blocks() -> Iterator[object]:
 def statements(block: str, database: str) -> list[str]:
     """The statements of a block; none where it names another database in its first line."""
     first = block.partition("\n")[0].removeprefix("-- ")
-    if first in {"PostgreSQL", "SQLite"} and first != database:
+    if first in {"PostgreSQL", "SQLite", "DuckDB"} and first != database:
         return []
     for name, value in VALUES.items():
         block = block.replace(name, value)

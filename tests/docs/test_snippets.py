@@ -15,7 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def runs(path: Path) -> bool:
     found = snippets(path.read_text(encoding="utf-8"))
     return any(
-        snippet.mark == "file" or (not snippet.mark and snippet.language in ("python", "console"))
+        snippet.mark == "file"
+        or (snippet.mark in ("", "needs") and snippet.language in ("python", "console"))
         for snippet in found
     )
 
@@ -141,3 +142,9 @@ def test_a_marked_block_is_not_run_and_needs_a_reason(page: Page) -> None:
     run(page, "<!-- not run: it never ends -->\n```python\n1 / 0\n```\n")
     with pytest.raises(AssertionError, match=r"page\.md:3: say why"):
         run(page, "<!-- not run: -->\n```python\n1 / 0\n```\n")
+
+
+def test_a_page_ends_where_what_it_needs_is_not_installed(page: Page) -> None:
+    run(page, "<!-- needs: json -->\n```python\na = 1\n```\n")
+    with pytest.raises(pytest.skip.Exception, match="no_such_module is not installed"):
+        run(page, "<!-- needs: no_such_module -->\n```python\n1 / 0\n```\n")
