@@ -33,6 +33,8 @@ def check(config: ConfigArgument = None) -> None:
         table.add_row("  commits to", *_describe(sink, shown_sink(sink)))
         changed = ", ".join(_changed(consumer.settings, ConsumerSettings()))
         table.add_row("  settings", Text(changed or "all default"))
+        if consumer.workers > 1:
+            table.add_row("  workers", Text(f"{consumer.workers} processes"))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     count = len(configuration.consumers)
