@@ -348,14 +348,6 @@ def test_workers_end_when_their_consumer_is_killed(tmp_path: Path, provider: str
         time.sleep(0.05)
 
 
-def test_a_token_that_is_refused_ends_with_1_with_workers_too(
-    tmp_path: Path, provider: str
-) -> None:
-    with running(spread(configured(tmp_path, provider)), token="wr0ng") as process:
-        code, error = ended(process)
-    assert (code, json.loads(error)["text"]) == (1, "the provider answers 401")
-
-
 @pytest.mark.parametrize(
     ("workers", "database", "told"),
     [

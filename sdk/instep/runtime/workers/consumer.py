@@ -179,7 +179,9 @@ class SpreadConsumer(Service):
         while True:
             begun_s = loop.time()
             worker.begin()
-            status = await worker.process.run(self._orders(worker), partial(self._heard, worker))
+            status = await worker.process.run(
+                partial(self._orders, worker), partial(self._heard, worker)
+            )
             worker.lost("its worker process has ended")
             if worker.failure is not None:
                 self._check_failure(worker, worker.failure)

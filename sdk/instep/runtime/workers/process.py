@@ -18,6 +18,8 @@ __all__ = ["WorkerProcess"]
 
 _STOP_WITHIN_S: Final = 3.0
 """A worker that has not ended so long after it was told to is killed: its commit is rolled back."""
+_SILENT_S: float = 120.0
+"""A worker reports every second. One that is silent for so long hangs."""
 _decode: Final = msgspec.msgpack.Decoder(Report).decode
 
 
@@ -37,9 +39,10 @@ class WorkerProcess:
         """The process id while it runs."""
         return self._process.pid if self._process is not None else None
 
-    async def run(self, orders: Orders, report: Callable[[Report], None]) -> int:
+    async def run(self, orders: Callable[[], Orders], report: Callable[[Report], None]) -> int:
         """Run it until it ends by itself, and return its exit status: negative is a signal.
 
+        `orders` are asked for when it has started: until then, `order` tells nobody.
         Cancelling stops it: it completes its commit, and is killed where that takes too long.
         """
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -54,9 +57,8 @@ class WorkerProcess:
         self._process = process
         try:
             self._write(self._request)
-            self.order(orders)
-            assert process.stdout is not None
-            while (frame := await read_frame(process.stdout)) is not None:
+            self.order(orders())
+            while (frame := await _next(process)) is not None:
                 report(_decode(frame))
             # Who closes its output without ending does not follow its streams any more.
             return await _ended(process)
@@ -71,6 +73,18 @@ class WorkerProcess:
     def _write(self, content: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(as_frame(content))
+
+
+async def _next(process: Process) -> bytes | None:
+    """Its next report; None where it has ended, or says nothing any more and is killed."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(_SILENT_S):
+            return await read_frame(process.stdout)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        return None
 
 
 async def _ended(process: Process) -> int:
