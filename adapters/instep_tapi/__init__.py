@@ -2,7 +2,25 @@
 
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Options, read_options
+from instep_tapi.services import (
+    IN_SERVICE,
+    ConnectivityServices,
+    ServiceFailedError,
+    ServiceRefusedError,
+    ServiceTimeoutError,
+)
 from instep_tapi.source import TapiSource
 from instep_tapi.wire.decoder import FrameDecoder
 
-__all__ = ["DEVIATIONS", "FrameDecoder", "Options", "TapiSource", "read_options"]
+__all__ = [
+    "DEVIATIONS",
+    "IN_SERVICE",
+    "ConnectivityServices",
+    "FrameDecoder",
+    "Options",
+    "ServiceFailedError",
+    "ServiceRefusedError",
+    "ServiceTimeoutError",
+    "TapiSource",
+    "read_options",
+]

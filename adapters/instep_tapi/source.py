@@ -44,6 +44,7 @@ from instep_tapi.endpoints.selection import (
 )
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
+from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
@@ -153,6 +154,10 @@ class TapiSource(Source):
     async def _survey_at(self, endpoint: Endpoint) -> Survey:
         address, context = await endpoint.find()
         return Survey(address, context, select(context, self._options.streams))
+
+    def rest_at(self, endpoint: str) -> RestconfClient:
+        """The requests to an instance of the provider, by its `ContextAddress.endpoint`."""
+        return self._endpoints[endpoint].rest
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
         """See `Source.refresh`. The instance that the stream is read from is asked."""

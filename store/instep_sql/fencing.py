@@ -302,6 +302,10 @@ class SqlLease:
             self._taken = taken
         return taken
 
+    def adopt(self, taken: LeaseState) -> None:
+        """See `instep.ports.lease.Lease`."""
+        self._taken = taken
+
     async def renew(self) -> LeaseState:
         """See `instep.ports.lease.Lease`."""
         return await self._writer.run(self._read)

@@ -139,6 +139,11 @@ class SqlStore(Sink):
         return self.options.journal is Journal.OFF and not self._alarms
 
     @property
+    def several_processes(self) -> bool:
+        """See `Sink`: they share a file or a server, but no memory."""
+        return not self._dialect.in_memory
+
+    @property
     def lease(self) -> SqlLease | None:
         """See `Sink`. With `lease_s`, a process that does not hold the lease cannot write."""
         return self._lease

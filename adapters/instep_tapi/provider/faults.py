@@ -36,6 +36,7 @@ class Faults:
         unauthorized_once: the next request with a login gets 401; turns itself off.
         restconf_status: RESTCONF reads are refused with this HTTP status.
         restconf_spares_discovery: … but not those of the stream context.
+        refuse_services: orders of connectivity-services are refused with this HTTP status.
     Load:
         storm_changes_per_s, storm_keys: an event storm at this rate, over so many keys or all.
         quiet: no storm and no periodic statement, as in a network where nothing happens.
@@ -63,6 +64,7 @@ class Faults:
     unauthorized_once: bool = False
     restconf_status: int | None = None
     restconf_spares_discovery: bool = True
+    refuse_services: int | None = None
     storm_changes_per_s: float = 0.0
     storm_keys: int | None = None
     quiet: bool = False

@@ -70,7 +70,13 @@ class Provider:
         self.streams: list[Stream] = self._make_streams()
         self.operator = Operator(self.context, self.streams, self.clock.now, self.rng)
         site = Site(
-            self.settings, self.context, self.streams, self.faults, self.clock.now, self.rng
+            self.settings,
+            self.context,
+            self.operator,
+            self.streams,
+            self.faults,
+            self.clock.now,
+            self.rng,
         )
         self._server = Server(site, control_routes(self) if self.settings.control else [])
         # ST-1.1: streams are ALIGNING until they state everything, then ACTIVE.

@@ -135,6 +135,7 @@ class ProviderSettings:
     `seed`: of all that is random, except the identity of a log.
     `active_at_start`: whether streams turn ACTIVE at once, or stay ALIGNING until
     `Provider.activate`.
+    `provisioning_s`: real seconds from an order of a connectivity-service to its end.
     """
 
     host: str = "127.0.0.1"
@@ -152,6 +153,7 @@ class ProviderSettings:
     control: bool = False
     seed: int = 0
     active_at_start: bool = True
+    provisioning_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.root and (not self.root.startswith("/") or self.root.endswith("/")):

@@ -1,4 +1,4 @@
-"""RESTCONF requests of one source: GET with login and limits (RFC 8040)."""
+"""RESTCONF requests of one source, with login and limits (RFC 8040)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from instep.runtime.clock import steady_now
-from instep_http import ClientSettings, GuardedClient
+from instep_http import NO_REDIRECTS, ClientSettings, GuardedClient
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
 
@@ -25,7 +25,8 @@ TLS_HINT = (
     ' tls.verify = "off" trusts whoever answers'
 )
 
-_ACCEPT = "application/yang-data+json, application/json;q=0.9"
+_YANG_JSON = "application/yang-data+json"
+_ACCEPT = f"{_YANG_JSON}, application/json;q=0.9"
 _MAX_CONNECTIONS = 100
 _MAX_HOST_META_BYTES = 64 * 1024
 _MAX_ERROR_TEXT = 200
@@ -53,7 +54,7 @@ def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The answer to a GET: its status and undecoded body."""
+    """The answer to a request: its status and undecoded body."""
 
     url: str
     status: int
@@ -66,7 +67,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class RestconfClient:
-    """Sends the GETs of one source.
+    """Sends the requests of one source.
 
     `longest_answer_s` bounds a whole answer, however slowly it comes. `headers` adds headers of our
     own to those of the login. `clock_offset_us` is the
@@ -109,6 +110,34 @@ class RestconfClient:
             if answer.status == 401:
                 raise self._auth.refusal(str(url))
         return answer
+
+    async def change(self, method: str, url: URL, content: bytes | None) -> Response:
+        """POST or DELETE with login. It is sent again only after a 401, which changed nothing.
+
+        Raises as `get`. After an `UnreachableError` it is not known whether it was carried out.
+        """
+        headers = await self._auth.headers()
+        answer = await self._change(method, url, headers, content)
+        if answer.status == 401:
+            headers = await self._auth.renew(headers, str(url))
+            answer = await self._change(method, url, headers, content)
+            if answer.status == 401:
+                raise self._auth.refusal(str(url))
+        return answer
+
+    async def _change(
+        self, method: str, url: URL, headers: dict[str, str], content: bytes | None
+    ) -> Response:
+        typed = {} if content is None else {"Content-Type": _YANG_JSON}
+        answer = await self._client.send(
+            method,
+            url,
+            headers={**self._headers(headers), "Accept": _ACCEPT, **typed},
+            data=content,
+            redirects=NO_REDIRECTS,
+            total_timeout_s=self._longest_answer_s,
+        )
+        return Response(str(url), answer.status, answer.body)
 
     async def _send(
         self, url: URL, headers: dict[str, str], accept: str, limit_bytes: int, cut_bytes: int

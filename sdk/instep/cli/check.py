@@ -38,6 +38,8 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         settings = _changed(consumer.settings, ConsumerSettings())
         changed = ", ".join(f"{name} = {value}" for name, value in settings)
         table.add_row("  settings", Text(changed or "all default"))
+        if consumer.workers > 1:
+            table.add_row("  workers", Text(f"{consumer.workers} processes"))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     count = len(configuration.consumers)

@@ -15,6 +15,7 @@ from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
 from instep.cli.store import ConfigArgument
+from instep.cli.worker import spread
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError, NotAlignedError
@@ -133,6 +134,14 @@ def _obstacles(group: Group) -> Iterator[str]:
 
 def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:
     source, sink = build_source(one.source), build_sink(one.sink)
+    if one.workers > 1:
+        if isinstance(source, Listener):
+            raise ConfigurationError(
+                "messages are received by one process, and this consumer has several workers",
+                where=f"{one.source.where.removesuffix('.source')}.workers",
+                hint="leave workers out",
+            )
+        return [spread(one, source, sink)]
     if isinstance(sink, TeeSink):
         if isinstance(source, Listener):
             raise ConfigurationError(

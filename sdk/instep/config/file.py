@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeGuard, get_type_hints
+from typing import Annotated, Any, Final, TypeGuard, get_type_hints
 
 import msgspec
 
@@ -27,6 +27,12 @@ __all__ = [
 ]
 
 _MAX_BYTES: Final = 1 << 20
+
+WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+
+class _Workers(msgspec.Struct, frozen=True):
+    workers: WorkerCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class ConsumerConfiguration:
     source: PluginConfiguration
     sink: PluginConfiguration
     settings: ConsumerSettings
+    workers: int = 1
+    """Processes that share the streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,7 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
 def _consumer(
     table: dict[str, Any], where: str, environ: Mapping[str, str]
 ) -> ConsumerConfiguration:
-    _only_known(table, ("name", "source", "sink", "settings"), where)
+    _only_known(table, ("name", "source", "sink", "workers", "settings"), where)
     name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
@@ -172,6 +180,7 @@ def _consumer(
         _part(_needed(table, "source", where), f"{where}.source", environ),
         _part(_needed(table, "sink", where), f"{where}.sink", environ),
         _settings(settings, f"{where}.settings", environ),
+        _workers(table, where, environ),
     )
 
 
@@ -187,6 +196,11 @@ def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfigura
             "the kind is not a text", where=f"{where}.kind", hint='for example kind = "tapi"'
         )
     return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
+
+
+def _workers(table: dict[str, Any], where: str, environ: Mapping[str, str]) -> int:
+    given, _ = expand({"workers": table.get("workers", 1)}, where, environ)
+    return read_table(_Workers, given, where).workers
 
 
 def _settings(table: Any, where: str, environ: Mapping[str, str]) -> ConsumerSettings:

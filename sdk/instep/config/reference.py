@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get
 import msgspec
 
 from instep.config.attribute_docs import attribute_docs
+from instep.config.file import WorkerCount
 from instep.config.plugins import sink_plugin, source_plugin
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
@@ -38,6 +39,9 @@ class ConsumerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What it reads. Its `kind` names a plug-in, which defines the other keys."""
     sink: dict[str, Any]
     """Where it commits; `kind` likewise."""
+    workers: WorkerCount = 1
+    """Processes that share its streams, where one core is not enough: `instep run` starts them. A
+    stream is followed by one of them."""
     settings: ConsumerSettings = ConsumerSettings()
     """How it connects, retries, batches and aligns."""
 

@@ -35,6 +35,12 @@ class Lease(Protocol):
         """
         ...
 
+    def adopt(self, taken: LeaseState) -> None:
+        """Write under the lease as another process has acquired it, which renews and releases it:
+        for the worker processes of its holder. Does no I/O; each transaction checks the lease.
+        """
+        ...
+
     async def renew(self) -> LeaseState:
         """Record a sign of life of the holder; returns the renewed lease. Raises
         `LeaseLostError`.

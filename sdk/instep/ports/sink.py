@@ -54,6 +54,13 @@ class Sink(ABC):
         return False
 
     @property
+    def several_processes(self) -> bool:
+        """Whether several processes, each with this sink opened for the same consumer, may commit
+        at once on different streams. Without it, a consumer has no worker processes.
+        """
+        return False
+
+    @property
     def lease(self) -> Lease | None:
         """The right to write, where several processes are given this sink and one of them writes.
         None: this process alone. Asked before `open`; always the same object.

@@ -20,6 +20,7 @@ from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
+from instep.runtime.workers.share import Share
 
 __all__ = ["Consumer"]
 
@@ -65,17 +66,22 @@ class Consumer(Service):
         settings: ConsumerSettings | None = None,
         *,
         environment: Environment | None = None,
+        share: Share | None = None,
     ) -> None:
         """Create a consumer; `environment` gives the clock and the jitter, and decides what is
-        retried.
+        retried. `share` is for a worker process, which follows a part of the streams under the
+        lease of whoever started it.
         """
         super().__init__(name, sink, settings, environment)
+        self._share = share
+        if share is not None:
+            self._pair = None
         self._source = source
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
-            source, sink, self._settings, self._environment, report=report
+            source, sink, self._settings, self._environment, report=report, share=share
         )
 
     def __repr__(self) -> str:
@@ -192,7 +198,7 @@ class Consumer(Service):
 
         def first() -> list[str]:
             before = streams_before(worker.stream, self._workers.values(), order)
-            return [one.stream.id for one in before if holds_others_up(one)]
+            return [one.stream.id for one in before if holds_others_up(one.health())]
 
         if waits_for := first():
             self._emit(worker.stream.id, "waiting", f"for {', '.join(waits_for)}")
@@ -204,9 +210,11 @@ class Consumer(Service):
         """Follow the streams that appear while the consumer runs (TR-548 3.6.7)."""
         undiscovered = False
         while True:
-            await asyncio.sleep(self._settings.discover_every_s)
+            await self._until_discovery()
             try:
-                found = await self._discovery.further(self._workers)
+                found = await self._discovery.further(
+                    [one.stream for one in self._workers.values()]
+                )
             except InstepError as error:
                 # The streams that are followed go on whatever becomes of this.
                 if not undiscovered:
@@ -220,6 +228,15 @@ class Consumer(Service):
             for stream in found:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             self._start(found, group)
+
+    async def _until_discovery(self) -> None:
+        if self._share is None:
+            await asyncio.sleep(self._settings.discover_every_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.discover_every_s):
+                await self._share.changed.wait()
+        self._share.changed.clear()
 
     def _worker(self, stream: StreamInfo) -> StreamWorker:
         return StreamWorker(

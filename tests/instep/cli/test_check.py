@@ -61,6 +61,11 @@ def test_json_lines_tell_the_same(file: Path) -> None:
     }
 
 
+def test_worker_processes_are_shown(file: Path) -> None:
+    file.write_text(GOOD.replace('name = "east"', 'name = "east"\nworkers = 4'))
+    assert "workers     4 processes" in instep("check", "instep.toml").stdout
+
+
 def test_a_secret_that_stands_in_the_file_is_not_shown(file: Path) -> None:
     file.write_text(GOOD.replace("${TOKEN}", "written-down"))
     result = instep("check", "instep.toml")
@@ -161,5 +166,5 @@ def test_the_real_command_ends_with_2(file: Path) -> None:
     assert errors.decode() == (
         "error: unknown key 'nmae'\n"
         f"  where: {file}: consumers[0]\n"
-        "  to do: did you mean 'name'? known keys: name, settings, sink, source\n"
+        "  to do: did you mean 'name'? known keys: name, settings, sink, source, workers\n"
     )

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import termios
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -306,6 +307,85 @@ def test_a_wrong_configuration_ends_with_2(tmp_path: Path, provider: str) -> Non
         "unknown key 'endpoint'",
         f"{file}: consumers[0].source",
     )
+
+
+def spread(file: str, workers: int = 2) -> str:
+    """The same configuration with so many worker processes."""
+    path = Path(file)
+    path.write_text(
+        path.read_text().replace('name = "east"', f'name = "east"\nworkers = {workers}')
+    )
+    return file
+
+
+def test_with_workers_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
+    tmp_path: Path, provider: str
+) -> None:
+    file = spread(configured(tmp_path, provider))
+    with running(file, "--period", "0.2") as process:
+        reported: list[dict[str, Any]] = []
+        for line in events(process):
+            reported.append(line)
+            if [one["event"] for one in reported].count("aligned") == 2 and "state" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (0, "")
+    workers = [one["text"] for one in reported if one["event"] == "worker-started"]
+    assert len(workers) == 2
+    assert reported[-1]["state"] == "running"
+    assert [one["stream"] for one in reported[-1]["streams"]] == ["network", "alarms"]
+    control(provider, "storm", {"changes_per_s": 0})
+    try:
+        with running(file, "--until-aligned") as process:
+            again = list(events(process))
+            assert ended(process) == (0, "")
+        assert "attempt" not in {one["event"] for one in again}, "it resumes where it stopped"
+        truth = {
+            (line["stream_id"], line["key"]): line["body"]
+            for line in map(json.loads, control(provider, "entities").splitlines())
+        }
+        assert stored(tmp_path) == truth
+    finally:
+        control(provider, "storm", {"changes_per_s": 200})
+
+
+def test_workers_end_when_their_consumer_is_killed(tmp_path: Path, provider: str) -> None:
+    with running(spread(configured(tmp_path, provider))) as process:
+        started_ = (line for line in events(process) if line["event"] == "worker-started")
+        pids = [int(next(started_)["text"].split()[4].rstrip(",")) for _ in range(2)]
+        process.kill()
+    deadline_s = time.monotonic() + DEADLINE_S
+    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("workers", "database", "told"),
+    [
+        (0, "", "the key 'workers' is not usable"),
+        (2, ":memory:", "several workers cannot write into this sink"),
+    ],
+)
+def test_workers_that_cannot_be_end_with_2(
+    tmp_path: Path, workers: int, database: str, told: str
+) -> None:
+    file = spread(configured(tmp_path, "http://127.0.0.1:9", database=database), workers)
+    with running(file) as process:
+        code, error = ended(process)
+    assert (code, told in error) == (2, True)
+
+
+def test_messages_are_received_by_one_process(tmp_path: Path) -> None:
+    file = tmp_path / "instep.toml"
+    file.write_text(
+        '[[consumers]]\nname = "east"\nworkers = 2\n'
+        'source = { kind = "wsrm", listen = "http://127.0.0.1:0/rm" }\n'
+        f'sink = {{ kind = "sql", url = "sqlite:///{tmp_path}/a.db" }}\n'
+    )
+    with running(str(file)) as process:
+        code, error = ended(process)
+    assert (code, json.loads(error)["where"]) == (2, f"{file}: consumers[0].workers")
 
 
 def test_a_reader_that_is_gone_ends_it_with_0(tmp_path: Path, provider: str) -> None:

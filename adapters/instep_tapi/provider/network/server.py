@@ -9,11 +9,16 @@ from instep.errors import ConfigurationError
 from instep_tapi.provider.network import restconf
 from instep_tapi.provider.network.auth import Logins, unauthorized
 from instep_tapi.provider.network.events import EVENT_STREAM, serve_events
+from instep_tapi.provider.network.services import ServiceOrders
 from instep_tapi.provider.network.site import RESTCONF_TYPE, Site
 from instep_tapi.provider.network.websocket import serve_stream
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STREAM_PATH = "/data/context/stream-context/available-stream={uuid}"
+_SERVICES_PATH = (
+    "/data/{context:(tapi-common:)?context}/{container:(tapi-connectivity:)?connectivity-context}"
+)
+_SERVICE_PATH = "/{list:(tapi-connectivity:)?connectivity-service}={uuid}"
 _STOP_TIMEOUT_S = 1.0
 
 
@@ -25,6 +30,7 @@ class Server:
         self._extra = extra
         self._runner: web.AppRunner | None = None
         self.logins = Logins(site.settings.auth, site.now)
+        self._orders = ServiceOrders(site)
         self.port = site.settings.port
 
     def _application(self) -> web.Application:
@@ -34,6 +40,8 @@ class Server:
         routes: list[web.RouteDef] = [
             web.get(root + _STREAM_PATH, self._guarded(self._stream)),
             web.get(root + "/data{path:.*}", self._guarded(self._read)),
+            web.post(root + _SERVICES_PATH, self._guarded(self._orders.create)),
+            web.delete(root + _SERVICES_PATH + _SERVICE_PATH, self._guarded(self._orders.delete)),
             *self._extra,
         ]
         if root:
@@ -97,6 +105,7 @@ class Server:
 
     async def stop(self) -> None:
         """Cut all connections and listen no more."""
+        await self._orders.close()
         for stream in self._site.streams:
             for listener in list(stream.listeners):
                 listener.drop()

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from instep_tapi.provider.context import Context
 from instep_tapi.provider.faults import Faults
+from instep_tapi.provider.operator import Operator
 from instep_tapi.provider.settings import ProviderSettings
 from instep_tapi.provider.stream import Stream
 
@@ -22,6 +23,7 @@ class Site:
 
     settings: ProviderSettings
     context: Context
+    operator: Operator
     streams: list[Stream]
     faults: Faults
     now: Callable[[], float]

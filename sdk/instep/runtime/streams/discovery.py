@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from instep.alignment.stream_identity import match_streams
 from instep.errors import DiscoveryError, InstepError, NoStreamError, SinkError
@@ -14,6 +14,7 @@ from instep.ports.source import Source
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.worker import StreamWorker
+from instep.runtime.workers.share import Share
 
 __all__ = ["StreamDiscovery"]
 
@@ -29,6 +30,7 @@ class StreamDiscovery:
         environment: Environment,
         *,
         report: Callable[[str, str], None],
+        share: Share | None = None,
     ) -> None:
         self.last_error = ""
         """Why the first discovery has not succeeded yet."""
@@ -37,6 +39,7 @@ class StreamDiscovery:
         self._source, self._sink = source, sink
         self._settings, self._environment = settings, environment
         self._report = report
+        self._share = share
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
         self._discovering = asyncio.Lock()
@@ -48,6 +51,7 @@ class StreamDiscovery:
                 try:
                     offered = await self._source.discover()
                     known = await self._sink.known_streams()
+                    self._require_share(offered)
                 except InstepError as error:
                     if await self._has_succeeded():
                         _retry(error)
@@ -55,7 +59,7 @@ class StreamDiscovery:
                     self._report("disconnected", self.last_error)
                     raise
                 self.last_error = ""
-                streams = match_streams(known, offered)
+                streams = self._named(known, offered)
                 self._offered = {stream.id: stream for stream in streams}
                 return streams
         raise AssertionError("retrying ends by returning or raising")
@@ -80,16 +84,17 @@ class StreamDiscovery:
             raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
         return found
 
-    async def further(self, workers: Mapping[str, StreamWorker]) -> list[StreamInfo]:
-        """Discover streams that no worker follows yet. Raises `InstepError`."""
+    async def further(self, followed: Collection[StreamInfo]) -> list[StreamInfo]:
+        """Discover streams that are not followed yet. Raises `InstepError`."""
+        ids = {stream.id for stream in followed}
+        if self._share is not None and self._share.mine <= ids:
+            return []
         async with self._discovering:
             offered = await self._source.discover()
-            followed = [worker.stream for worker in workers.values()]
-            if all(stream.id in workers for stream in match_streams(followed, offered)):
+            if all(stream.id in ids for stream in self._named(followed, offered)):
                 return []
             known = [*await self._sink.known_streams(), *followed]
-            streams = match_streams(known, offered)
-            return [stream for stream in streams if stream.id not in workers]
+            return [stream for stream in self._named(known, offered) if stream.id not in ids]
 
     async def _anew(
         self, gone: StreamInfo, workers: Mapping[str, StreamWorker]
@@ -100,13 +105,23 @@ class StreamDiscovery:
             _retry(error)
             raise
         known = [worker.stream for worker in workers.values()]
-        self._offered = {stream.id: stream for stream in match_streams(known, offered)}
+        self._offered = {stream.id: stream for stream in self._named(known, offered)}
         found = self._offered.get(gone.id)
         if found is not None and found.endpoint != gone.endpoint:
             why = workers[gone.id].health().last_error
             self.left = f"{gone.endpoint} for {found.endpoint}: {why}"
             self._report("failed-over", self.left)
         return found
+
+    def _named(
+        self, known: Iterable[StreamInfo], offered: Sequence[StreamInfo]
+    ) -> list[StreamInfo]:
+        """The offered streams that are to be followed, by their ids in the store."""
+        return match_streams(known, offered) if self._share is None else self._share.of(offered)
+
+    def _require_share(self, offered: Sequence[StreamInfo]) -> None:
+        if self._share is not None and not self._share.of(offered):
+            raise NoStreamError("no stream of this worker process is offered now", retriable=True)
 
 
 def _retry(error: InstepError) -> None:

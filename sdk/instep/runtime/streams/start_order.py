@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from instep.model.position import Phase
 from instep.model.streams import StreamInfo
+from instep.runtime.health import StreamHealth
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["holds_others_up", "stage_of", "streams_before"]
+
+_STUCK: Final = frozenset({Phase.LOST, Phase.SWEEP_HELD})
 
 
 def stage_of(stream: StreamInfo, order: Sequence[str]) -> int:
@@ -27,11 +31,10 @@ def streams_before(
     return [worker for worker in workers if stage_of(worker.stream, order) < stage]
 
 
-def holds_others_up(worker: StreamWorker) -> bool:
+def holds_others_up(health: StreamHealth) -> bool:
     """Whether a stream is on its way to its alignment. One that cannot go on for now, because it
     has no connection or a sweep is held, holds up no other.
     """
-    health = worker.health()
     aligned = health.phase is Phase.ALIGNED and health.caught_up
-    stuck = health.failed or health.last_error or health.phase is Phase.LOST
-    return not (aligned or stuck or worker.sweep_held)
+    stuck = health.failed or health.last_error or health.phase in _STUCK
+    return not (aligned or stuck)

@@ -1,0 +1,269 @@
+"""Creates and deletes connectivity-services, and follows each until it is as wanted
+(TR-548 5.7, ST-5.2 and ST-5.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+from yarl import URL
+
+from instep.errors import ConfigurationError, InstepError, SourceError
+from instep.model.entities import StoredEntity
+from instep.ports.reader import StoreReader
+from instep_tapi.restconf.client import Response, error_text
+from instep_tapi.source import TapiSource
+from instep_tapi.wire.names import strip_module
+
+__all__ = [
+    "IN_SERVICE",
+    "ConnectivityServices",
+    "ServiceFailedError",
+    "ServiceRefusedError",
+    "ServiceTimeoutError",
+]
+
+Service = Mapping[str, Any]
+"""A connectivity-service as the YANG has it, its members with or without prefix."""
+
+_CLASS: Final = "CONNECTIVITY_SERVICE"
+_MODULE: Final = "tapi-connectivity:"
+_MEMBER: Final = "connectivity-service"
+IN_SERVICE: Final = {"lifecycle-state": "INSTALLED", "operational-state": "ENABLED"}
+"""The state of a service that carries traffic."""
+_FAILED: Final = {"lifecycle-state": "PENDING_REMOVAL"}
+_DONE: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+
+
+class ServiceRefusedError(SourceError):
+    """The provider has refused the request; `data["status"]` is its HTTP status."""
+
+    code = "service-refused"
+
+
+class ServiceFailedError(InstepError):
+    """The service cannot become as wanted any more; `data["service"]` is what was stated last."""
+
+    code = "service-failed"
+
+
+class ServiceTimeoutError(InstepError):
+    """The service has not become as wanted in time; `data["service"]` is what was stated last, None
+    where nothing was. The request stands: the service may still become so.
+    """
+
+    code = "service-timeout"
+    retriable = True
+
+
+class ConnectivityServices:
+    """The connectivity-services of one provider, as a client orders them.
+
+    ::
+
+        services = ConnectivityServices(source, store.reader)
+        service = await services.create({"end-point": [...]}, timeout_s=600)
+        await services.delete(service["uuid"])
+
+    A request goes to the provider by RESTCONF. What comes of it is read from the store, which a
+    consumer keeps in step, in this process or another: an answer states that a request was taken,
+    the streams state what has become of the network.
+
+    Promised: each call ends within `timeout_s`, with the service as wanted or with an error that
+    says how far it came. No request is sent twice. Not promised: that a state is seen which passes
+    between two looks into the store, `poll_s` apart; that a `delete` of a service that the store
+    does not hold yet waits for the streams.
+
+    Cancelling a call stops the waiting; a request that was sent stands.
+    """
+
+    def __init__(
+        self,
+        source: TapiSource,
+        reader: StoreReader,
+        *,
+        consumer: str | None = None,
+        poll_s: float = 0.5,
+    ) -> None:
+        """`consumer`: whose entities are looked at; None: those of all. `source` stays open, and
+        may be that of the consumer.
+        """
+        self._source = source
+        self._reader = reader
+        self._consumer = consumer
+        self._poll_s = poll_s
+
+    async def create(
+        self,
+        service: Service,
+        *,
+        wanted: Mapping[str, str] = IN_SERVICE,
+        failed: Mapping[str, str] = _FAILED,
+        timeout_s: float = 300.0,
+    ) -> dict[str, Any]:
+        """Order a service and wait until its members are as `wanted`. Returns it as stored.
+
+        Without a `uuid` it gets a new one. Raises `ServiceRefusedError`, what `wait` raises, and
+        `SourceError`. After an `UnreachableError` it is not known whether the provider got the
+        request.
+        """
+        ordered = {"uuid": str(uuid4()), **{strip_module(k): v for k, v in service.items()}}
+        uuid = str(ordered["uuid"])
+        deadline_s = time.monotonic() + timeout_s
+        await self._require_stream()
+        await self._send("POST", uuid, ordered, timeout_s)
+        left_s = max(0.0, deadline_s - time.monotonic())
+        return await self.wait(uuid, wanted=wanted, failed=failed, timeout_s=left_s)
+
+    async def wait(
+        self,
+        uuid: str,
+        *,
+        wanted: Mapping[str, str] = IN_SERVICE,
+        failed: Mapping[str, str] = _FAILED,
+        timeout_s: float = 300.0,
+    ) -> dict[str, Any]:
+        """Wait until the members of a service are as `wanted`. Returns it as stored.
+
+        Raises `ServiceFailedError` where one of its members is as in `failed`, or it was there and
+        is removed; `ServiceTimeoutError` and `SinkError`.
+        """
+        seen: dict[str, Any] | None = None
+
+        def judge(found: dict[str, Any] | None) -> bool:
+            nonlocal seen
+            if found is None and seen is not None:
+                raise ServiceFailedError(
+                    "the provider has removed the service", where=uuid, service=seen
+                )
+            seen = found or seen
+            if found is None:
+                return False
+            if any(found.get(member) == value for member, value in failed.items()):
+                raise ServiceFailedError(
+                    f"the service is {_states(found, failed)}", where=uuid, service=found
+                )
+            return all(found.get(member) == value for member, value in wanted.items())
+
+        found = await self._until(uuid, judge, time.monotonic() + timeout_s, wanted)
+        assert found is not None
+        return found
+
+    async def delete(self, uuid: str, *, timeout_s: float = 300.0) -> None:
+        """Delete a service and wait until it has ended. One that the provider does not know is only
+        waited for.
+
+        Raises `ServiceRefusedError`, `ServiceTimeoutError`, `SourceError` and `SinkError`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        await self._require_stream()
+        await self._send("DELETE", uuid, None, timeout_s)
+        await self._until(uuid, lambda found: found is None, deadline_s, {})
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _require_stream(self) -> None:
+        """Raise `ConfigurationError` where no stream in the store states services."""
+        streams = [
+            one
+            for one in await self._reader.streams()
+            if self._consumer in (None, one.consumer)
+            and _CLASS in (one.info.get("classes") or (_CLASS,))
+        ]
+        if not streams:
+            raise ConfigurationError(
+                f"no stream in the store carries {_CLASS}",
+                where=self._consumer or "the store",
+                hint="follow one: it shows what becomes of a service",
+            )
+
+    async def _send(
+        self, method: str, uuid: str, service: Service | None, timeout_s: float
+    ) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._answer(method, uuid, service)
+        except TimeoutError:
+            raise ServiceTimeoutError(
+                f"the provider has not answered {method} within {timeout_s:g} s",
+                where=uuid,
+                hint="it is not known whether the request was carried out: read the service",
+                service=None,
+            ) from None
+        gone = method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND
+        if answer.status not in _DONE and not gone:
+            raise _refusal(method, answer)
+
+    async def _answer(self, method: str, uuid: str, service: Service | None) -> Response:
+        address = (await self._source.survey()).address
+        context = URL(address.context)
+        prefix = _MODULE if ":" in context.name else ""
+        container = context / f"{prefix}connectivity-context"
+        content = None
+        if service is not None:
+            content = msgspec.json.encode({f"{prefix}{_MEMBER}": [service]})
+        else:
+            entry = f"{_MEMBER}={quote(uuid, safe='')}"
+            container = container.joinpath(entry, encoded=True)
+        rest = self._source.rest_at(address.endpoint)
+        return await rest.change(method, container, content)
+
+    async def _until(
+        self,
+        uuid: str,
+        judge: Callable[[dict[str, Any] | None], bool],
+        deadline_s: float,
+        wanted: Mapping[str, str],
+    ) -> dict[str, Any] | None:
+        while True:
+            stored = await self._stored(uuid)
+            found = None if stored is None else _members(stored)
+            if judge(found):
+                return found
+            if time.monotonic() >= deadline_s:
+                came = "was not stated by any stream"
+                if found is not None:
+                    came = f"is {_states(found, wanted or IN_SERVICE)}"
+                raise ServiceTimeoutError(
+                    f"the service {came} when its time had passed",
+                    where=uuid,
+                    hint="the request stands: `wait` goes on, `delete` takes it back",
+                    service=found,
+                )
+            await asyncio.sleep(self._poll_s)
+
+    async def _stored(self, uuid: str) -> StoredEntity | None:
+        """The service as stored; by its key where that is its uuid, else among all services."""
+        for key in (uuid, None):
+            async for one in self._reader.entities(
+                consumer=self._consumer, entity_class=_CLASS, key=key
+            ):
+                if one.uuid == uuid:
+                    return one
+        return None
+
+
+def _members(stored: StoredEntity) -> dict[str, Any]:
+    body = msgspec.json.decode(stored.body)
+    return {strip_module(name): value for name, value in body.items()}
+
+
+def _states(service: Service, members: Mapping[str, str]) -> str:
+    return ", ".join(f"{service.get(member, 'without')} ({member})" for member in members)
+
+
+def _refusal(method: str, answer: Response) -> ServiceRefusedError:
+    told = error_text(answer.body)
+    return ServiceRefusedError(
+        f"the provider answers {method} with {answer.status}{f': {told}' if told else ''}",
+        where=answer.url,
+        hint="see the service's end-points and constraints; nothing was changed",
+        status=answer.status,
+    )

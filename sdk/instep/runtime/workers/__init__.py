@@ -1,0 +1,1 @@
+"""A consumer whose streams are spread over worker processes."""

@@ -1,0 +1,153 @@
+"""The worker process: follows its share of the streams until its standard input ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from instep.ports.sink import Sink
+from instep.ports.source import Source
+from instep.runtime.consumer import Consumer
+from instep.runtime.health import ConsumerEvent
+from instep.runtime.settings import ConsumerSettings
+from instep.runtime.workers.messages import CarriedError, Orders, Report, as_frame, read_frame
+from instep.runtime.workers.share import Share
+
+__all__ = ["Parts", "follow_share"]
+
+_LOOK_EVERY_S: Final = 0.1
+_HEALTH_EVERY_S: Final = 1.0
+_EVENTS_KEPT: Final = 1_000
+_decode: Final = msgspec.msgpack.Decoder(Orders).decode
+_TOLD_ELSEWHERE: Final = frozenset({"stream-found", "stopped", "failed"})
+"""Events of the consumer as a whole: whoever started the worker tells them."""
+
+
+class Parts(NamedTuple):
+    """What a worker is made of."""
+
+    name: str
+    source: Source
+    sink: Sink
+    settings: ConsumerSettings
+
+
+async def follow_share(make: Callable[[bytes], Parts]) -> None:
+    """Follow what standard input assigns, and report on standard output.
+
+    `make` makes the parts out of the request that `WorkerProcess` was given. A fatal error is in
+    the last report. Cancelling completes the commit under way.
+    """
+    orders, reports = await _pipes()
+    request, first = await read_frame(orders), await read_frame(orders)
+    if request is None or first is None:
+        return
+    try:
+        consumer, share = _consumer(make(request), _decode(first))
+    except Exception as error:  # noqa: BLE001 - carried to whoever started us
+        await _write(reports, Report(failure=CarriedError.of(error)))
+        return
+    # What start-up has made stays: no garbage collection looks through it again.
+    gc.collect()
+    gc.freeze()
+    events: list[ConsumerEvent] = []
+    listening = asyncio.create_task(_listen(consumer, events))
+    await asyncio.sleep(0)
+    failure: Exception | None = None
+    try:
+        async with consumer:
+            await _until_first(
+                consumer.wait(), _obey(orders, share), _tell(consumer, events, reports)
+            )
+    except Exception as error:  # noqa: BLE001 - carried to whoever started us
+        failure = error
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        carried = None if failure is None else CarriedError.of(failure)
+        await _write(reports, _report(consumer, events, carried))
+
+
+def _consumer(parts: Parts, orders: Orders) -> tuple[Consumer, Share]:
+    share = Share()
+    share.update(orders.roster, orders.mine)
+    name, source, sink, settings = parts
+    if orders.lease is not None:
+        assert sink.lease is not None
+        sink.lease.adopt(orders.lease)
+    # Whoever assigns a stream has waited for those before it.
+    settings = msgspec.structs.replace(settings, start_order=())
+    return Consumer(name, source, sink, settings, share=share), share
+
+
+async def _until_first(*works: Coroutine[None, None, None]) -> None:
+    """Until one of them has ended; raises its error."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _obey(orders: asyncio.StreamReader, share: Share) -> None:
+    """Take over what is assigned, until whoever assigns has ended or wants us to end."""
+    while (frame := await read_frame(orders)) is not None:
+        assigned = _decode(frame)
+        share.update(assigned.roster, assigned.mine)
+
+
+async def _listen(consumer: Consumer, events: list[ConsumerEvent]) -> None:
+    async for event in consumer.events():
+        if event.kind not in _TOLD_ELSEWHERE:
+            events.append(event)
+            del events[:-_EVENTS_KEPT]
+
+
+async def _tell(consumer: Consumer, events: list[ConsumerEvent], reports: BinaryIO) -> None:
+    told_s = 0.0
+    while True:
+        now_s = asyncio.get_running_loop().time()
+        if events or now_s - told_s >= _HEALTH_EVERY_S:
+            told_s = now_s
+            await _write(reports, _report(consumer, events))
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _report(
+    consumer: Consumer, events: list[ConsumerEvent], failure: CarriedError | None = None
+) -> Report:
+    told = tuple(events)
+    events.clear()
+    return Report(health=consumer.health(), events=told, failure=failure)
+
+
+async def _write(reports: BinaryIO, report: Report) -> None:
+    def write() -> None:
+        # Whoever started us may have ended: then so do we, since our input has.
+        with contextlib.suppress(BrokenPipeError):
+            reports.write(as_frame(report))
+            reports.flush()
+
+    await asyncio.to_thread(write)
+
+
+async def _pipes() -> tuple[asyncio.StreamReader, BinaryIO]:
+    """Standard input, and what was standard output: what others print there goes to stderr."""
+    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    orders = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
+    )
+    return orders, reports

@@ -1,0 +1,347 @@
+"""A consumer whose streams are spread over worker processes, where one core is not enough."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from instep.alignment.lag import Fidelity
+from instep.errors import AuthenticationError, InstepError, SweepHeldError
+from instep.model.position import Phase
+from instep.model.streams import StreamInfo
+from instep.ports.sink import Sink
+from instep.ports.source import Source
+from instep.runtime.health import ConsumerState, Health, StreamHealth
+from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.retry import Environment, backoff_s, late_wait_s
+from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.start_order import holds_others_up, stage_of
+from instep.runtime.workers.messages import Orders, Report
+from instep.runtime.workers.process import WorkerProcess
+
+__all__ = ["SpreadConsumer", "WorkerLostError"]
+
+
+class WorkerLostError(InstepError):
+    """A worker process has ended again and again, as often as `reconnect_attempts` allows."""
+
+    code = "worker-lost"
+
+
+class SpreadConsumer(Service):
+    """Follows the streams of a source by worker processes, each with a part of the streams.
+
+    Promised is what a `Consumer` promises, and:
+
+    - Each stream is followed by one process, which this one assigns: a new stream to the worker
+      with the fewest. The store refuses a second writer of a stream, whatever happens.
+    - A worker that dies is started again with the same streams, after the waits of two connections.
+      The streams of the others go on. Its own continue after their positions.
+    - The workers end when this process ends, however it ends.
+    - Of a pair, this process holds the lease, and its workers write under it: they begin when it is
+      taken, and have ended before it is released.
+
+    Not promised: that the streams cost each worker the same. A stream stays with its worker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        sink: Sink,
+        settings: ConsumerSettings | None = None,
+        *,
+        workers: int,
+        program: Sequence[str],
+        request: bytes,
+        environment: Environment | None = None,
+    ) -> None:
+        """Create it. `program` are the arguments of the interpreter that make a worker
+        (`instep.runtime.workers.child`), and `request` says what it is made of.
+        """
+        super().__init__(name, sink, settings, environment)
+        self._source = source
+        self._discovery = StreamDiscovery(
+            source, sink, self._settings, self._environment, report=partial(self._emit, "")
+        )
+        self._roster: list[StreamInfo] = []
+        self._workers = [_Worker(number, program, request) for number in range(1, workers + 1)]
+
+    def __repr__(self) -> str:
+        return f"<SpreadConsumer {self.name}: {self.health().state}, {len(self._workers)} workers>"
+
+    async def aligned(self, timeout_s: float | None = None) -> None:
+        """See `Consumer.aligned`."""
+        async with asyncio.timeout(timeout_s):
+            await self._until(self._is_aligned)
+
+    def health(self) -> Health:
+        """The current health of the consumer and of each stream, as last reported. Never waits."""
+        known = self._assigned()
+        streams = tuple(known.get(stream.id) or _unread(stream) for stream in self._roster)
+        reports = [worker.health for worker in self._workers if worker.health is not None]
+        errors = [self._discovery.last_error, *(report.error for report in reports)]
+        state, error = self._state, self._error_text(next(filter(None, errors), ""))
+        if state is ConsumerState.RUNNING and not all(stream.connected for stream in streams):
+            state = ConsumerState.RETRYING
+        if self._stands_by:
+            state, streams = ConsumerState.STANDBY, ()
+        return Health(
+            consumer=self.name,
+            state=state,
+            error=error,
+            streams=streams,
+            left=next((report.left for report in reports if report.left), ""),
+            pair=self._pair_health(),
+            loop_lag_s=max([self._lag.worst_s, *(report.loop_lag_s for report in reports)]),
+        )
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        await self._source.close()
+
+    async def _work(self) -> None:
+        """Let the workers follow the streams until cancelled. Raises the first fatal error."""
+        self._state = ConsumerState.STARTING
+        self._roster = []
+        for worker in self._workers:
+            worker.clear()
+        streams = await self._discovery.first()
+        self._state = ConsumerState.RUNNING
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start(streams, group))
+                await self._discover_further(group)
+        except ExceptionGroup as errors:
+            raise first_error(errors) from None
+
+    async def _start(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
+        """Assign streams to workers, in the order of starting (ST-4.1)."""
+        stages: dict[int, list[StreamInfo]] = {}
+        for stream in streams:
+            stage = stage_of(stream, self._settings.start_order)
+            stages.setdefault(stage, []).append(stream)
+        # All are named before the first is followed: a worker knows the names of the others, too.
+        self._roster += streams
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.start_wait_s):
+                for stage in sorted(stages):
+                    await self._turn(stage, stages[stage])
+                    self._assign(stages.pop(stage), group)
+        for late in stages.values():
+            self._assign(late, group)
+
+    async def _turn(self, stage: int, streams: Sequence[StreamInfo]) -> None:
+        before = [
+            one.id for one in self._roster if stage_of(one, self._settings.start_order) < stage
+        ]
+
+        def holding() -> list[str]:
+            known = self._assigned()
+            return [id_ for id_ in before if id_ in known and holds_others_up(known[id_])]
+
+        if waits_for := holding():
+            for stream in streams:
+                self._emit(stream.id, "waiting", f"for {', '.join(waits_for)}")
+            await self._until(lambda: not holding())
+
+    def _assign(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
+        idle = [worker for worker in self._workers if not worker.streams]
+        for stream in streams:
+            worker = min(self._workers, key=lambda one: len(one.streams))
+            worker.streams[stream.id] = _unread(stream)
+        for worker in self._workers:
+            if worker.streams and worker in idle:
+                group.create_task(self._keep(worker), name=f"instep {self.name} worker")
+            else:
+                # The others learn the new names, too.
+                worker.process.order(self._orders(worker))
+        self._wake()
+
+    def _assigned(self) -> dict[str, StreamHealth]:
+        return {id_: one for worker in self._workers for id_, one in worker.streams.items()}
+
+    def _orders(self, worker: _Worker) -> Orders:
+        lease = self._pair.seen if self._pair is not None else None
+        return Orders(roster=tuple(self._roster), mine=frozenset(worker.streams), lease=lease)
+
+    async def _keep(self, worker: _Worker) -> None:
+        """Keep a worker running until cancelled. Raises a fatal error."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            begun_s = loop.time()
+            worker.begin()
+            status = await worker.process.run(
+                partial(self._orders, worker), partial(self._heard, worker)
+            )
+            worker.lost("its worker process has ended")
+            if worker.failure is not None:
+                self._check_failure(worker, worker.failure)
+                await asyncio.sleep(late_wait_s(self._settings, self._environment))
+                continue
+            healthy = loop.time() - begun_s >= self._settings.healthy_after_s
+            failures = 1 if healthy else failures + 1
+            text = f"worker {worker.number} has ended {_how(status)}"
+            if 0 < self._settings.reconnect_attempts <= failures:
+                raise WorkerLostError(
+                    text, where=self.name, hint="stderr has what it wrote; is memory short?"
+                )
+            wait_s = backoff_s(self._settings, self._environment, failures)
+            count = len(worker.streams)
+            again = f"its {count} streams are followed again in {wait_s:.1f} s"
+            self._emit("", "worker-lost", f"{text}; {again}")
+            await asyncio.sleep(wait_s)
+
+    def _heard(self, worker: _Worker, report: Report) -> None:
+        if worker.silent:
+            worker.silent = False
+            text = f"worker {worker.number} is process {worker.process.pid}"
+            self._emit("", "worker-started", f"{text}, with {len(worker.streams)} streams")
+        worker.heard(report)
+        for event in report.events:
+            self._emit(event.stream, event.kind, event.text)
+        self._wake()
+
+    def _check_failure(self, worker: _Worker, failure: InstepError) -> None:
+        """What is fatal for the streams of one worker alone does not end the others, as for one
+        stream of a `Consumer`.
+        """
+        others = [one for one in self._workers if one.streams and one is not worker]
+        if failure.retriable or not failure.stream_only:
+            raise failure
+        if all(stream.failed for one in others for stream in one.streams.values()):
+            raise failure
+        for id_, stream in worker.streams.items():
+            worker.streams[id_] = msgspec.structs.replace(
+                stream, failed=True, last_error=str(failure)
+            )
+            self._emit(id_, "stream-failed", str(failure))
+
+    async def _discover_further(self, group: asyncio.TaskGroup) -> None:
+        """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
+        undiscovered = False
+        while True:
+            await asyncio.sleep(self._settings.discover_every_s)
+            try:
+                found = await self._discovery.further(self._roster)
+            except InstepError as error:
+                if not undiscovered:
+                    self._emit("", "undiscovered", str(error))
+                undiscovered = True
+                if isinstance(error, AuthenticationError):
+                    # To try a refused login again and again locks the account.
+                    return
+                continue
+            undiscovered = False
+            for stream in found:
+                self._emit(stream.id, "stream-found", "a stream that was not offered before")
+            if found:
+                group.create_task(self._start(found, group))
+
+    def _is_aligned(self) -> bool:
+        health = self.health()
+        for worker in self._workers if health.streams else ():
+            for stream in worker.streams.values():
+                if stream.failed and worker.failure is not None:
+                    raise worker.failure
+                if stream.phase is Phase.SWEEP_HELD:
+                    raise SweepHeldError(
+                        "a sweep is held: it would remove more than the guard allows",
+                        where=stream.stream,
+                        hint="compare with the provider, then release it (`instep sweep release`)",
+                    )
+        return health.aligned
+
+
+class _Worker:
+    """A worker process, its streams, and their health as last reported."""
+
+    def __init__(self, number: int, program: Sequence[str], request: bytes) -> None:
+        self.number = number
+        self.process = WorkerProcess(program, request)
+        self.streams: dict[str, StreamHealth] = {}
+        self.health: Health | None = None
+        self.failure: InstepError | None = None
+        """The fatal error with which it has ended."""
+        self.silent = True
+        """Whether its process has not reported yet."""
+        self._before: dict[str, StreamHealth] = {}
+        """What processes that have ended had counted."""
+
+    def clear(self) -> None:
+        """It has no streams any more."""
+        self.streams, self._before = {}, {}
+        self.begin()
+
+    def begin(self) -> None:
+        """A process begins."""
+        self.health = self.failure = None
+        self.silent = True
+
+    def heard(self, report: Report) -> None:
+        if report.failure is not None:
+            self.failure = report.failure.error()
+        if report.health is None:
+            return
+        self.health = report.health
+        for stream in report.health.streams:
+            self.streams[stream.stream] = _counted(stream, self._before.get(stream.stream))
+
+    def lost(self, why: str) -> None:
+        """Its process has ended: what is known of its streams is not of now."""
+        self.health = None
+        for id_, stream in self.streams.items():
+            self.streams[id_] = msgspec.structs.replace(
+                stream, connected=False, caught_up=False, last_error=stream.last_error or why
+            )
+        self._before = dict(self.streams)
+
+
+def _counted(stream: StreamHealth, before: StreamHealth | None) -> StreamHealth:
+    """The health of a stream, counted since the consumer started."""
+    if before is None:
+        return stream
+    deviations = Counter(before.deviations)
+    deviations.update(stream.deviations)
+    return msgspec.structs.replace(
+        stream,
+        records=before.records + stream.records,
+        unreadable=before.unreadable + stream.unreadable,
+        deviations=dict(deviations),
+    )
+
+
+def _unread(stream: StreamInfo) -> StreamHealth:
+    """The health of a stream that no worker has reported on."""
+    return StreamHealth(
+        stream=stream.id,
+        phase=Phase.UNALIGNED,
+        attempt=0,
+        caught_up=False,
+        records=0,
+        read_delay_s=0.0,
+        fidelity=Fidelity.FULL,
+        connected=False,
+        last_error="",
+        deviations={},
+        unreadable=0,
+        compaction_delay_s=stream.compaction_delay_s,
+        tombstone_retention_s=stream.tombstone_retention_s,
+        endpoint=stream.endpoint,
+    )
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-status).name}"
+    return f"by signal {-status}"

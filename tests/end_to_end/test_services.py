@@ -1,0 +1,194 @@
+"""The life of a connectivity-service (TR-548 5.7): ordered by RESTCONF, followed by the streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep import Consumer
+from instep.errors import AuthenticationError, ConfigurationError
+from instep.model.entities import StoredEntity
+from instep_sql import SqlStore
+from instep_tapi import (
+    ConnectivityServices,
+    ServiceFailedError,
+    ServiceRefusedError,
+    ServiceTimeoutError,
+    TapiSource,
+    read_options,
+)
+from instep_tapi.provider import AuthSettings, Provider, ProviderSettings, StreamSettings
+from tests.end_to_end.site_kit import QUICK, network
+
+pytestmark = pytest.mark.asyncio
+SERVICE = {"tapi-connectivity:layer-protocol-name": "PHOTONIC_MEDIA", "uuid": "s/1 ü"}
+TIMEOUT_S = 60.0
+
+
+class Services(ConnectivityServices):
+    """Tells that it has looked into the store."""
+
+    looked: asyncio.Event
+
+    async def _stored(self, uuid: str) -> StoredEntity | None:
+        found = await super()._stored(uuid)
+        self.looked.set()
+        return found
+
+
+class Site:
+    """A provider, the store that a consumer keeps in step with it, and the orders of a client."""
+
+    def __init__(self, provider: Provider, services: Services, store: SqlStore) -> None:
+        self.provider = provider
+        self.services = services
+        self.store = store
+
+    def truth(self) -> dict[str, Any]:
+        """The services as the provider states them."""
+        stated = self.provider.entities("network").values()
+        found = [json.loads(body) for cls, body in stated if cls == "CONNECTIVITY_SERVICE"]
+        return {one["uuid"]: one for one in found}
+
+    def key(self) -> str:
+        """The entity-key of the only service."""
+        nodes = self.provider.context.nodes.values()
+        (key,) = [node.key for node in nodes if node.cls == "CONNECTIVITY_SERVICE"]
+        return key
+
+
+@asynccontextmanager
+async def site(
+    folder: Path, settings: ProviderSettings | None = None, **options: Any
+) -> AsyncIterator[Site]:
+    async with Provider(network(2, 1), settings) as provider:
+        table = {"endpoints": [provider.url], **options}
+        source = TapiSource(read_options(table, "test"))
+        store = SqlStore(f"sqlite:///{folder}/store.db")
+        async with Consumer("test", source, store, QUICK) as consumer:
+            await consumer.aligned(TIMEOUT_S)
+            services = Services(source, store.reader, consumer="test", poll_s=0.02)
+            services.looked = asyncio.Event()
+            yield Site(provider, services, store)
+
+
+@pytest.mark.parametrize("provisioning_s", [0.0, 0.5])
+async def test_st_5_2_st_5_3_a_service_is_ordered_followed_and_deleted(
+    tmp_path: Path, provisioning_s: float
+) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=provisioning_s)) as here:
+        service = await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        assert service == here.truth()["s/1 ü"]
+        assert service["layer-protocol-name"] == "PHOTONIC_MEDIA"
+        assert (service["lifecycle-state"], service["operational-state"]) == (
+            "INSTALLED",
+            "ENABLED",
+        )
+        await here.services.delete("s/1 ü", timeout_s=TIMEOUT_S)
+        assert here.truth() == {}
+        await here.services.delete("s/1 ü", timeout_s=TIMEOUT_S)
+
+
+async def test_what_is_wanted_may_be_less_and_a_uuid_is_given(tmp_path: Path) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=3600)) as here:
+        wanted = {"lifecycle-state": "PLANNED"}
+        service = await here.services.create({}, wanted=wanted, timeout_s=TIMEOUT_S)
+        assert service == here.truth()[service["uuid"]]
+
+
+async def test_a_service_that_is_not_in_time_says_how_far_it_came(tmp_path: Path) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=3600)) as here:
+        wanted = {"lifecycle-state": "PLANNED"}
+        await here.services.create(SERVICE, wanted=wanted, timeout_s=TIMEOUT_S)
+        with pytest.raises(ServiceTimeoutError, match="PLANNED") as late:
+            await here.services.create({}, timeout_s=1)
+        assert late.value.where in here.truth(), "the request stands"
+        assert late.value.data["service"] in (None, here.truth()[late.value.where])
+        with pytest.raises(ServiceTimeoutError):
+            await here.services.delete("s/1 ü", timeout_s=0.2)
+
+
+async def test_a_service_that_the_provider_gives_up_has_failed(tmp_path: Path) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=3600)) as here:
+        # One look into the store at least is between the order and its end.
+        wanted = {"lifecycle-state": "PLANNED"}
+        await here.services.create(SERVICE, wanted=wanted, timeout_s=TIMEOUT_S)
+        waiting = asyncio.create_task(here.services.wait("s/1 ü", timeout_s=TIMEOUT_S))
+        here.services.looked.clear()
+        await asyncio.wait_for(here.services.looked.wait(), TIMEOUT_S)
+        here.provider.delete(here.key())
+        with pytest.raises(ServiceFailedError) as failed:
+            await waiting
+        assert failed.value.where == "s/1 ü"
+        assert failed.value.data["service"]["lifecycle-state"] == "PLANNED"
+
+
+async def test_a_service_that_is_on_its_way_out_has_failed(tmp_path: Path) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=3600)) as here:
+        ordering = asyncio.create_task(here.services.create(SERVICE, timeout_s=TIMEOUT_S))
+        async with asyncio.timeout(TIMEOUT_S):
+            while "s/1 ü" not in here.truth():
+                await asyncio.sleep(0.02)
+        here.provider.update(here.key(), {"lifecycle-state": "PENDING_REMOVAL"})
+        with pytest.raises(ServiceFailedError, match="PENDING_REMOVAL"):
+            await ordering
+
+
+async def test_a_refusal_is_told_with_its_reason(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        here.provider.set_faults(refuse_services=422)
+        with pytest.raises(ServiceRefusedError, match="422: no path between") as refused:
+            await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        assert refused.value.data["status"] == 422
+        assert not refused.value.retriable
+        here.provider.set_faults(refuse_services=None)
+        await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        with pytest.raises(ServiceRefusedError, match="409"):
+            await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+
+
+async def test_the_login_is_renewed_once_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:
+    auth = AuthSettings(client_id="me", client_secret="s3cret")
+    login = {
+        "kind": "oauth2",
+        "token_url": "/oauth2/token",
+        "client_id": "me",
+        "client_secret": "s3cret",
+    }
+    async with site(tmp_path, ProviderSettings(auth=auth), auth=login) as here:
+        here.provider.set_faults(unauthorized_once=True)
+        await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        other = TapiSource(read_options({"endpoints": [here.provider.url]}, "test"))
+        try:
+            services = ConnectivityServices(other, here.store.reader)
+            with pytest.raises(AuthenticationError):
+                await services.create({}, timeout_s=TIMEOUT_S)
+        finally:
+            await other.close()
+        assert list(here.truth()) == ["s/1 ü"]
+
+
+async def test_cancelling_ends_the_waiting_and_the_request_stands(tmp_path: Path) -> None:
+    async with site(tmp_path, ProviderSettings(provisioning_s=3600)) as here:
+        ordering = asyncio.create_task(here.services.create(SERVICE, timeout_s=TIMEOUT_S))
+        async with asyncio.timeout(TIMEOUT_S):
+            while "s/1 ü" not in here.truth():
+                await asyncio.sleep(0.02)
+        ordering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ordering
+        assert "s/1 ü" in here.truth()
+
+
+async def test_without_a_stream_of_services_nothing_is_ordered(tmp_path: Path) -> None:
+    nodes = (StreamSettings("network", classes=frozenset({"NODE"})),)
+    async with site(tmp_path, ProviderSettings(streams=nodes)) as here:
+        with pytest.raises(ConfigurationError, match="no stream in the store carries"):
+            await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        assert "connectivity-context" not in str(here.provider.context.root)
