@@ -314,7 +314,7 @@ def _counted(stream: StreamHealth, before: StreamHealth | None) -> StreamHealth:
     return msgspec.structs.replace(
         stream,
         records=before.records + stream.records,
-        unreadable=before.unreadable + stream.unreadable,
+        quarantined=before.quarantined + stream.quarantined,
         deviations=dict(deviations),
     )
 
@@ -332,7 +332,7 @@ def _unread(stream: StreamInfo) -> StreamHealth:
         connected=False,
         last_error="",
         deviations={},
-        unreadable=0,
+        quarantined=0,
         compaction_delay_s=stream.compaction_delay_s,
         tombstone_retention_s=stream.tombstone_retention_s,
         endpoint=stream.endpoint,
