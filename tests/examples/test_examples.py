@@ -259,11 +259,11 @@ ALL = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 SHARED = {"simulation", "lake_simulation"}
 """What examples import: no example."""
 TOLD = {
-    "alarms": r"CRITICAL: \d+\n  .+ at \w+",
+    "alarms": r"(CRITICAL|MAJOR|MINOR|WARNING): [1-9]\d*\n  .+ at \w+",
     "auction": r"carol heard: sold to did:example:bob for 280",
-    "embed": r"aligned\n1 created TAPI_CONTEXT ",
+    "embed": r"aligned\n1 created [A-Z_]+ ",
     "handler": r"bolts: 7\nnuts: 5",
-    "own_table": r"[1-9]\d* changes applied; .+\n12 nodes are ENABLED",
+    "own_table": r"[1-9]\d* changes applied; .+\n(.+\n)*[1-9]\d* nodes are ENABLED",
     "plug_in": r"holds:\n  \d+ entities of (network|alarms), at ordinal [1-9]",
     "projection": r"[1-9]\d* ports of PHOTONIC_MEDIA are ENABLED",
     "subscriber": r"[1-9]\d* changes behind\ncreated \S+ \[",
@@ -297,7 +297,7 @@ def test_an_example_needs_no_arguments(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run(name, *(["--seconds", "2"] if name in {"embed", "subscriber"} else []))
+    run(name, *(["--seconds", "5"] if name in {"embed", "subscriber"} else []))
     told = capsys.readouterr().out
     assert re.search(TOLD[name], told), told
     assert list(tmp_path.iterdir()) == []  # it leaves nothing behind
