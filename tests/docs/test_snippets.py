@@ -3,11 +3,13 @@
 import re
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.snippets_kit import Page, Snippet, commands, pages, snippets
+from tests.postgres_kit import Missing, Server, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -21,6 +23,25 @@ def runs(path: Path) -> bool:
     )
 
 
+SQLITE = re.compile(r"sqlite:///\w+\.db")
+ON_BOTH = [
+    REPOSITORY / "README.md",
+    *(
+        REPOSITORY / "docs" / "how-to" / f"{name}.md"
+        for name in (
+            "alarms",
+            "changes",
+            "choose-streams",
+            "held-sweep",
+            "pair",
+            "quarantine",
+            "references",
+            "service",
+        )
+    ),
+]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "path",
@@ -31,6 +52,31 @@ def test_every_snippet_works(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     with Page(str(path)) as page:
         for snippet in snippets(path.read_text(encoding="utf-8")):
+            page.run(snippet)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    try:
+        with serving() as started:
+            yield started
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", ON_BOTH, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_snippet_works_on_postgresql(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    """The page as it is printed, but for the URLs of its stores."""
+    monkeypatch.chdir(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    for url in sorted(set(SQLITE.findall(text)), key=len, reverse=True):
+        text = text.replace(url, server.create())
+    with Page(str(path)) as page:
+        for snippet in snippets(text):
             page.run(snippet)
 
 
