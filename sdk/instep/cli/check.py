@@ -53,6 +53,7 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "consumer": consumer.name,
         "source": {"kind": source.kind, **_jsonable(shown_source(source))},
         "sink": {"kind": sink.kind, **_jsonable(shown_sink(sink))},
+        "workers": consumer.workers,
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
     }
 

@@ -57,6 +57,7 @@ def test_json_lines_tell_the_same(file: Path) -> None:
             "auth": {"kind": "bearer", "token": "***"},
         },
         "sink": {"kind": "sql", "url": "sqlite:///network.db"},
+        "workers": 1,
         "settings": {"alignment.quiet_s": 2.0},
     }
 
