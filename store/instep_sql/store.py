@@ -168,11 +168,12 @@ class SqlStore(Sink):
                 alarms.keep(
                     connection,
                     self._dialect,
-                    self.options,
+                    names=self.options.alarm_names,
                     wanted=self.options.alarms,
                     now_us=self._clock_us(),
                 )
             self._alarms = alarms.are_kept(connection)
+            alarms.keep_names(connection, consumer, self.options.alarm_names)
             projected.keep(connection, self._dialect, self._projections, self._clock_us())
             if self.options.class_index is not None:
                 access.keep_class_index(connection, wanted=self.options.class_index)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.columns import RecordColumns
@@ -19,9 +20,10 @@ from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
 
-__all__ = ["are_kept", "follow", "keep", "swept", "trim"]
+__all__ = ["are_kept", "follow", "keep", "keep_names", "swept", "trim"]
 
 _NAME: Final = "alarms"
+_NAMES: Final = "alarm-names:"
 _VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_alarm")
 _PAGE_RECORDS: Final = 1_000
@@ -101,10 +103,26 @@ def are_kept(connection: Connection) -> bool:
     return definition_of(connection, _NAME) is not None
 
 
+def keep_names(connection: Connection, consumer: str, names: Mapping[str, str]) -> None:
+    """Keep the normalized names of native conditions (4.9) that this consumer gives from now on: a
+    replay from quarantine has only the store.
+    """
+    definition = msgspec.json.encode(names, order="sorted").decode() if names else None
+    name = f"{_NAMES}{consumer}"
+    if definition_of(connection, name) != definition:
+        define(connection, name, definition)
+
+
 def keep(
-    connection: Connection, dialect: Dialect, options: SqlOptions, *, wanted: bool, now_us: int
+    connection: Connection,
+    dialect: Dialect,
+    *,
+    names: Mapping[str, str],
+    wanted: bool,
+    now_us: int,
 ) -> None:
-    """Keep episodes from now on, or no longer; does nothing if that is so already.
+    """Keep episodes from now on, or no longer; does nothing if that is so already. `names`: see
+    `keep_names`.
 
     Alarms that stand when they are turned on become episodes; what was before is not known.
     """
@@ -122,7 +140,7 @@ def keep(
         values = {"after": after, "size": _PAGE_RECORDS}
         rows = connection.execute(_STORED, values).all()
         for row in rows:
-            log = LogReading(row.lineage, row.attempt, now_us, None, options.alarm_names)
+            log = LogReading(row.lineage, row.attempt, now_us, None, names)
             episode = followed(None, _record(row), log)
             if episode is not None:
                 episode.reduced = not episode.detector.event
@@ -135,17 +153,17 @@ def keep(
 def follow(
     connection: Connection,
     dialect: Dialect,
-    options: SqlOptions,
     no: int,
     records: Sequence[Record],
     *,
     info: str,
+    names: Mapping[str, str],
     position: Position,
     now_us: int,
 ) -> None:
     """Open, change and end the episodes that these records of a stream are about, in order. `info`
-    is the stored description of the stream; they are read under the lineage and the attempt of
-    `position`.
+    is the stored description of the stream, `names` are those that its consumer keeps; they are
+    read under the lineage and the attempt of `position`.
     """
     concerned = _concerned(records)
     if not concerned:
@@ -161,7 +179,7 @@ def follow(
         position.attempt,
         now_us + declared.get("clock_offset_us", 0),
         declared.get("compaction_delay_s"),
-        options.alarm_names,
+        names,
     )
     changed: dict[tuple[str, int], Episode] = {}
     for record in concerned:

@@ -154,10 +154,10 @@ def write_records(
         alarms.follow(
             connection,
             dialect,
-            options,
             no,
             records,
             info=stream.info,
+            names=stream.alarm_names,
             position=position,
             now_us=now_us,
         )

@@ -32,7 +32,9 @@ _FIND: Final = text("""
     SELECT id, position, info, journal,
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
-           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms
+           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms,
+           (SELECT definition FROM instep_projection
+            WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _KNOWN: Final = text("""
@@ -86,6 +88,8 @@ class StreamRow(msgspec.Struct):
     """Whether the store keeps places and references."""
     alarms: bool = False
     """Whether the store keeps episodes of alarms."""
+    alarm_names: dict[str, str] = {}
+    """The normalized names of native conditions (4.9)."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -107,6 +111,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         event_classes=frozenset(info.get("event_classes", ())),
         references=bool(row.referring),
         alarms=bool(row.alarms),
+        alarm_names=json.loads(row.alarm_names or "{}"),
     )
 
 

@@ -272,6 +272,21 @@ async def test_a11_what_is_replayed_is_followed(database: str) -> None:
         assert [one.ended_by for one in await episodes(at)] == ["CLEAR"]
 
 
+async def test_4_9_a_replay_by_another_process_has_the_names_of_the_consumer(database: str) -> None:
+    async with alarms_stage(database, alarm_names={"Loss Of Signal": "LOS"}) as at:
+        await at.commit(statement(8), unreadable=[Unreadable("s1", b"?", "no JSON", "t9")])
+        async with SqlStore(database) as other:
+            (kept,) = [one async for one in other.reader.quarantine()]
+            await other.reader.replay(kept.id, RecordChunk([statement(10, key="d2")]))
+        assert [one.condition_normalized for one in await episodes(at)] == ["LOS", "LOS"]
+    async with alarms_stage(database, alarm_names={"Loss Of Signal": "LOS-P"}) as at:
+        await at.commit(statement(20, key="d3"))
+        assert [one.condition_normalized for one in await episodes(at)] == ["LOS", "LOS", "LOS-P"]
+    async with alarms_stage(database) as at:
+        await at.commit(statement(30, key="d4"))
+        assert [one.condition_normalized for one in await episodes(at)][3:] == [None]
+
+
 async def test_what_cannot_be_read_of_a_detector_is_not_stated(database: str) -> None:
     broken = msgspec.structs.replace(statement(10), body=b"{", envelope=b"[")
     names: dict[str, Any] = {"condition-native-name": "a\0b"}
