@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, inspect, text
+from sqlalchemy import Connection, Row, func, inspect, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from instep.errors import ConfigurationError
@@ -87,8 +87,8 @@ def keep(
             follow(connection, no, [one], now_us)
 
 
-def rebuild(connection: Connection, projection: Projection, now_us: int) -> None:
-    """Fill the table again from the stored entities."""
+def rebuild(connection: Connection, projection: Projection, now_us: int) -> int:
+    """Fill the table again from the stored entities. Returns the number of its rows."""
     name = {"name": projection.name}
     connection.execute(projection.table.delete())
     for statement in _FORGET[1:]:
@@ -96,6 +96,8 @@ def rebuild(connection: Connection, projection: Projection, now_us: int) -> None
     connection.execute(_ALL, name)
     for no in connection.execute(_STREAMS, name).scalars().all():
         follow(connection, no, [projection], now_us)
+    rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
+    return rows
 
 
 def _defined(connection: Connection) -> dict[str, str]:
