@@ -14,7 +14,14 @@ from instep.model.messages import MessageHeader
 from instep.sequencing.state import BufferedMessage
 from instep.sequencing.window import ReceiveWindow
 
-__all__ = ["take_new", "take_next"]
+__all__ = ["may_take_next", "take_new", "take_next"]
+
+
+def may_take_next(window: ReceiveWindow, messages: Sequence[MessageHeader]) -> bool:
+    """Whether `take_next` may apply, before anything is done for each message."""
+    if window.buffered or window.skippable.lows or not messages:
+        return False
+    return messages[0].number == window.next_number
 
 
 def take_next(
@@ -23,13 +30,11 @@ def take_next(
     """Release messages that are the next ones, in order, with these `numbers`; returns whether it
     applies.
 
-    It does while nothing is buffered and nothing is skippable, where no message has expired.
+    It does where `may_take_next` says so and no message has expired.
     """
     first = window.next_number
     after = first + len(messages)
-    if window.buffered or window.skippable.lows or after > max_number + 1:
-        return False
-    if not numbers or numbers != list(range(first, after)):
+    if after > max_number + 1 or numbers != list(range(first, after)):
         return False
     window.next_number = after
     window.add_received(messages, numbers)

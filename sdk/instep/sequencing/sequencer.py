@@ -214,6 +214,8 @@ class Sequencer:
         """
         if self._announced is not None or self.phase is not SequencePhase.OPEN:
             return []
+        if not fast_path.may_take_next(self._window, messages):
+            return []
         lifetime = self._lifetime
         if lifetime.limited and lifetime.timeout(now_us) is not None:
             return []
@@ -390,7 +392,12 @@ class Sequencer:
         failed_before = self.phase is SequencePhase.FAILED
         for event in events:
             if isinstance(event, Receive):
-                self._receive(event.messages, outcome, now_us)
+                numbers = self.take_next(event.messages, now_us)
+                if numbers:
+                    outcome.accepted = [*outcome.accepted, *event.messages]
+                    outcome.deliver = [*outcome.deliver, *numbers] if outcome.deliver else numbers
+                else:
+                    self._receive(event.messages, outcome, now_us)
             elif self.phase is SequencePhase.FAILED and not failed_before:
                 continue
             elif isinstance(event, (Last, Close, Terminate, Renew, Reset)):
@@ -552,12 +559,9 @@ class Sequencer:
     # -- messages --------------------------------------------------------------------------------
 
     def _receive(self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int) -> None:
-        """Decide messages by the fastest path that applies; all paths decide the same."""
-        numbers = self.take_next(messages, now_us)
-        if numbers:
-            outcome.accepted = [*outcome.accepted, *messages]
-            outcome.deliver = [*outcome.deliver, *numbers] if outcome.deliver else numbers
-            return
+        """Decide messages that `take_next` does not, by the faster path where it applies; both
+        decide the same.
+        """
         accepted: list[MessageHeader] = []
         numbers = [m.number for m in messages if not m.expires_at_us]
         limited = len(numbers) < len(messages)
