@@ -14,14 +14,7 @@ from instep.model.messages import MessageHeader
 from instep.sequencing.state import BufferedMessage
 from instep.sequencing.window import ReceiveWindow
 
-__all__ = ["may_take_next", "take_new", "take_next"]
-
-
-def may_take_next(window: ReceiveWindow, messages: Sequence[MessageHeader]) -> bool:
-    """Whether `take_next` may apply, before anything is done for each message."""
-    if window.buffered or window.skippable.lows or not messages:
-        return False
-    return messages[0].number == window.next_number
+__all__ = ["take_new", "take_next"]
 
 
 def take_next(
@@ -30,11 +23,13 @@ def take_next(
     """Release messages that are the next ones, in order, with these `numbers`; returns whether it
     applies.
 
-    It does where `may_take_next` says so and no message has expired.
+    It does where no message has expired. The caller has seen that nothing is buffered or skippable.
     """
     first = window.next_number
     after = first + len(messages)
-    if after > max_number + 1 or numbers != list(range(first, after)):
+    if not numbers or after > max_number + 1:
+        return False
+    if numbers[0] != first or numbers != list(range(first, after)):
         return False
     window.next_number = after
     window.add_received(messages, numbers)

@@ -214,19 +214,21 @@ class Sequencer:
         """
         if self._announced is not None or self.phase is not SequencePhase.OPEN:
             return []
-        if not fast_path.may_take_next(self._window, messages):
+        window, lifetime = self._window, self._lifetime
+        if window.buffered or window.skippable.lows:
             return []
-        lifetime = self._lifetime
-        if lifetime.limited and lifetime.timeout(now_us) is not None:
+        may_end = lifetime.limited
+        if may_end and lifetime.timeout(now_us) is not None:
             return []
         numbers = [m.number for m in messages if not m.expires_at_us]
-        limited = len(numbers) < len(messages)
-        if limited:
+        with_deadlines = len(numbers) < len(messages)
+        if with_deadlines:
             numbers = _unexpired(messages, now_us)
-        if not fast_path.take_next(self._window, messages, numbers, self.settings.max_number):
+        if not fast_path.take_next(window, messages, numbers, self.settings.max_number):
             return []
-        lifetime.active(now_us)
-        if limited:
+        if may_end:
+            lifetime.active(now_us)
+        if with_deadlines:
             lifetime.note_deadlines(messages)
         return numbers
 
