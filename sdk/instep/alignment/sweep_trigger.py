@@ -159,7 +159,7 @@ class PartitionProgress:
     ) -> Sequence[RecordHeader]:
         """Note the records as read; updates `offsets` and counts into `deviations`.
 
-        Returns the records without those that were committed a moment ago (at-least-once). Any
+        Returns the records without those that were delivered a moment ago (at-least-once). Any
         other record that goes backwards is a deviation: it is counted and kept, and the store
         decides by rule A3 (A9).
         """
@@ -210,6 +210,7 @@ class PartitionProgress:
         offsets_back = times_back = 0
         oldest_us = now_us
         heard = set()
+        first_at: dict[str, int] = {}
         for index, record in enumerate(records):
             partition = record.partition
             offset = record.offset
@@ -223,7 +224,10 @@ class PartitionProgress:
                     offsets[partition] = offset
                     oldest_us = min(oldest_us, record.appended_at_us)
                 elif offset < last:
-                    if position.recently(record.token):
+                    # The entity of a repeated record may have ended since: the store would not
+                    # know.
+                    first_at = first_at or _first_indices(records)
+                    if first_at[record.token] < index or position.recently(record.token):
                         repeated.append(index)
                         continue
                     offsets_back += 1
@@ -340,6 +344,14 @@ def _is_ordered(records: Sequence[RecordHeader], partition: str) -> bool:
     places = [record.offset for record in records]
     times_us = [record.appended_at_us for record in records]
     return in_order(places, times_us) and {one.partition for one in records} == {partition}
+
+
+def _first_indices(records: Sequence[RecordHeader]) -> dict[str, int]:
+    """The index of the first record with each token."""
+    found: dict[str, int] = {}
+    for index, record in enumerate(records):
+        found.setdefault(record.token, index)
+    return found
 
 
 def _count(deviations: dict[str, int], kind: str, times: int) -> None:

@@ -164,6 +164,17 @@ def test_what_was_just_delivered_is_dropped_and_else_what_goes_backwards_is_kept
     assert follower.offsets == {"0": 6}
 
 
+def test_a_record_that_one_delivery_repeats_is_dropped_with_an_end_between() -> None:
+    """The store forgets what has ended: the statement would bring the entity back."""
+    follower = Follower()
+    statement, end = record(3), record(4, ends=True)
+    after = of("1", 1, 0)
+    delivered = [statement, end, after, msgspec.structs.replace(statement), after]
+    assert follower.follow(2_001, *delivered) == [statement, end, after, after]
+    assert "offset-backwards" not in follower.deviations
+    assert follower.offsets == {"0": 4, "1": 1}
+
+
 def test_the_oldest_of_a_delivery_is_of_what_is_new() -> None:
     follower = Follower(Position(token="token-5"))
     follower.offsets = {"0": 5}

@@ -85,8 +85,11 @@ class Checks:
         self, instance: Instance, token: str | None, provider_us: int, *, restarted: bool
     ) -> None:
         """A stream was opened: after a token, or from its start."""
+        opening = (instance.info().origin, provider_us)
+        # The provider's clock tells whole seconds: an earlier opening may have the same.
+        self._first_offsets.pop(opening, None)
         if token is None or restarted:
-            self._starts.add((instance.info().origin, provider_us))
+            self._starts.add(opening)
         if token is None:
             return
         another = instance.log.tokens.decode(token) is None

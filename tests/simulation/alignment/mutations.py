@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -9,6 +10,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from instep.alignment import sweep_trigger
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import ProbeOlderEntity
 from instep.alignment.lag import LagMonitor
@@ -151,6 +153,12 @@ def _redelivery_skipped_too_far() -> list[Change]:
         return committed(record, position) or 0 <= record.offset <= known + 3
 
     return [(ContinuityCheck, "_committed", staticmethod(generous))]
+
+
+def _repetition_within_a_delivery_kept() -> list[Change]:
+    last = 1 << 62
+    nowhere = defaultdict[str, int](lambda: last)
+    return [(sweep_trigger, "_first_indices", lambda _: nowhere)]
 
 
 def _one_partition_is_enough() -> list[Change]:
@@ -529,6 +537,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     "clock error not counted": (
         _clock_error_not_counted,
         lambda: test_kept_seeds.test_a_baseline_is_dated_as_early_as_the_clock_may_be(0),
+    ),
+    "repetition within a delivery kept": (
+        _repetition_within_a_delivery_kept,
+        test_sweep_trigger.test_a_record_that_one_delivery_repeats_is_dropped_with_an_end_between,
     ),
     "redelivery taken for silence": (
         _redelivery_taken_for_silence,

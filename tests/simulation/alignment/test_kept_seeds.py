@@ -25,6 +25,8 @@ KEPT = {
     5854: "the pages of a snapshot came slowly, and its end was believed after a time",
     6865: "a sweep was released while it was estimated again",
     7704: "records that came once more were taken for a silence, and it for the head of the log",
+    9736: "the simulation took an opening for an earlier one in the same second",
+    9788: "one delivery stated an entity, its end, and the same statement once more",
 }
 
 
