@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from instep.cli.worker import spread
+from instep.cli.worker import multi_process_consumer
 from instep.config.file import load
 from instep.config.plugins import build_sink, build_source
 from instep.coordination import Role
 from instep.errors import AuthenticationError, ConfigurationError
 from instep.ports import Source
 from instep.runtime.health import ConsumerEvent, ConsumerState
-from instep.runtime.workers.consumer import SpreadConsumer, WorkerLostError
+from instep.runtime.workers.consumer import MultiProcessConsumer, WorkerLostError
 from instep_tapi.provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from instep_tapi.wire.names import StreamState
 from tests.end_to_end.site_kit import Site, network, site, until
@@ -62,7 +62,7 @@ def served() -> Provider:
 class Running:
     """A consumer with worker processes, and what it has told."""
 
-    def __init__(self, consumer: SpreadConsumer) -> None:
+    def __init__(self, consumer: MultiProcessConsumer) -> None:
         self.consumer = consumer
         self.events: list[ConsumerEvent] = []
 
@@ -89,7 +89,7 @@ def consumer(
     token: str = "s3cret",
     order: str = "",
     attempts: int = 0,
-) -> SpreadConsumer:
+) -> MultiProcessConsumer:
     file = folder / "instep.toml"
     url, store = here.provider.url, store or here.url
     file.write_text(
@@ -106,11 +106,11 @@ def consumer(
     (one,) = load(file).consumers
     source = build_source(one.source)
     assert isinstance(source, Source)
-    return spread(one, source, build_sink(one.sink))
+    return multi_process_consumer(one, source, build_sink(one.sink))
 
 
 @asynccontextmanager
-async def running(made: SpreadConsumer) -> AsyncIterator[Running]:
+async def running(made: MultiProcessConsumer) -> AsyncIterator[Running]:
     it = Running(made)
 
     async def listen() -> None:

@@ -15,7 +15,7 @@ from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
 from instep.cli.store import ConfigArgument
-from instep.cli.worker import spread
+from instep.cli.worker import multi_process_consumer
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError, NotAlignedError
@@ -141,7 +141,7 @@ def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:
                 where=f"{one.source.where.removesuffix('.source')}.workers",
                 hint="leave workers out",
             )
-        return [spread(one, source, sink)]
+        return [multi_process_consumer(one, source, sink)]
     if isinstance(sink, TeeSink):
         if isinstance(source, Listener):
             raise ConfigurationError(

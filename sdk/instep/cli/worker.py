@@ -14,10 +14,10 @@ from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.workers.child import Parts, follow_share
-from instep.runtime.workers.consumer import SpreadConsumer
+from instep.runtime.workers.consumer import MultiProcessConsumer
+from instep.runtime.workers.program import WorkerParts, run_worker
 
-__all__ = ["main", "spread"]
+__all__ = ["main", "multi_process_consumer"]
 
 # Without -P the working directory could stand in for any module.
 _PROGRAM: Final = ("-P", "-c", "from instep.cli.worker import main; main()")
@@ -30,7 +30,9 @@ class _Request(msgspec.Struct, frozen=True):
     output: Format
 
 
-def spread(one: ConsumerConfiguration, source: Source, sink: Sink) -> SpreadConsumer:
+def multi_process_consumer(
+    one: ConsumerConfiguration, source: Source, sink: Sink
+) -> MultiProcessConsumer:
     """The consumer of a configuration with several workers. Raises `ConfigurationError`."""
     if not sink.several_processes:
         raise ConfigurationError(
@@ -39,7 +41,7 @@ def spread(one: ConsumerConfiguration, source: Source, sink: Sink) -> SpreadCons
             hint="leave workers out, or name a SQLite file or a PostgreSQL server",
             key="workers",
         )
-    return SpreadConsumer(
+    return MultiProcessConsumer(
         one.name,
         source,
         sink,
@@ -52,13 +54,13 @@ def spread(one: ConsumerConfiguration, source: Source, sink: Sink) -> SpreadCons
 
 def main() -> None:
     """The program of a worker process."""
-    until_signalled(follow_share(_parts))
+    until_signalled(run_worker(_parts))
 
 
-def _parts(request: bytes) -> Parts:
+def _parts(request: bytes) -> WorkerParts:
     made = msgspec.msgpack.decode(request, type=_Request)
     log_to_stderr(made.output)
     one = made.consumer
     source = build_source(one.source)
     assert isinstance(source, Source)
-    return Parts(one.name, source, build_sink(one.sink), one.settings)
+    return WorkerParts(one.name, source, build_sink(one.sink), one.settings)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from instep.alignment.audit import AuditReport, Finding
-from instep.errors import AuthenticationError, InstepError, SweepHeldError
+from instep.errors import InstepError, SweepHeldError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -20,7 +20,7 @@ from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
-from instep.runtime.workers.share import Share
+from instep.runtime.workers.assigned_streams import AssignedStreams
 
 __all__ = ["Consumer"]
 
@@ -66,22 +66,22 @@ class Consumer(Service):
         settings: ConsumerSettings | None = None,
         *,
         environment: Environment | None = None,
-        share: Share | None = None,
+        assigned: AssignedStreams | None = None,
     ) -> None:
         """Create a consumer; `environment` gives the clock and the jitter, and decides what is
         retried. `share` is for a worker process, which follows a part of the streams under the
         lease of whoever started it.
         """
         super().__init__(name, sink, settings, environment)
-        self._share = share
-        if share is not None:
+        self._assigned = assigned
+        if assigned is not None:
             self._pair = None
         self._source = source
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
-            source, sink, self._settings, self._environment, report=report, share=share
+            source, sink, self._settings, self._environment, report=report, assigned=assigned
         )
 
     def __repr__(self) -> str:
@@ -208,35 +208,23 @@ class Consumer(Service):
 
     async def _discover_further(self, group: asyncio.TaskGroup) -> None:
         """Follow the streams that appear while the consumer runs (TR-548 3.6.7)."""
-        undiscovered = False
-        while True:
-            await self._until_discovery()
-            try:
-                found = await self._discovery.further(
-                    [one.stream for one in self._workers.values()]
-                )
-            except InstepError as error:
-                # The streams that are followed go on whatever becomes of this.
-                if not undiscovered:
-                    self._emit("", "undiscovered", str(error))
-                undiscovered = True
-                if isinstance(error, AuthenticationError):
-                    # To try a refused login again and again locks the account.
-                    return
-                continue
-            undiscovered = False
+
+        def followed() -> list[StreamInfo]:
+            return [one.stream for one in self._workers.values()]
+
+        async for found in self._discovery.appearing(followed, self._until_discovery):
             for stream in found:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             self._start(found, group)
 
     async def _until_discovery(self) -> None:
-        if self._share is None:
+        if self._assigned is None:
             await asyncio.sleep(self._settings.discover_every_s)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.discover_every_s):
-                await self._share.changed.wait()
-        self._share.changed.clear()
+                await self._assigned.changed.wait()
+        self._assigned.changed.clear()
 
     def _worker(self, stream: StreamInfo) -> StreamWorker:
         return StreamWorker(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 
 from instep.alignment.stream_identity import match_streams
-from instep.errors import DiscoveryError, InstepError, NoStreamError, SinkError
+from instep.errors import AuthenticationError, DiscoveryError, InstepError, NoStreamError, SinkError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.worker import StreamWorker
-from instep.runtime.workers.share import Share
+from instep.runtime.workers.assigned_streams import AssignedStreams
 
 __all__ = ["StreamDiscovery"]
 
@@ -30,7 +38,7 @@ class StreamDiscovery:
         environment: Environment,
         *,
         report: Callable[[str, str], None],
-        share: Share | None = None,
+        assigned: AssignedStreams | None = None,
     ) -> None:
         self.last_error = ""
         """Why the first discovery has not succeeded yet."""
@@ -39,7 +47,7 @@ class StreamDiscovery:
         self._source, self._sink = source, sink
         self._settings, self._environment = settings, environment
         self._report = report
-        self._share = share
+        self._assigned = assigned
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
         self._discovering = asyncio.Lock()
@@ -51,7 +59,7 @@ class StreamDiscovery:
                 try:
                     offered = await self._source.discover()
                     known = await self._sink.known_streams()
-                    self._require_share(offered)
+                    self._require_assigned(offered)
                 except InstepError as error:
                     if await self._has_succeeded():
                         _retry(error)
@@ -87,7 +95,7 @@ class StreamDiscovery:
     async def further(self, followed: Collection[StreamInfo]) -> list[StreamInfo]:
         """Discover streams that are not followed yet. Raises `InstepError`."""
         ids = {stream.id for stream in followed}
-        if self._share is not None and self._share.mine <= ids:
+        if self._assigned is not None and self._assigned.ids <= ids:
             return []
         async with self._discovering:
             offered = await self._source.discover()
@@ -95,6 +103,32 @@ class StreamDiscovery:
                 return []
             known = [*await self._sink.known_streams(), *followed]
             return [stream for stream in self._named(known, offered) if stream.id not in ids]
+
+    async def appearing(
+        self,
+        followed: Callable[[], Collection[StreamInfo]],
+        wait: Callable[[], Awaitable[None]],
+    ) -> AsyncGenerator[list[StreamInfo]]:
+        """The streams that appear while the consumer runs (TR-548 3.6.7), looked for after each
+        `wait`. Ends where the login is refused.
+        """
+        undiscovered = False
+        while True:
+            await wait()
+            try:
+                found = await self.further(followed())
+            except InstepError as error:
+                # The streams that are followed go on whatever becomes of this.
+                if not undiscovered:
+                    self._report("undiscovered", str(error))
+                undiscovered = True
+                if isinstance(error, AuthenticationError):
+                    # To try a refused login again and again locks the account.
+                    return
+                continue
+            undiscovered = False
+            if found:
+                yield found
 
     async def _anew(
         self, gone: StreamInfo, workers: Mapping[str, StreamWorker]
@@ -117,10 +151,14 @@ class StreamDiscovery:
         self, known: Iterable[StreamInfo], offered: Sequence[StreamInfo]
     ) -> list[StreamInfo]:
         """The offered streams that are to be followed, by their ids in the store."""
-        return match_streams(known, offered) if self._share is None else self._share.of(offered)
+        return (
+            match_streams(known, offered)
+            if self._assigned is None
+            else self._assigned.among(offered)
+        )
 
-    def _require_share(self, offered: Sequence[StreamInfo]) -> None:
-        if self._share is not None and not self._share.of(offered):
+    def _require_assigned(self, offered: Sequence[StreamInfo]) -> None:
+        if self._assigned is not None and not self._assigned.among(offered):
             raise NoStreamError("no stream of this worker process is offered now", retriable=True)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from instep.alignment.lag import Fidelity
-from instep.errors import AuthenticationError, InstepError, SweepHeldError
+from instep.errors import InstepError, SweepHeldError
 from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
@@ -23,10 +23,10 @@ from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, stage_of
-from instep.runtime.workers.messages import Orders, Report
+from instep.runtime.workers.messages import Assignment, WorkerReport
 from instep.runtime.workers.process import WorkerProcess
 
-__all__ = ["SpreadConsumer", "WorkerLostError"]
+__all__ = ["MultiProcessConsumer", "WorkerLostError"]
 
 
 class WorkerLostError(InstepError):
@@ -35,7 +35,7 @@ class WorkerLostError(InstepError):
     code = "worker-lost"
 
 
-class SpreadConsumer(Service):
+class MultiProcessConsumer(Service):
     """Follows the streams of a source by worker processes, each with a part of the streams.
 
     Promised is what a `Consumer` promises, and:
@@ -64,18 +64,19 @@ class SpreadConsumer(Service):
         environment: Environment | None = None,
     ) -> None:
         """Create it. `program` are the arguments of the interpreter that make a worker
-        (`instep.runtime.workers.child`), and `request` says what it is made of.
+        (`instep.runtime.workers.program`), and `request` says what it is made of.
         """
         super().__init__(name, sink, settings, environment)
         self._source = source
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=partial(self._emit, "")
         )
-        self._roster: list[StreamInfo] = []
+        self._streams: list[StreamInfo] = []
         self._workers = [_Worker(number, program, request) for number in range(1, workers + 1)]
 
     def __repr__(self) -> str:
-        return f"<SpreadConsumer {self.name}: {self.health().state}, {len(self._workers)} workers>"
+        state, workers = self.health().state, len(self._workers)
+        return f"<MultiProcessConsumer {self.name}: {state}, {workers} workers>"
 
     async def aligned(self, timeout_s: float | None = None) -> None:
         """See `Consumer.aligned`."""
@@ -85,7 +86,7 @@ class SpreadConsumer(Service):
     def health(self) -> Health:
         """The current health of the consumer and of each stream, as last reported. Never waits."""
         known = self._assigned()
-        streams = tuple(known.get(stream.id) or _unread(stream) for stream in self._roster)
+        streams = tuple(known.get(stream.id) or _unread(stream) for stream in self._streams)
         reports = [worker.health for worker in self._workers if worker.health is not None]
         errors = [self._discovery.last_error, *(report.error for report in reports)]
         state, error = self._state, self._error_text(next(filter(None, errors), ""))
@@ -111,7 +112,7 @@ class SpreadConsumer(Service):
     async def _work(self) -> None:
         """Let the workers follow the streams until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
-        self._roster = []
+        self._streams = []
         for worker in self._workers:
             worker.clear()
         streams = await self._discovery.first()
@@ -130,7 +131,7 @@ class SpreadConsumer(Service):
             stage = stage_of(stream, self._settings.start_order)
             stages.setdefault(stage, []).append(stream)
         # All are named before the first is followed: a worker knows the names of the others, too.
-        self._roster += streams
+        self._streams += streams
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.start_wait_s):
                 for stage in sorted(stages):
@@ -141,7 +142,7 @@ class SpreadConsumer(Service):
 
     async def _turn(self, stage: int, streams: Sequence[StreamInfo]) -> None:
         before = [
-            one.id for one in self._roster if stage_of(one, self._settings.start_order) < stage
+            one.id for one in self._streams if stage_of(one, self._settings.start_order) < stage
         ]
 
         def holding() -> list[str]:
@@ -163,15 +164,17 @@ class SpreadConsumer(Service):
                 group.create_task(self._keep(worker), name=f"instep {self.name} worker")
             else:
                 # The others learn the new names, too.
-                worker.process.order(self._orders(worker))
+                worker.process.assign(self._assignment(worker))
         self._wake()
 
     def _assigned(self) -> dict[str, StreamHealth]:
         return {id_: one for worker in self._workers for id_, one in worker.streams.items()}
 
-    def _orders(self, worker: _Worker) -> Orders:
+    def _assignment(self, worker: _Worker) -> Assignment:
         lease = self._pair.seen if self._pair is not None else None
-        return Orders(roster=tuple(self._roster), mine=frozenset(worker.streams), lease=lease)
+        return Assignment(
+            streams=tuple(self._streams), assigned=frozenset(worker.streams), lease=lease
+        )
 
     async def _keep(self, worker: _Worker) -> None:
         """Keep a worker running until cancelled. Raises a fatal error."""
@@ -180,7 +183,7 @@ class SpreadConsumer(Service):
             begun_s = loop.time()
             worker.begin()
             status = await worker.process.run(
-                partial(self._orders, worker), partial(self._heard, worker)
+                partial(self._assignment, worker), partial(self._heard, worker)
             )
             worker.lost("its worker process has ended")
             if worker.failure is not None:
@@ -200,7 +203,7 @@ class SpreadConsumer(Service):
             self._emit("", "worker-lost", f"{text}; {again}")
             await asyncio.sleep(wait_s)
 
-    def _heard(self, worker: _Worker, report: Report) -> None:
+    def _heard(self, worker: _Worker, report: WorkerReport) -> None:
         if worker.silent:
             worker.silent = False
             text = f"worker {worker.number} is process {worker.process.pid}"
@@ -227,24 +230,11 @@ class SpreadConsumer(Service):
 
     async def _discover_further(self, group: asyncio.TaskGroup) -> None:
         """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
-        undiscovered = False
-        while True:
-            await asyncio.sleep(self._settings.discover_every_s)
-            try:
-                found = await self._discovery.further(self._roster)
-            except InstepError as error:
-                if not undiscovered:
-                    self._emit("", "undiscovered", str(error))
-                undiscovered = True
-                if isinstance(error, AuthenticationError):
-                    # To try a refused login again and again locks the account.
-                    return
-                continue
-            undiscovered = False
+        wait = partial(asyncio.sleep, self._settings.discover_every_s)
+        async for found in self._discovery.appearing(lambda: self._streams, wait):
             for stream in found:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
-            if found:
-                group.create_task(self._start(found, group))
+            group.create_task(self._start(found, group))
 
     def _is_aligned(self) -> bool:
         health = self.health()
@@ -286,7 +276,7 @@ class _Worker:
         self.health = self.failure = None
         self.silent = True
 
-    def heard(self, report: Report) -> None:
+    def heard(self, report: WorkerReport) -> None:
         if report.failure is not None:
             self.failure = report.failure.error()
         if report.health is None:

@@ -16,23 +16,23 @@ from instep.errors import InstepError
 from instep.model.streams import StreamInfo
 from instep.runtime.health import ConsumerEvent, Health
 
-__all__ = ["CarriedError", "Orders", "Report", "as_frame", "read_frame"]
+__all__ = ["Assignment", "ErrorData", "WorkerReport", "as_frame", "read_frame"]
 
 _LENGTH_BYTES: Final = 4
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """To a worker: what it follows from now on."""
 
-    roster: tuple[StreamInfo, ...]
+    streams: tuple[StreamInfo, ...]
     """The streams of all workers."""
-    mine: frozenset[str]
+    assigned: frozenset[str]
     """The ids of its own; they only grow."""
     lease: LeaseState | None = None
     """The lease of the consumer, under which it writes. It lasts as long as the worker."""
 
 
-class CarriedError(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorData(msgspec.Struct, frozen=True, kw_only=True):
     """A fatal error of a worker, as data."""
 
     code: str
@@ -69,17 +69,17 @@ class CarriedError(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """From a worker: its health and what happened since the last report."""
 
     health: Health | None = None
     """None where it has none: its parts could not be made."""
     events: tuple[ConsumerEvent, ...] = ()
-    failure: CarriedError | None = None
+    failure: ErrorData | None = None
     """Its fatal error: this is the last report."""
 
 
-def as_frame(message: Orders | Report | bytes) -> bytes:
+def as_frame(message: Assignment | WorkerReport | bytes) -> bytes:
     """The bytes that carry a message; bytes are carried as they are."""
     content = message if isinstance(message, bytes) else msgspec.msgpack.encode(message)
     return len(content).to_bytes(_LENGTH_BYTES) + content

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from instep.runtime.workers.messages import Orders, Report, as_frame, read_frame
+from instep.runtime.workers.messages import Assignment, WorkerReport, as_frame, read_frame
 
 __all__ = ["WorkerProcess"]
 
@@ -20,11 +20,11 @@ _STOP_WITHIN_S: Final = 3.0
 """A worker that has not ended so long after it was told to is killed: its commit is rolled back."""
 _SILENT_S: float = 120.0
 """A worker reports every second. One that is silent for so long hangs."""
-_decode: Final = msgspec.msgpack.Decoder(Report).decode
+_decode: Final = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 class WorkerProcess:
-    """Starts a program (`instep.runtime.workers.child`) with a request, and stops it.
+    """Starts a program (`instep.runtime.workers.program`) with a request, and stops it.
 
     It ends when its standard input is closed: with us, too, however we end.
     """
@@ -39,10 +39,12 @@ class WorkerProcess:
         """The process id while it runs."""
         return self._process.pid if self._process is not None else None
 
-    async def run(self, orders: Callable[[], Orders], report: Callable[[Report], None]) -> int:
+    async def run(
+        self, assignment: Callable[[], Assignment], report: Callable[[WorkerReport], None]
+    ) -> int:
         """Run it until it ends by itself, and return its exit status: negative is a signal.
 
-        `orders` are asked for when it has started: until then, `order` tells nobody.
+        `assignment` is asked for when it has started: until then, `assign` tells nobody.
         Cancelling stops it: it completes its commit, and is killed where that takes too long.
         """
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -57,7 +59,7 @@ class WorkerProcess:
         self._process = process
         try:
             self._write(self._request)
-            self.order(orders())
+            self.assign(assignment())
             while (frame := await _next(process)) is not None:
                 report(_decode(frame))
             # Who closes its output without ending does not follow its streams any more.
@@ -66,9 +68,9 @@ class WorkerProcess:
             self._process = None
             await _ended(process)
 
-    def order(self, orders: Orders) -> None:
+    def assign(self, assignment: Assignment) -> None:
         """Tell it what it follows from now on, while it runs."""
-        self._write(msgspec.msgpack.encode(orders))
+        self._write(msgspec.msgpack.encode(assignment))
 
     def _write(self, content: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:

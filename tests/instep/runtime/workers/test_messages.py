@@ -10,7 +10,7 @@ import pytest
 from instep import StreamInfo
 from instep.coordination.lease import LeaseState
 from instep.errors import AuthenticationError, InstepError, UnreachableError
-from instep.runtime.workers.messages import CarriedError, Orders, as_frame, read_frame
+from instep.runtime.workers.messages import Assignment, ErrorData, as_frame, read_frame
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,27 +23,29 @@ pytestmark = pytest.mark.asyncio
     ],
 )
 async def test_an_error_arrives_as_it_was(error: InstepError) -> None:
-    carried = msgspec.msgpack.encode(CarriedError.of(error))
-    again = msgspec.msgpack.decode(carried, type=CarriedError).error()
+    carried = msgspec.msgpack.encode(ErrorData.of(error))
+    again = msgspec.msgpack.decode(carried, type=ErrorData).error()
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert (again.retriable, again.stream_only) == (error.retriable, error.stream_only)
 
 
 async def test_a_mistake_in_a_program_arrives_with_its_name() -> None:
-    again = CarriedError.of(ZeroDivisionError("division by zero")).error()
+    again = ErrorData.of(ZeroDivisionError("division by zero")).error()
     assert "ZeroDivisionError: division by zero" in str(again)
     assert not again.retriable
 
 
 async def test_a_frame_is_read_whole_and_half_a_frame_is_the_end() -> None:
     stream = StreamInfo(id="a", origin="a/1", kind="tapi", tombstone_retention_s=float("inf"))
-    orders = Orders(roster=(stream,), mine=frozenset({"a"}), lease=LeaseState(epoch=3, nonce="n"))
+    assignment = Assignment(
+        streams=(stream,), assigned=frozenset({"a"}), lease=LeaseState(epoch=3, nonce="n")
+    )
     pipe = asyncio.StreamReader()
-    pipe.feed_data(as_frame(orders) + as_frame(b"") + as_frame(b"cut off")[:-1])
+    pipe.feed_data(as_frame(assignment) + as_frame(b"") + as_frame(b"cut off")[:-1])
     pipe.feed_eof()
     content = await read_frame(pipe)
     assert content is not None
-    assert msgspec.msgpack.decode(content, type=Orders) == orders
+    assert msgspec.msgpack.decode(content, type=Assignment) == assignment
     assert await read_frame(pipe) == b""
     assert await read_frame(pipe) is None

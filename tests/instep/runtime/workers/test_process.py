@@ -9,32 +9,32 @@ import sys
 import pytest
 
 from instep.runtime.workers import process
-from instep.runtime.workers.messages import Orders, Report
+from instep.runtime.workers.messages import Assignment, WorkerReport
 from instep.runtime.workers.process import WorkerProcess
 
 pytestmark = pytest.mark.asyncio
 DEAF = "import time; time.sleep(1000)"
 
 
-def orders() -> Orders:
-    return Orders(roster=(), mine=frozenset())
+def assignment() -> Assignment:
+    return Assignment(streams=(), assigned=frozenset())
 
 
-def heard(_: Report) -> None:
+def heard(_: WorkerReport) -> None:
     raise AssertionError("it says nothing")
 
 
 async def test_one_that_is_silent_for_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_SILENT_S", 0.2)
     worker = WorkerProcess(["-c", DEAF], b"")
-    assert await asyncio.wait_for(worker.run(orders, heard), 60) == -signal.SIGKILL
+    assert await asyncio.wait_for(worker.run(assignment, heard), 60) == -signal.SIGKILL
     assert worker.pid is None
 
 
 async def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STOP_WITHIN_S", 0.2)
     worker = WorkerProcess(["-c", DEAF], b"")
-    running = asyncio.create_task(worker.run(orders, heard))
+    running = asyncio.create_task(worker.run(assignment, heard))
     async with asyncio.timeout(60):
         while worker.pid is None:
             await asyncio.sleep(0.01)
@@ -51,24 +51,24 @@ async def test_what_is_assigned_while_it_starts_reaches_it() -> None:
     )
     assigned: list[str] = []
 
-    def latest() -> Orders:
-        return Orders(roster=(), mine=frozenset(assigned))
+    def latest() -> Assignment:
+        return Assignment(streams=(), assigned=frozenset(assigned))
 
     worker = WorkerProcess(["-c", echo], b"")
     running = asyncio.create_task(worker.run(latest, heard))
     await asyncio.sleep(0)
     assigned.append("late")
-    worker.order(latest())
+    worker.assign(latest())
     assert await asyncio.wait_for(running, 60) == 0
 
 
 @pytest.mark.parametrize("status", [0, 3])
 async def test_one_that_ends_at_once_tells_how(status: int) -> None:
     worker = WorkerProcess(["-c", f"raise SystemExit({status})"], b"")
-    assert await asyncio.wait_for(worker.run(orders, heard), 60) == status
+    assert await asyncio.wait_for(worker.run(assignment, heard), 60) == status
 
 
 async def test_a_program_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
-        await WorkerProcess([], b"").run(orders, heard)
+        await WorkerProcess([], b"").run(assignment, heard)

@@ -1,4 +1,4 @@
-"""The share of a worker process: which streams of a consumer it follows, and under which names."""
+"""Which streams of a consumer a worker process follows, and under which names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from instep.alignment.stream_identity import match_streams
 from instep.model.streams import StreamInfo
 
-__all__ = ["Share"]
+__all__ = ["AssignedStreams"]
 
 
-class Share:
+class AssignedStreams:
     """The streams of one worker process; it changes when a stream is found.
 
     One process names and assigns the streams of all. A worker that names them by itself could read
@@ -19,18 +19,18 @@ class Share:
     """
 
     def __init__(self) -> None:
-        self.mine: frozenset[str] = frozenset()
+        self.ids: frozenset[str] = frozenset()
         """The ids of the streams that this process follows."""
         self.changed = asyncio.Event()
         """Set when streams were added."""
-        self._roster: Sequence[StreamInfo] = ()
+        self._streams: Sequence[StreamInfo] = ()
 
-    def update(self, roster: Sequence[StreamInfo], mine: Collection[str]) -> None:
-        """Take over what was assigned. `roster` has the streams of all processes."""
-        self._roster, self.mine = roster, frozenset(mine)
+    def update(self, streams: Sequence[StreamInfo], ids: Collection[str]) -> None:
+        """Take over what was assigned. `streams` has the streams of all processes."""
+        self._streams, self.ids = streams, frozenset(ids)
         self.changed.set()
 
-    def of(self, offered: Sequence[StreamInfo]) -> list[StreamInfo]:
+    def among(self, offered: Sequence[StreamInfo]) -> list[StreamInfo]:
         """Those of the offered streams that this process follows, by their ids in the store."""
-        named = match_streams(self._roster, offered)
-        return [stream for stream in named if stream.id in self.mine]
+        named = match_streams(self._streams, offered)
+        return [stream for stream in named if stream.id in self.ids]

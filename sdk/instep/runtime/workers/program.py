@@ -1,4 +1,4 @@
-"""The worker process: follows its share of the streams until its standard input ends."""
+"""The worker process: follows the streams assigned to it until its standard input ends."""
 
 from __future__ import annotations
 
@@ -17,20 +17,26 @@ from instep.ports.source import Source
 from instep.runtime.consumer import Consumer
 from instep.runtime.health import ConsumerEvent
 from instep.runtime.settings import ConsumerSettings
-from instep.runtime.workers.messages import CarriedError, Orders, Report, as_frame, read_frame
-from instep.runtime.workers.share import Share
+from instep.runtime.workers.assigned_streams import AssignedStreams
+from instep.runtime.workers.messages import (
+    Assignment,
+    ErrorData,
+    WorkerReport,
+    as_frame,
+    read_frame,
+)
 
-__all__ = ["Parts", "follow_share"]
+__all__ = ["WorkerParts", "run_worker"]
 
 _LOOK_EVERY_S: Final = 0.1
 _HEALTH_EVERY_S: Final = 1.0
 _EVENTS_KEPT: Final = 1_000
-_decode: Final = msgspec.msgpack.Decoder(Orders).decode
+_decode: Final = msgspec.msgpack.Decoder(Assignment).decode
 _TOLD_ELSEWHERE: Final = frozenset({"stream-found", "stopped", "failed"})
 """Events of the consumer as a whole: whoever started the worker tells them."""
 
 
-class Parts(NamedTuple):
+class WorkerParts(NamedTuple):
     """What a worker is made of."""
 
     name: str
@@ -39,20 +45,20 @@ class Parts(NamedTuple):
     settings: ConsumerSettings
 
 
-async def follow_share(make: Callable[[bytes], Parts]) -> None:
+async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
     """Follow what standard input assigns, and report on standard output.
 
     `make` makes the parts out of the request that `WorkerProcess` was given. A fatal error is in
     the last report. Cancelling completes the commit under way.
     """
-    orders, reports = await _pipes()
-    request, first = await read_frame(orders), await read_frame(orders)
+    frames, reports = await _pipes()
+    request, first = await read_frame(frames), await read_frame(frames)
     if request is None or first is None:
         return
     try:
-        consumer, share = _consumer(make(request), _decode(first))
+        consumer, assigned = _consumer(make(request), _decode(first))
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
-        await _write(reports, Report(failure=CarriedError.of(error)))
+        await _write(reports, WorkerReport(failure=ErrorData.of(error)))
         return
     # What start-up has made stays: no garbage collection looks through it again.
     gc.collect()
@@ -64,27 +70,29 @@ async def follow_share(make: Callable[[bytes], Parts]) -> None:
     try:
         async with consumer:
             await _until_first(
-                consumer.wait(), _obey(orders, share), _tell(consumer, events, reports)
+                consumer.wait(),
+                _read_assignments(frames, assigned),
+                _tell(consumer, events, reports),
             )
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
         failure = error
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-        carried = None if failure is None else CarriedError.of(failure)
+        carried = None if failure is None else ErrorData.of(failure)
         await _write(reports, _report(consumer, events, carried))
 
 
-def _consumer(parts: Parts, orders: Orders) -> tuple[Consumer, Share]:
-    share = Share()
-    share.update(orders.roster, orders.mine)
+def _consumer(parts: WorkerParts, assignment: Assignment) -> tuple[Consumer, AssignedStreams]:
+    assigned = AssignedStreams()
+    assigned.update(assignment.streams, assignment.assigned)
     name, source, sink, settings = parts
-    if orders.lease is not None:
+    if assignment.lease is not None:
         assert sink.lease is not None
-        sink.lease.adopt(orders.lease)
+        sink.lease.adopt(assignment.lease)
     # Whoever assigns a stream has waited for those before it.
     settings = msgspec.structs.replace(settings, start_order=())
-    return Consumer(name, source, sink, settings, share=share), share
+    return Consumer(name, source, sink, settings, assigned=assigned), assigned
 
 
 async def _until_first(*works: Coroutine[None, None, None]) -> None:
@@ -100,11 +108,11 @@ async def _until_first(*works: Coroutine[None, None, None]) -> None:
         task.result()
 
 
-async def _obey(orders: asyncio.StreamReader, share: Share) -> None:
+async def _read_assignments(frames: asyncio.StreamReader, assigned: AssignedStreams) -> None:
     """Take over what is assigned, until whoever assigns has ended or wants us to end."""
-    while (frame := await read_frame(orders)) is not None:
-        assigned = _decode(frame)
-        share.update(assigned.roster, assigned.mine)
+    while (frame := await read_frame(frames)) is not None:
+        assignment = _decode(frame)
+        assigned.update(assignment.streams, assignment.assigned)
 
 
 async def _listen(consumer: Consumer, events: list[ConsumerEvent]) -> None:
@@ -125,14 +133,14 @@ async def _tell(consumer: Consumer, events: list[ConsumerEvent], reports: Binary
 
 
 def _report(
-    consumer: Consumer, events: list[ConsumerEvent], failure: CarriedError | None = None
-) -> Report:
+    consumer: Consumer, events: list[ConsumerEvent], failure: ErrorData | None = None
+) -> WorkerReport:
     told = tuple(events)
     events.clear()
-    return Report(health=consumer.health(), events=told, failure=failure)
+    return WorkerReport(health=consumer.health(), events=told, failure=failure)
 
 
-async def _write(reports: BinaryIO, report: Report) -> None:
+async def _write(reports: BinaryIO, report: WorkerReport) -> None:
     def write() -> None:
         # Whoever started us may have ended: then so do we, since our input has.
         with contextlib.suppress(BrokenPipeError):
@@ -146,8 +154,8 @@ async def _pipes() -> tuple[asyncio.StreamReader, BinaryIO]:
     """Standard input, and what was standard output: what others print there goes to stderr."""
     reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    orders = asyncio.StreamReader()
+    frames = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
+        lambda: asyncio.StreamReaderProtocol(frames), sys.stdin
     )
-    return orders, reports
+    return frames, reports
