@@ -20,6 +20,7 @@ from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.consumer import Consumer
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import until_first_ended
 from instep_tapi.cli.follow_printer import FollowPrinter
 
 __all__ = ["PrintingSink", "follow_entities"]
@@ -49,22 +50,10 @@ async def follow_entities(source: Source, printer: FollowPrinter) -> None:
     await asyncio.sleep(0)
     try:
         async with consumer:
-            waits = {asyncio.create_task(consumer.wait()), asyncio.create_task(_full(printer))}
-            try:
-                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in waits:
-                    task.cancel()
-                await asyncio.gather(*waits, return_exceptions=True)
-            for task in done:
-                task.result()
+            await until_first_ended(consumer.wait(), printer.full.wait())
     finally:
         said.cancel()
         await asyncio.gather(said, return_exceptions=True)
-
-
-async def _full(printer: FollowPrinter) -> None:
-    await printer.full.wait()
 
 
 async def _say_events(consumer: Consumer, printer: FollowPrinter) -> None:

@@ -10,6 +10,7 @@ from instep.model.streams import Start, StreamInfo
 from instep.ports.source import Source
 from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import until_first_ended
 from instep_tapi.cli.follow_printer import FollowPrinter
 
 __all__ = ["follow_records"]
@@ -23,20 +24,7 @@ async def follow_records(source: Source, start: Start, printer: FollowPrinter) -
     Raises what does not pass by itself: a refused login, a stream that does not exist.
     """
     streams = [_Stream(source, info, start, printer) for info in await source.discover()]
-    tasks = [asyncio.create_task(stream.follow()) for stream in streams]
-    tasks += [asyncio.create_task(_until_full(printer))]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
-
-
-async def _until_full(printer: FollowPrinter) -> None:
-    await printer.full.wait()
+    await until_first_ended(*[stream.follow() for stream in streams], printer.full.wait())
 
 
 class _Stream:

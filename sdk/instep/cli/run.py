@@ -26,6 +26,7 @@ from instep.runtime.group import Group
 from instep.runtime.lifecycle import Service
 from instep.runtime.receiver import Receiver
 from instep.runtime.streams.tee import TeeSink
+from instep.runtime.supervision import until_first_ended
 
 __all__ = ["run"]
 
@@ -89,19 +90,11 @@ async def _run(
             # through all of it holds the event loop up.
             gc.collect()
             gc.freeze()
-            work = asyncio.create_task(
-                _aligned(group, timeout_s) if until_aligned else group.wait()
-            )
-            watch = asyncio.create_task(view.watch())
+            work = _aligned(group, timeout_s) if until_aligned else group.wait()
             try:
-                done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+                await until_first_ended(work, view.watch())
             finally:
                 gc.unfreeze()
-                work.cancel()
-                watch.cancel()
-                await asyncio.gather(work, watch, return_exceptions=True)
-            for task in done:
-                task.result()
     except asyncio.CancelledError:
         # Stopped as asked, but a consumer that failed has not done its work.
         if group.error is not None:

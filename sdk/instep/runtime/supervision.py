@@ -1,4 +1,5 @@
-"""Work that runs until it is cancelled: when it ends in any other way, that is an error.
+"""Work that runs until it is cancelled, or until the first of several ends. Work that is never to
+end and does so in any other way than by being cancelled is an error.
 
 `asyncio.TaskGroup` takes a task that was cancelled for one that has ended well. A callback that
 raises `CancelledError`, for example because it awaited a task of its own that was cancelled, would
@@ -8,12 +9,13 @@ end its caller's task silently.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from instep.errors import InstepError
 from instep.runtime.lifecycle import first_error
 
-__all__ = ["TaskEndedError", "is_cancelled", "until_cancelled"]
+__all__ = ["TaskEndedError", "is_cancelled", "until_cancelled", "until_first_ended"]
 
 
 class TaskEndedError(InstepError):
@@ -49,3 +51,18 @@ async def until_cancelled(name: str, work: Callable[[], Awaitable[None]]) -> Non
             raise first from None
         raise TaskEndedError(f"{type(first).__name__}: {first}"[:500], where=name) from first
     raise TaskEndedError("it returned", where=name)
+
+
+async def until_first_ended(*works: Coroutine[Any, Any, object]) -> None:
+    """Do all of this work until one part of it ends, then cancel the others. Raises the error of
+    what has ended. Cancelling the caller cancels all.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from instep.ports.source import Source
 from instep.runtime.consumer import Consumer
 from instep.runtime.health import ConsumerEvent
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import until_first_ended
 from instep.runtime.workers.assigned_streams import AssignedStreams
 from instep.runtime.workers.messages import (
     Assignment,
@@ -69,7 +70,7 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
     failure: Exception | None = None
     try:
         async with consumer:
-            await _until_first(
+            await until_first_ended(
                 consumer.wait(),
                 _read_assignments(frames, assigned),
                 _tell(consumer, events, reports),
@@ -93,19 +94,6 @@ def _consumer(parts: WorkerParts, assignment: Assignment) -> tuple[Consumer, Ass
     # Whoever assigns a stream has waited for those before it.
     settings = msgspec.structs.replace(settings, start_order=())
     return Consumer(name, source, sink, settings, assigned=assigned), assigned
-
-
-async def _until_first(*works: Coroutine[None, None, None]) -> None:
-    """Until one of them has ended; raises its error."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 async def _read_assignments(frames: asyncio.StreamReader, assigned: AssignedStreams) -> None:
