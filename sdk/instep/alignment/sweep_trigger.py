@@ -224,8 +224,7 @@ class PartitionProgress:
                     offsets[partition] = offset
                     oldest_us = min(oldest_us, record.appended_at_us)
                 elif offset < last:
-                    # The entity of a repeated record may have ended since: the store would not
-                    # know.
+                    # Its entity may have ended since, and the store forgets ends.
                     first_at = first_at or _first_indices(records)
                     if first_at[record.token] < index or position.recently(record.token):
                         repeated.append(index)

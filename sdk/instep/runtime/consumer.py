@@ -69,7 +69,7 @@ class Consumer(Service):
         assigned: AssignedStreams | None = None,
     ) -> None:
         """Create a consumer; `environment` gives the clock and the jitter, and decides what is
-        retried. `share` is for a worker process, which follows a part of the streams under the
+        retried. `assigned` is for a worker process, which follows a part of the streams under the
         lease of whoever started it.
         """
         super().__init__(name, sink, settings, environment)

@@ -566,8 +566,8 @@ class Sequencer:
         """
         accepted: list[MessageHeader] = []
         numbers = [m.number for m in messages if not m.expires_at_us]
-        limited = len(numbers) < len(messages)
-        if limited:
+        with_deadlines = len(numbers) < len(messages)
+        if with_deadlines:
             numbers = _unexpired(messages, now_us)
         window = self._window
         if (
@@ -581,7 +581,7 @@ class Sequencer:
             outcome.accepted += accepted
         if not accepted:
             accepted = self._one_by_one(messages, outcome, now_us)
-        if limited:
+        if with_deadlines:
             self._lifetime.note_deadlines(accepted)
 
     def _one_by_one(
