@@ -292,27 +292,29 @@ class Sequencer:
     def checkpoint(self) -> SequencerState:
         """The state to store in the transaction that stores all outcomes since the last one."""
         window, gap_timer, lifetime = self._window, self._gap_timer, self._lifetime
+        # In the order of the fields, without their names: with names it takes twice as long, in
+        # each commit of each sequence.
         return SequencerState(
-            next_number=window.next_number,
-            phase=self.phase,
-            received=window.received.copy(),
-            cancelled=window.cancelled.copy() if window.cancelled else _NONE,
-            faulted=window.faulted.copy() if window.faulted else _NO_FAULTS,
-            buffered=list(window.buffered.values()) if window.buffered else _NONE_BUFFERED,
-            last_number=self.last_number,
-            announced=self._announced,
-            announced_at_us=self._announced_at_us,
-            asked_to=gap_timer.asked_to.copy() if gap_timer.asked_to else _NOTHING_ASKED,
-            acted_at_us=gap_timer.acted_at_us,
-            recent=window.recent,
-            epoch=self.epoch,
-            settings=self.durable.settings,
-            attributes=self.durable.attributes,
-            highest_seen=window.highest_seen,
-            expires_at_us=lifetime.expires_at_us,
-            active_at_us=lifetime.active_at_us,
-            ended_at_us=lifetime.ended_at_us,
-            copies_until_us=lifetime.copies_until_us,
+            window.next_number,
+            self.phase,
+            window.received.copy(),
+            window.cancelled.copy() if window.cancelled else _NONE,
+            window.faulted.copy() if window.faulted else _NO_FAULTS,
+            list(window.buffered.values()) if window.buffered else _NONE_BUFFERED,
+            self.last_number,
+            self._announced,
+            self._announced_at_us,
+            gap_timer.asked_to.copy() if gap_timer.asked_to else _NOTHING_ASKED,
+            gap_timer.acted_at_us,
+            window.recent,
+            self.epoch,
+            self.durable.settings,
+            self.durable.attributes,
+            window.highest_seen,
+            lifetime.expires_at_us,
+            lifetime.active_at_us,
+            lifetime.ended_at_us,
+            lifetime.copies_until_us,
         )
 
     def committed(self, state: SequencerState) -> None:

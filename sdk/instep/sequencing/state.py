@@ -8,7 +8,7 @@ from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase
 
-__all__ = ["BufferedMessage", "SequencerState"]
+__all__ = ["BufferedMessage", "SequencerState", "decode_state"]
 
 
 class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
@@ -21,12 +21,12 @@ class BufferedMessage(msgspec.Struct, array_like=True, gc=False):
     buffered_at_us: int
 
 
-class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SequencerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A sequence as committed. Its size is constant without gaps and O(g) with g gaps, plus the
     buffered messages.
 
-    It is replaced whole, never edited. The state of an older version still decodes: each newer
-    field has a default.
+    It is replaced whole, never edited. Each newer field has a default: `decode_state` reads the
+    state of an older version too.
     """
 
     next_number: int
@@ -67,9 +67,15 @@ class SequencerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     copies_until_us: int = 0
     """The latest deadline of a message: until then, copies may arrive."""
 
-    def __post_init__(self) -> None:
-        faulted = self.faulted
-        if len(faulted.values) < len(faulted.lows):
-            # Older versions kept the numbers and not the reasons.
-            missing = len(faulted.lows) - len(faulted.values)
-            faulted.values.extend([Refusal.UNPROCESSABLE] * missing)
+
+def decode_state(stored: bytes | str) -> SequencerState:
+    """A state from its JSON, also from that of an older version.
+
+    Raises `msgspec.DecodeError` where it is none.
+    """
+    state = msgspec.json.decode(stored, type=SequencerState)
+    faulted = state.faulted
+    # Older versions kept the numbers and not the reasons.
+    missing = len(faulted.lows) - len(faulted.values)
+    faulted.values.extend([Refusal.UNPROCESSABLE] * missing)
+    return state

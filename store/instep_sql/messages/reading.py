@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import StoredMessage
 from instep.ports.message_store import OperatorAction
 from instep.ports.reader import SequenceCounts, SequenceStatus
-from instep.sequencing.state import SequencerState
+from instep.sequencing.state import decode_state
 from instep_sql.messages import operator_requests
 
 __all__ = ["MessageReading", "give_up_messages"]
@@ -138,7 +137,7 @@ def _sequence(row: Row[Any]) -> SequenceStatus:
     return SequenceStatus(
         consumer=row.consumer,
         stream=row.scope,
-        state=msgspec.json.decode(row.state, type=SequencerState),
+        state=decode_state(row.state),
         held=row.held,
         waiting=row.waiting,
         blocked=bool(row.blocked),

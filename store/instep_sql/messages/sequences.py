@@ -16,7 +16,7 @@ from instep.ports.message_store import (
     SequenceChange,
     StoredSequence,
 )
-from instep.sequencing.state import BufferedMessage, SequencerState
+from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
 from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import storable_text
@@ -128,7 +128,7 @@ def load(
         buffered.setdefault(row.sequence_no, []).append(BufferedMessage(*row[1:]))
     found = {}
     for row in rows:
-        state = msgspec.json.decode(row.state, type=SequencerState)
+        state = decode_state(row.state)
         if row.id in buffered:
             state = msgspec.structs.replace(state, buffered=buffered[row.id])
         found[row.scope] = StoredSequence(state, row.waiting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing.effects import ReportLoss, SequenceEnded
 from instep.sequencing.events import Receive, Renew
 from instep.sequencing.sequencer import Sequencer
@@ -13,7 +14,7 @@ from instep.sequencing.settings import (
     SequencerSettings,
     TimeoutBehavior,
 )
-from instep.sequencing.state import SequencerState
+from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
 from instep.sequencing.transitions import (
     Refusal,
     SequenceEvent,
@@ -28,7 +29,7 @@ HOUR_US = 3600 * US
 def reopened(sequencer: Sequencer) -> Sequencer:
     """The same after a crash, from what a store would hold."""
     stored = msgspec.json.encode(committed(sequencer).durable)
-    return Sequencer(SequencerSettings(), msgspec.json.decode(stored, type=SequencerState))
+    return Sequencer(SequencerSettings(), decode_state(stored))
 
 
 def test_s9_what_came_over_the_wire_is_durable_before_message_1() -> None:
@@ -148,14 +149,44 @@ def test_what_an_older_version_stored_goes_on() -> None:
         b'{"next_number":2,"received":[[1,4],[1,4]],"faulted":[[3],[3]],'
         b'"recent":[[1,"YQ=="],[4,"YQ=="]]}'
     )
-    sequencer = Sequencer(None, msgspec.json.decode(stored, type=SequencerState))
+    sequencer = Sequencer(None, decode_state(stored))
     assert str(sequencer.faulted()) == "3 (unprocessable)"
     assert sequencer.claims().highest == 4
     assert received(sequencer, 2).deliver == [2]
     assert sequencer.reclaimable_at_us is None
-    ended = msgspec.json.decode(b'{"next_number":2,"phase":"failed"}', type=SequencerState)
+    ended = decode_state(b'{"next_number":2,"phase":"failed"}')
     sequencer = Sequencer(None, ended)
     sequencer.apply([Receive([])], T0_US)
     assert sequencer.reclaimable_at_us == T0_US + 7 * 24 * HOUR_US, (
         "its time begins when it is seen"
     )
+
+
+def test_a_checkpoint_is_the_state_that_the_sequencer_began_with() -> None:
+    """Each field has a value of its own, so none can stand in the place of another."""
+    state = SequencerState(
+        next_number=7,
+        phase=SequencePhase.ENDING,
+        received=Ranges.of((1, 3), (9, 9)),
+        cancelled=Ranges.of((4, 4)),
+        faulted=RangeMap([5], [6], [Refusal.EXPIRED]),
+        buffered=[BufferedMessage(9, b"nine", 11, 12, 13)],
+        last_number=20,
+        announced=19,
+        announced_at_us=21,
+        asked_to=[18],
+        acted_at_us=22,
+        recent=[(3, b"three")],
+        epoch=2,
+        settings=SequencerSettings(idle_timeout_s=60),
+        attributes=b"where to acknowledge",
+        highest_seen=10,
+        expires_at_us=T0_US,
+        active_at_us=T0_US - 1,
+        ended_at_us=T0_US - 2,
+        copies_until_us=T0_US - 3,
+    )
+    default = SequencerState(next_number=0)
+    for field in state.__struct_fields__:
+        assert getattr(state, field) != getattr(default, field), field
+    assert Sequencer(None, state).checkpoint() == state
