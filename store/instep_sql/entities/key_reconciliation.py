@@ -2,11 +2,14 @@
 
 A stream's entity-key may differ from the uuid that a GET shows. The stream's key becomes the row's
 key as soon as it is known, because a TOMBSTONE may carry nothing else.
+
+Where a provider states one uuid in several places, a key may be the whole address: the elements of
+the parent-address and its own, joined by "+". Such a key belongs to its place alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Final
@@ -59,13 +62,14 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
 class _Row:
     """The row of one entity, stored or to be written by the batch; its key may change."""
 
-    __slots__ = ("claimed", "entity_class", "key", "places", "stored", "uuid")
+    __slots__ = ("claimed", "entity_class", "key", "parents", "places", "stored", "uuid")
 
     def __init__(self, record: Record, stored: StoredRecord | None) -> None:
         self.key = record.key
         self.entity_class = record.entity_class
         self.uuid = record.uuid
-        self.places = _places(record)
+        self.parents = _parents_of(record)
+        self.places = self.parents.places
         by_uuid = record.key == record.uuid or record.key.endswith(f":{record.uuid}")
         self.claimed = bool(record.token) or not by_uuid
         """Whether a record of the stream has named it, so that its key is that of the stream."""
@@ -102,43 +106,65 @@ class _Rows:
         """
         if not record.uuid:
             row = self.by_key.get(record.key)
-            # A header-only end may name the entity by its uuid.
-            return [row] if row else self.by_uuid.get(record.key, [])[:1]
+            # A header-only end may name the entity by its uuid, or by its address.
+            return [row] if row else (self.by_uuid.get(record.key) or self._at(record.key))[:1]
         rows = [
             row
             for row in self.by_uuid.get(record.uuid, ())
             if record.ends or row.entity_class == record.entity_class
         ]
         named = [row for row in rows if row.key == record.key]
-        if named:
+        parents = _parents_of(record)
+        if named and (record.token or len(rows) == 1 or parents.begin(record.key)):
             return named
-        places = _places(record)
+        places = parents.places
         here = [row for row in rows if not (places and row.places) or places & row.places]
+        # The only statement of the only row: it has moved, where no key names a place.
+        moved = [] if here or len(rows) > 1 else [r for r in rows if not r.parents.begin(r.key)]
         if not record.token:
-            # The only statement of the only row: it has moved.
-            return here or (rows if len(rows) == 1 and record.key == record.uuid else [])
+            return here or named or (moved if record.key == record.uuid else [])
         here.sort(key=attrgetter("claimed"))
-        if not here and len(rows) == 1 and not rows[0].claimed:
-            here = rows
+        if not here and not parents.begin(record.key):
+            here = [row for row in moved if not row.claimed]
         return here[:1]
+
+    def _at(self, key: str) -> list[_Row]:
+        """The rows at the place of a key that is a whole address."""
+        return [row for row in self.by_uuid.get(_uuid_in(key), ()) if row.parents.begin(key)]
 
 
 class _Parents(msgspec.Struct, rename="kebab"):
     parent_address: list[str] = []
     further_parent_addresses: list[list[str]] = []
 
+    @property
+    def places(self) -> frozenset[str]:
+        """The direct parents; empty where none is named."""
+        addresses = [self.parent_address, *self.further_parent_addresses]
+        return frozenset(address[-1] for address in addresses if address)
+
+    def begin(self, key: str) -> bool:
+        """Whether a key is the whole address of an entity below these parents."""
+        above = "+".join(self.parent_address)
+        return bool(above) and key.rpartition("+")[0] == above
+
 
 _parents: Final = msgspec.json.Decoder(_Parents).decode
+_UNNAMED: Final = _Parents()
 
 
-def _places(record: Record) -> frozenset[str]:
-    """The direct parents that a statement names (TR-548 3.10); empty where it names none."""
+def _parents_of(record: Record) -> _Parents:
+    """The parents that a statement names (TR-548 3.10)."""
     try:
-        stated = _parents(record.envelope)
+        return _parents(record.envelope)
     except msgspec.MsgspecError:
-        return frozenset()
-    addresses = [stated.parent_address, *stated.further_parent_addresses]
-    return frozenset(address[-1] for address in addresses if address)
+        return _UNNAMED
+
+
+def _uuid_in(key: str) -> str:
+    """The uuid at the end of a key that is a whole address; empty for any other key."""
+    above, _, own = key.rpartition("+")
+    return own.rpartition(":")[2] if above else ""
 
 
 def is_settled(stream: StreamRow, records: Sequence[Record]) -> bool:
@@ -162,12 +188,10 @@ def reconcile_keys(
     Baseline rows of entities that have ended since are left out. Header-only ends without a row are
     not written; their keys are returned as unresolved, each once, where a baseline may help.
     """
-    names = {record.key for record in records} | {record.uuid for record in records if record.uuid}
+    names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     rows = _Rows(find_headers(connection, dialect, stream.no, names))
-    over = tombstones.find(connection, dialect, stream.no, names)
-    ended_at = {one.key: one for one in over} | {one.uuid: one for one in over if one.uuid}
-
+    ended = _by_name(tombstones.find(connection, dialect, stream.no, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
@@ -178,7 +202,7 @@ def reconcile_keys(
             continue
         found = rows.of(record)
         if not record.token and not record.ends:
-            if not _overtaken(record, ended_at, position.lineage):
+            if not _overtaken(record, ended, position.lineage):
                 found = found or [rows.add(_Row(record, None))]
                 joined += [(record, row) for row in found]
             continue
@@ -191,10 +215,10 @@ def reconcile_keys(
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
         if record.ends:
             key = row.key if row else record.key
-            known = row is not None or key in ended_at or key in ends
+            known = row is not None or key in ended or key in ends
             if not known and _may_be_of_a_baseline(record, stream):
                 unresolved[record.key] = None
-            uuid = record.uuid or (row.uuid if row else "")
+            uuid = record.uuid or (row.uuid if row else _uuid_in(key))
             ends[key] = Tombstone(
                 key, uuid, position.lineage, position.attempt, record.appended_at_us
             )
@@ -247,12 +271,31 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
     )
 
 
-def _overtaken(record: Record, ended_at: dict[str, Tombstone], lineage: int) -> bool:
+def _by_name(ends: Iterable[Tombstone]) -> dict[str, list[Tombstone]]:
+    """Ends by key and by uuid; the uuid of some is not known."""
+    found: dict[str, list[Tombstone]] = {}
+    for end in ends:
+        for name in {end.key, end.uuid} - {""}:
+            found.setdefault(name, []).append(end)
+    return found
+
+
+def _overtaken(record: Record, ended: Mapping[str, list[Tombstone]], lineage: int) -> bool:
     """Whether an end newer than the baseline was received: the GET showed an entity that ended
-    afterwards.
+    afterwards. The end of one place says nothing about another one.
     """
-    end = ended_at.get(record.uuid) or ended_at.get(record.key)
-    return end is not None and end.lineage == lineage and end.appended_at_us > record.appended_at_us
+    ends = [end for name in {record.key, record.uuid} for end in ended.get(name, ())]
+    parents = _parents_of(record) if ends else _UNNAMED
+    return any(
+        end.lineage == lineage
+        and end.appended_at_us > record.appended_at_us
+        and (
+            end.key == record.key
+            or _uuid_in(end.key) != record.uuid
+            or (len(parents.places) == 1 and parents.begin(end.key))
+        )
+        for end in ends
+    )
 
 
 def _rename(

@@ -209,6 +209,69 @@ async def test_a13_3_8_1_2_one_uuid_stated_differently_is_one_row_a_place(stage:
         assert await rows(at) == {}
 
 
+def one_of_two(n: int) -> tuple[str, bytes]:
+    """Key and envelope of the statement of u1 below node n: the key is the whole address."""
+    return f"topology-uuid:t+node-uuid:n{n}+node-rule-group-uuid:u1", placed(f"node-uuid:n{n}")
+
+
+async def test_a13_the_end_at_one_place_finds_the_row_that_a_baseline_knows_by_uuid(
+    stage: Stages,
+) -> None:
+    """The baseline saw one of two statements alone, and the end names its whole address."""
+    async with stage(stream=BASELINE) as at:
+        key, envelope = one_of_two(1)
+        other, _ = one_of_two(2)
+        # Others of this stream have their uuids for keys.
+        await at.commit(create_update("u9", 5, uuid="u9"), by_uuid=True)
+        await at.commit(baseline_row("u1", 10, envelope=envelope), by_uuid=True)
+        await at.commit(end_record(other, 11, RecordType.TOMBSTONE), by_uuid=True)
+        assert set(await rows(at)) == {"u9", "u1"}
+        await at.commit(end_record(key, 12, RecordType.TOMBSTONE), by_uuid=True)
+        assert set(await rows(at)) == {"u9"}
+
+
+async def test_a13_the_end_at_one_place_hides_no_statement_of_another(stage: Stages) -> None:
+    async with stage(stream=BASELINE) as at:
+        (key, envelope), (other, _) = one_of_two(1), one_of_two(2)
+        await at.commit(end_record(other, 12, RecordType.TOMBSTONE), by_uuid=True)
+        await at.commit(baseline_row("u1", 10, envelope=envelope), by_uuid=True)
+        assert list(await rows(at)) == ["u1"]
+        await at.commit(end_record(key, 13, RecordType.TOMBSTONE), by_uuid=True)
+        await at.commit(baseline_row("u1", 10, envelope=envelope), by_uuid=True)
+        assert await rows(at) == {}
+
+
+async def test_a13_a_statement_at_one_place_is_no_move_from_another(stage: Stages) -> None:
+    """Where the key is the whole address, and one of two statements is stored."""
+    async with stage(stream=BASELINE) as at:
+        (key, envelope), (other, elsewhere) = one_of_two(1), one_of_two(2)
+        await at.commit(baseline_row("u1", 10, b"1", envelope=envelope), by_uuid=True)
+        second = {"uuid": "u1", "envelope": elsewhere}
+        await at.commit(create_update(other, 11, b"2", **second), by_uuid=True)
+        assert await at.bodies() == {"u1": b"1", other: b"2"}
+        first = {"uuid": "u1", "envelope": envelope}
+        await at.commit(create_update(key, 12, b"3", **first), by_uuid=True)
+        assert await at.bodies() == {key: b"3", other: b"2"}
+        await at.commit(end_record(key, 13, RecordType.TOMBSTONE), by_uuid=True)
+        # The baseline was read before the end of this one, and before the statement of the other.
+        at.attempt = 2
+        await at.commit(baseline_row("u1", 20, b"4", envelope=envelope), by_uuid=True)
+        assert await at.bodies() == {"u1": b"4", other: b"2"}
+
+
+async def test_a13_a_statement_of_a_baseline_goes_to_the_row_of_its_place(stage: Stages) -> None:
+    """Another row has the uuid for its key: of the other statement, which has ended meanwhile."""
+    async with stage(stream=BASELINE) as at:
+        (key, envelope), (_, elsewhere) = one_of_two(1), one_of_two(2)
+        await at.commit(baseline_row("u1", 10, b"2", envelope=elsewhere), by_uuid=True)
+        first = {"uuid": "u1", "envelope": envelope}
+        await at.commit(create_update(key, 11, b"1", **first), by_uuid=True)
+        at.attempt = 2
+        await at.commit(baseline_row("u1", 20, b"3", envelope=envelope), by_uuid=True)
+        found = {k: (body, attempt) for k, (_, body, attempt) in (await rows(at)).items()}
+        assert found == {key: (b"3", 2), "u1": (b"2", 1)}
+
+
 async def test_a13_3_8_1_2_alike_in_two_places_is_one_row_for_the_stream_too(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         shown = baseline_row("u1", 10, envelope=placed("node-uuid:n1", "node-uuid:n2"))

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import msgspec
 
 from instep.alignment import sweep_trigger
+from instep.alignment.change_only import Tombstone
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import ProbeOlderEntity
 from instep.alignment.lag import LagMonitor
@@ -29,7 +30,7 @@ from instep.runtime.retry import Environment, ReconnectPacing
 from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
 from instep_sql.engine.sqlite import Sqlite
-from instep_sql.entities import sweep
+from instep_sql.entities import key_reconciliation, sweep
 from instep_tapi.websocket.keep_alive import SignsOfLife
 from tests.instep.alignment import (
     test_machine,
@@ -476,6 +477,42 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
 }
 """Name to what it changes: object or module, attribute, new value."""
 
+
+def _address_of_an_end_not_read() -> list[Change]:
+    return [(key_reconciliation._Rows, "_at", lambda _self, _key: [])]
+
+
+def _end_of_one_place_counted_for_all() -> list[Change]:
+    overtaken = key_reconciliation._overtaken
+
+    def by_uuid(record: Record, ended: dict[str, list[Tombstone]], lineage: int) -> bool:
+        named = {k: [msgspec.structs.replace(e, key=e.uuid) for e in v] for k, v in ended.items()}
+        return overtaken(record, named, lineage)
+
+    return [(key_reconciliation, "_overtaken", by_uuid)]
+
+
+def _another_place_taken_for_a_move() -> list[Change]:
+    of = key_reconciliation._Rows.of
+
+    def moved(self: Any, record: Record) -> list[Any]:
+        found = of(self, record)
+        rows = [row for row in self.by_uuid.get(record.uuid, ()) if record.token]
+        return found or [row for row in rows if len(rows) == 1 and not row.claimed]
+
+    return [(key_reconciliation._Rows, "of", moved)]
+
+
+def _place_of_a_baseline_not_read() -> list[Change]:
+    of = key_reconciliation._Rows.of
+
+    def by_key(self: Any, record: Record) -> list[Any]:
+        row = self.by_key.get(record.key)
+        return [row] if row is not None and not record.token else of(self, record)
+
+    return [(key_reconciliation._Rows, "of", by_key)]
+
+
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
     "lost stream called aligned": (
         _lost_stream_called_aligned,
@@ -521,7 +558,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _latest_asked_for_again,
         test_machine_lag.test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_oldest,
     ),
-    "silence taken for the head": (_silence_taken_for_the_head, lambda: simulate(285)),
+    "silence taken for the head": (_silence_taken_for_the_head, lambda: simulate(285, tree=False)),
     "snapshot taken for the log": (
         _snapshot_taken_for_the_log,
         lambda: test_kept_seeds.test_a_snapshot_that_changes_under_way_is_read_to_its_end(22),
@@ -550,12 +587,22 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _repetition_taken_for_silence,
         lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
     ),
-    "gaps of a snapshot ignored": (_gaps_of_a_snapshot_ignored, lambda: simulate(2672)),
+    "gaps of a snapshot ignored": (_gaps_of_a_snapshot_ignored, lambda: simulate(2672, tree=False)),
     "opening known too well": (
         _opening_known_too_well,
         test_sweep_trigger.test_a_record_that_may_be_older_than_the_opening_does_not_pass,
     ),
-    "time ahead taken for the head": (_time_ahead_taken_for_the_head, lambda: simulate(2353)),
+    "time ahead taken for the head": (
+        _time_ahead_taken_for_the_head,
+        lambda: simulate(2353, tree=False),
+    ),
+    "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(181)),
+    "end of one place counted for all": (
+        _end_of_one_place_counted_for_all,
+        lambda: simulate(920),
+    ),
+    "another place taken for a move": (_another_place_taken_for_a_move, lambda: simulate(214)),
+    "place of a baseline not read": (_place_of_a_baseline_not_read, lambda: simulate(188)),
     "snapshot taken for a redelivery": (
         _snapshot_taken_for_a_redelivery,
         lambda: test_kept_seeds.test_a_snapshot_that_begins_with_a_known_record_is_known(33),

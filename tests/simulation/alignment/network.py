@@ -25,9 +25,11 @@ from instep_tapi.provider.log import LogRecord
 from instep_tapi.provider.log import Start as LogStart
 from instep_tapi.provider.log_reader import LogReader
 from instep_tapi.provider.stream import Listener
+from instep_tapi.restconf.baseline_rows import BaselineScope, pages_of
 from instep_tapi.websocket.keep_alive import SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.simulation.alignment.provider import STREAM, Instance
+from tests.simulation.alignment.tree import TreeProvider
 from tests.simulation.alignment.world import World
 
 __all__ = ["SimFeed", "SimSource"]
@@ -89,8 +91,21 @@ class SimSource(Source):
             feed.close()
 
     async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
-        """Class by class, as it is when each page is read: the network changes meanwhile."""
+        """Class by class, as it is when each page is read: the network changes meanwhile. A tree is
+        read at once, and stated page by page.
+        """
         await self._request(UnreachableError)
+        provider = self._world.provider
+        if isinstance(provider, TreeProvider):
+            if not provider.current.up:
+                raise UnreachableError("nobody listens")
+            readable = stream.readable
+            scope = BaselineScope(stream.id, opened_at_us, readable, False, readable)
+            for stated in pages_of(provider.document(), scope, set()):
+                for first in range(0, len(stated), 5):
+                    await self._request(UnreachableError)
+                    yield stated[first : first + 5]
+            return
         shown: set[str] = set()
         while True:
             if not self._world.provider.current.up:

@@ -31,6 +31,13 @@ class LogOptions:
     """The most that arrives at once."""
     duration_s: float = 500.0
     """Of the safety phase."""
+    tree: bool = False
+    """Whether the stream states nodes with all below them, points, and some uuids twice."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the stream states."""
+        return ("NODE", "NODE_EDGE_POINT") if self.tree else ("NODE",)
 
     @property
     def baseline(self) -> bool:
@@ -198,6 +205,7 @@ def drawn(rng: random.Random, seed: int) -> tuple[LogOptions, FaultOptions]:
         change_every_s=rng.choice((1.5, 3.0, 6.0, 20.0)),
         delivery_records=rng.choice((2, 6, 64)),
         duration_s=rng.uniform(100, 450),
+        tree=random.Random(f"tree {seed}").random() < share,
     )
     return log, faults
 

@@ -9,7 +9,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from instep import Mode, StreamInfo
 from instep.model.streams import StreamState
@@ -18,6 +18,7 @@ from instep_tapi.provider.log import Log, LogRecord, LogSettings
 from instep_tapi.provider.records import RecordStyle, Statement
 from instep_tapi.provider.settings import StreamSettings
 from instep_tapi.provider.stream import Stream
+from instep_tapi.wire.containment import contained_members
 from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
 from instep_tapi.wire.names import StreamState as ProviderState
 from tests.simulation.alignment.options import LogOptions
@@ -25,7 +26,6 @@ from tests.simulation.alignment.options import LogOptions
 __all__ = ["STREAM", "Instance", "Provider", "SimLog"]
 
 STREAM: Final = "all"
-CLASS: Final = "NODE"
 _STORAGE: Final = {
     "compacted": LogStorageStrategy.COMPACTED,
     "forgetful": LogStorageStrategy.COMPACTED,
@@ -123,7 +123,7 @@ class Instance:
             retention_records=options.retention_records,
             forgets=options.storage == "forgetful",
         )
-        self.stream = Stream(settings, self._log_settings, {CLASS}, now)
+        self.stream = Stream(settings, self._log_settings, set(options.classes), now)
         self.stream.state = ProviderState.ACTIVE
         self.logs: list[SimLog] = []
         self.new_log()
@@ -199,14 +199,15 @@ class Instance:
             origin=f"{self.name} {self.stream.uuid}",
             kind="simulated",
             mode=Mode.BASELINE if baseline else Mode.LOG,
-            classes=(CLASS,),
+            classes=options.classes,
             may_start_with_snapshot=emulated,
             variant=options.storage,
             compaction_delay_s=delay_s if compacted else None,
             tombstone_retention_s=keeps_s if compacted else None,
             record_retention_s=log.retention_s if baseline else None,
             compacts=forgetful,
-            readable=frozenset({CLASS}) if baseline else frozenset(),
+            readable=frozenset(options.classes) if baseline else frozenset(),
+            contained=contained_members(frozenset(options.classes)) if baseline else frozenset(),
         )
 
 
@@ -225,7 +226,7 @@ class Provider:
         self.state = StreamState.ACTIVE
         self.faults = Faults()
         self.bodies: dict[str, bytes] = {}
-        """What is true: entity-key to body."""
+        """What is true: entity-key to body, without the entities below it."""
         names = ("east", "west") if pair else ("east",)
         self.instances = [Instance(name, options, now, rng) for name in names]
         self.current = self.instances[0]
@@ -261,12 +262,28 @@ class Provider:
         if fate < 0.7:
             self.update()
         elif fate < 0.8:
-            gone = [f"k{n}" for n in range(1, self._keys + 1) if f"k{n}" not in self.bodies]
+            gone = self._gone()
             self._state(self._rng.choice(gone)) if gone else self.create()
         elif fate < 0.9 and len(self.bodies) < 2 * wanted:
             self.create()
         else:
             self.end()
+
+    def key_of(self, key: str, envelope: bytes) -> str:  # noqa: ARG002
+        """The entity-key of a row: a baseline may have given it another one."""
+        return key
+
+    def own(self, body: bytes) -> Any:
+        """What a body states of the entity itself."""
+        return body
+
+    def states(self, data: bytes, body: bytes) -> bool:
+        """Whether a log record states what a row holds."""
+        return body in data
+
+    def _gone(self) -> list[str]:
+        """Keys that may be stated again."""
+        return [f"k{n}" for n in range(1, self._keys + 1) if f"k{n}" not in self.bodies]
 
     def _state(self, key: str) -> None:
         statement = self._statement(key, b"")
@@ -277,7 +294,7 @@ class Provider:
     def _statement(self, key: str, more: bytes) -> Statement:
         self._changes += 1
         body = b'{"uuid":"%s","change":%d%s}' % (key.encode(), self._changes, more)
-        return Statement(key, CLASS if not more else "CONDITION_DETECTOR", body)
+        return Statement(key, "NODE" if not more else "CONDITION_DETECTOR", body)
 
     @staticmethod
     def _copy(statement: Statement) -> Statement:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instep.errors import SweepHeldError
 from tests.simulation.alignment.chaos import Chaos
@@ -55,11 +55,14 @@ def simulate(
     *,
     report: Callable[[str], None] | None = None,
     options: tuple[LogOptions, FaultOptions] | None = None,
+    tree: bool | None = None,
 ) -> SeedResult:
-    """Run one seed. Raises `SeedFailedError`."""
+    """Run one seed; with `tree`, whatever it draws. Raises `SeedFailedError`."""
     began_s = time.perf_counter()
     rng = random.Random(seed)
     log_options, faults = options or drawn(rng, seed)
+    if tree is not None:
+        log_options = replace(log_options, tree=tree)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)
@@ -134,8 +137,9 @@ async def _equal(world: World, chaos: Chaos) -> bool:
 
 
 def _difference(world: World) -> str:
-    stored = {key: row.body for key, row in world.checks.fetch().items()}
-    truth = world.provider.bodies
+    own = world.provider.own
+    stored = {key: own(row.body) for key, row in world.checks.fetch().items()}
+    truth = {key: own(body) for key, body in world.provider.bodies.items()}
     missing = [key for key in truth if key not in stored]
     phantom = [key for key in stored if key not in truth]
     stale = [key for key in truth if key in stored and stored[key] != truth[key]]

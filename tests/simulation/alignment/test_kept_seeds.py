@@ -32,7 +32,7 @@ KEPT = {
 
 @pytest.mark.parametrize("seed", KEPT)
 def test_a_seed_that_once_failed(seed: int) -> None:
-    simulate(seed)
+    simulate(seed, tree=False)
 
 
 @pytest.mark.parametrize("seed", [59, 87])

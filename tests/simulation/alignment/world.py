@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from instep_tapi.provider.log import LogRecord
 from tests.simulation.alignment.options import SKEWS_S, FaultOptions, LogOptions
 from tests.simulation.alignment.provider import Provider
+from tests.simulation.alignment.tree import TreeProvider
 from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class World:
         """Whether the next attempt reads what was missed."""
         rng = random.Random(f"provider {seed}")
         pair = faults.fail_over_every_s > 0
-        self.provider = Provider(log_options, self.now, rng, pair=pair)
+        make = TreeProvider if log_options.tree else Provider
+        self.provider = make(log_options, self.now, rng, pair=pair)
 
     def now(self) -> float:
         """The provider's clock, in seconds since 1970."""
