@@ -11,7 +11,6 @@ from unittest.mock import patch
 import msgspec
 
 from instep.alignment import sweep_trigger
-from instep.alignment.change_only import Tombstone
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import ProbeOlderEntity
 from instep.alignment.lag import LagMonitor
@@ -482,16 +481,6 @@ def _address_of_an_end_not_read() -> list[Change]:
     return [(key_reconciliation._Rows, "_at", lambda _self, _key: [])]
 
 
-def _end_of_one_place_counted_for_all() -> list[Change]:
-    overtaken = key_reconciliation._overtaken
-
-    def by_uuid(record: Record, ended: dict[str, list[Tombstone]], lineage: int) -> bool:
-        named = {k: [msgspec.structs.replace(e, key=e.uuid) for e in v] for k, v in ended.items()}
-        return overtaken(record, named, lineage)
-
-    return [(key_reconciliation, "_overtaken", by_uuid)]
-
-
 def _another_place_taken_for_a_move() -> list[Change]:
     of = key_reconciliation._Rows.of
 
@@ -597,10 +586,6 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: simulate(2353, tree=False),
     ),
     "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(181)),
-    "end of one place counted for all": (
-        _end_of_one_place_counted_for_all,
-        lambda: simulate(920),
-    ),
     "another place taken for a move": (_another_place_taken_for_a_move, lambda: simulate(214)),
     "place of a baseline not read": (_place_of_a_baseline_not_read, lambda: simulate(188)),
     "snapshot taken for a redelivery": (
