@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["GROUPS", "LATER_GROUPS", "SKEWS_S", "FaultOptions", "LogOptions", "drawn"]
+__all__ = ["GROUPS", "LATER_GROUPS", "SKEWS_S", "FaultOptions", "LogOptions", "drawn", "further"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +14,8 @@ class LogOptions:
     """The provider's log and its network. Periods are virtual seconds."""
 
     storage: str = "compacted"
-    """compacted, emulated (a snapshot, then a truncated log), truncated or full-history; forgetful
-    (a compacted log with a finite retention) is not drawn.
+    """compacted, forgetful (with a finite retention), emulated (a snapshot, then a truncated log),
+    truncated or full-history.
     """
     partitions: int = 1
     offsets: bool = True
@@ -205,8 +205,17 @@ def drawn(rng: random.Random, seed: int) -> tuple[LogOptions, FaultOptions]:
         change_every_s=rng.choice((1.5, 3.0, 6.0, 20.0)),
         delivery_records=rng.choice((2, 6, 64)),
         duration_s=rng.uniform(100, 450),
-        tree=random.Random(f"tree {seed}").random() < share,
     )
+    return log, faults
+
+
+def further(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions, FaultOptions]:
+    """What was added after the first kept seeds, drawn by itself."""
+    rng = random.Random(f"further {seed}")
+    tree, forgetful = rng.random() < 0.3, rng.random() < 0.15
+    log = replace(log, tree=tree)
+    if forgetful and log.storage == "compacted" and log.offsets:
+        log = replace(log, storage="forgetful")
     return log, faults
 
 

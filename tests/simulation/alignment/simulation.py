@@ -6,12 +6,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from instep.errors import SweepHeldError
 from tests.simulation.alignment.chaos import Chaos
 from tests.simulation.alignment.checks import Checks, ViolationError
-from tests.simulation.alignment.options import FaultOptions, LogOptions, changed, drawn
+from tests.simulation.alignment.options import FaultOptions, LogOptions, changed, drawn, further
 from tests.simulation.alignment.process import consumer_settings, work_here
 from tests.simulation.alignment.world import World
 from tests.simulation.database_files import new_database
@@ -55,14 +55,14 @@ def simulate(
     *,
     report: Callable[[str], None] | None = None,
     options: tuple[LogOptions, FaultOptions] | None = None,
-    tree: bool | None = None,
+    as_first: bool = False,
 ) -> SeedResult:
-    """Run one seed; with `tree`, whatever it draws. Raises `SeedFailedError`."""
+    """Run one seed; with `as_first`, without what was added since. Raises `SeedFailedError`."""
     began_s = time.perf_counter()
     rng = random.Random(seed)
     log_options, faults = options or drawn(rng, seed)
-    if tree is not None:
-        log_options = replace(log_options, tree=tree)
+    if not (options or as_first):
+        log_options, faults = further(log_options, faults, seed)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)
