@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -18,7 +20,7 @@ from instep.cli.output import Format, FormatOption, json_line
 from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
-from instep_spark.lake.lake import Lake
+from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
@@ -26,6 +28,9 @@ from instep_spark.place import LakePlace
 from instep_spark.session import open_session
 
 __all__ = ["lake"]
+
+_LINE_S: Final = 5.0
+"""Where there is no terminal, a step is told this long after the last line."""
 
 
 class Verb(StrEnum):
@@ -89,8 +94,10 @@ def lake(
             hint="give each a configuration and a process of its own, or run them with --once",
         )
     for options, settings in found:
-        spark = open_session(options.spark, app="instep lake")
-        with _view(console, output) as report:
+        stop = threading.Event()
+        with _answering_alone(stop, verb):
+            spark = open_session(options.spark, app="instep lake")
+        with _view(console, output) as view:
             made = Lake(
                 options.url,
                 spark,
@@ -98,11 +105,37 @@ def lake(
                 managed=options.managed,
                 tables=names,
                 settings=settings,
-                report=report,
+                report=view.step,
+                report_run=view.run,
             )
-            wrong = _do(made, verb, once, retain_hours, limit, reading, store, output)
+            if verb is Verb.RUN:
+                made.run(once=once, stop=stop)
+                continue
+            wrong = _do(made, verb, retain_hours, limit, reading, store, output)
         if wrong:
             raise typer.Exit(1)
+
+
+@contextmanager
+def _answering_alone(stop: threading.Event, verb: Verb) -> Iterator[None]:
+    """Within this, a JVM that starts ignores SIGTERM for good: a supervisor sends it to all
+    processes of a service, and Spark would go away under a micro-batch. What comes meanwhile is
+    answered behind it.
+    """
+
+    def asked(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    answer = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if verb is Verb.RUN:
+            signal.signal(signal.SIGINT, asked)
+        signal.signal(signal.SIGTERM, asked if verb is Verb.RUN else answer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
@@ -146,37 +179,79 @@ def _deltas(consumer: ConsumerConfiguration) -> list[DeltaOptions]:
         raise part.redact(error) from None
 
 
-@contextmanager
-def _view(console: Console, output: Format) -> Iterator[Any]:
-    """Return the function that reports each moved table: a line of progress, or one JSON object a
-    line.
-    """
-    if output is Format.JSONL:
+class _View:
+    """Shows how a run goes on: lines, and on a terminal what is being done; or JSON lines."""
 
-        def line(step: PipelineStep) -> None:
-            facts = {"table": step.table, "rows": step.rows}
+    def __init__(self, output: Format, progress: Progress | None) -> None:
+        self._json = output is Format.JSONL
+        self._lines = Console(highlight=False)
+        self._progress = progress
+        self._task = progress.add_task("waiting for changes", total=None) if progress else None
+        self._begun_s = self._shown_s = time.monotonic()
+        self._rows: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def step(self, step: PipelineStep) -> None:
+        """A table was moved."""
+        self._rows[step.table] += step.rows
+        self._seconds[step.table] += step.seconds
+        if self._json:
             streams = {"swept": step.swept, "held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
+            facts = {"table": step.table, "rows": step.rows, "seconds": round(step.seconds, 3)}
             json_line({**facts, **named}, flush=True)
+            return
+        for _, stream in step.held:
+            self._print(f"{stream}: a sweep is held; see: instep sweep release")
+        told = f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s"
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=told)
+        elif time.monotonic() - self._shown_s >= _LINE_S:
+            self._print(told)
 
-        yield line
+    def run(self, run: RunProgress) -> None:
+        """Tell how far the run is; at its end, what it has done."""
+        spent_s = time.monotonic() - self._begun_s
+        rows = max(self._rows.values(), default=0)
+        if self._json:
+            json_line(
+                {
+                    "rows": rows,
+                    "seconds": round(spent_s, 3),
+                    "rows_per_s": round(rows / spent_s),
+                    "rows_behind": run.rows_behind,
+                    "next_run_s": run.next_run_s,
+                    "seconds_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
+                },
+                flush=True,
+            )
+            return
+        tables = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._seconds.items())
+        following = "end" if run.next_run_s is None else f"next run in {run.next_run_s:.0f} s"
+        self._print(
+            f"{rows:,} rows in {spent_s:.0f} s ({rows / spent_s:,.0f} rows/s), "
+            f"{run.rows_behind:,} behind; {tables or 'no table was moved'}; {following}"
+        )
+
+    def _print(self, line: str) -> None:
+        self._shown_s = time.monotonic()
+        console = self._progress.console if self._progress is not None else self._lines
+        console.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _view(console: Console, output: Format) -> Iterator[_View]:
+    if output is Format.JSONL or not console.is_terminal:
+        yield _View(output, None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("waiting for changes", total=None)
-
-        def show(step: PipelineStep) -> None:
-            progress.update(task, description=f"{step.table}: {step.rows:,} rows")
-            for _, stream in step.held:
-                console.print(f"{stream}: a sweep is held; see: instep sweep release", markup=False)
-
-        yield show
+        yield _View(output, progress)
 
 
 def _do(
     made: Lake,
     verb: Verb,
-    once: bool,
     retain_hours: float,
     limit: int,
     reading: str | None,
@@ -185,11 +260,6 @@ def _do(
 ) -> bool:
     """Carry out the verb. Returns whether something was found to be wrong."""
     match verb:
-        case Verb.RUN:
-            stop = threading.Event()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stop.set())
-            made.run(once=once, stop=stop)
         case Verb.OPTIMIZE:
             removed = made.optimize()
             rows = [{"table": name, "files_removed": count} for name, count in removed.items()]

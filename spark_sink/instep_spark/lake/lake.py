@@ -16,11 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
-from instep_spark.lake.sql.literals import ordinals
+from instep_spark.lake.sql.literals import rows_behind, rows_between
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.schema import LAKE_TABLES
@@ -32,14 +34,24 @@ from instep_spark.session import is_connect, is_gone, own_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Lake"]
+__all__ = ["Lake", "RunProgress"]
 
 _BATCH_RECORDS: Final = 500_000
 _BATCH_BYTES: Final = "512m"
 _INTERVAL_S: Final = 2.0
 _SETTLE_S: Final = 3600.0
+_PROGRESS_S: Final = 10.0
 _MESSAGE_CHARS: Final = 400
 _CHECKPOINT: Final = "_checkpoints/pipeline"
+
+
+class RunProgress(msgspec.Struct, frozen=True):
+    """The report of a run, now and then and at its end."""
+
+    rows_behind: int
+    """Rows of `changes` that some table lacks."""
+    next_run_s: float | None
+    """Seconds until rows are looked for again; None: the run ends."""
 
 
 class Lake:
@@ -55,9 +67,11 @@ class Lake:
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
         report: Callable[[PipelineStep], None] | None = None,
+        report_run: Callable[[RunProgress], None] | None = None,
     ) -> None:
         """`url`, `database`, `managed`: as in the sink's options; `tables`: those to follow
-        `entities`; `report` is called for each table that a micro-batch has moved.
+        `entities`; `report` is called for each table that a micro-batch has moved, `report_run`
+        every ten seconds in which there were micro-batches, and at the end.
         """
         self.url = url.rstrip("/")
         self.spark = own_session(spark)
@@ -65,6 +79,8 @@ class Lake:
         self._alone = threading.Lock()
         self._settled_s = time.monotonic()
         self._names = tuple(tables)
+        self._report_run = report_run
+        self._reported_s = time.monotonic()
         self._place = LakePlace(self.url, database, managed)
         self._pipeline = Pipeline(self._place, tables=tables, settings=settings, report=report)
 
@@ -108,7 +124,9 @@ class Lake:
         stop: threading.Event | None = None,
         interval_s: float = _INTERVAL_S,
     ) -> None:
-        """Bring the tables up to `changes`; `once`: and end, else go on until `stop` is set."""
+        """Bring the tables up to `changes`; `once`: and end, else go on until `stop` is set. What a
+        micro-batch has begun is done before it ends.
+        """
         stop = stop or threading.Event()
         with self._errors():
             self._await_changes(once=once, stop=stop)
@@ -122,6 +140,18 @@ class Lake:
                 self._catch_up(stop)
                 self._run_stream(once=once, stop=stop, interval_s=interval_s)
             self._pipeline.settle(self.spark)
+            self._report_progress(None)
+
+    def _apply(self, rows: DataFrame, begun_s: float, interval_s: float) -> None:
+        self._pipeline.apply(rows)
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= _PROGRESS_S:
+            self._report_progress(max(0.0, interval_s - (now_s - begun_s)))
+
+    def _report_progress(self, next_run_s: float | None) -> None:
+        if self._report_run is not None:
+            self._report_run(RunProgress(self._pipeline.rows_behind(self.spark), next_run_s))
+        self._reported_s = time.monotonic()
 
     @property
     def is_connect(self) -> bool:
@@ -148,9 +178,12 @@ class Lake:
         failure: list[InstepError] = []
 
         def apply(rows: DataFrame, _number: int) -> None:
+            begun_s = time.monotonic()
             try:
                 with self._alone:
-                    self._pipeline.apply(rows)
+                    if stop.is_set():
+                        raise SinkError("the pipeline was stopped", where=self.url)
+                    self._apply(rows, begun_s, interval_s)
             except InstepError as error:
                 failure.append(error)
                 raise
@@ -182,6 +215,9 @@ class Lake:
                 raise failure[0] from None
             raise
         finally:
+            # A micro-batch that was cut off would be done again.
+            with self._alone:
+                pass
             with suppress(Exception):  # it may have gone away with its session
                 query.stop()
 
@@ -191,13 +227,14 @@ class Lake:
             rows = self._next()
             if rows is None:
                 return
-            self._pipeline.apply(rows)
+            self._apply(rows, time.monotonic(), 0.0)
 
     def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         while not stop.is_set():
+            begun_s = time.monotonic()
             rows = self._next()
             if rows is not None:
-                self._pipeline.apply(rows)
+                self._apply(rows, begun_s, 0.0)
             elif once:
                 return
             else:
@@ -225,16 +262,12 @@ class Lake:
             for key in self._pipeline.entities.progress.by_stream
         }
         changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
-        rows = changes.join(ordinals(self.spark, known=done), ["consumer", "stream"], "left")
-        rows = rows.where(
-            f"ordinal > coalesce(known, 0) AND ordinal <= coalesce(known, 0) + {_BATCH_RECORDS}"
-        ).drop("known")
-        ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).toArrow()
-        if not ends.num_rows:
+        rows = rows_behind(changes, done, limit_records=_BATCH_RECORDS)
+        ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
+        if not ends:
             return None
-        last = self.spark.createDataFrame(ends.rename_columns(["consumer", "stream", "last"]))
-        rows = rows.join(last.hint("broadcast"), ["consumer", "stream"])
-        return rows.where("ordinal <= last").drop("last")
+        last = {(row.consumer, row.stream): row["max(ordinal)"] for row in ends}
+        return rows_between(changes, {key: done.get(key, 0) for key in last}, last)
 
     def take_messages(self, store: str) -> int:
         """Append to `messages` what the SQL store at this URL has delivered since the last time;

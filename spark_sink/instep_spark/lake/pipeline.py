@@ -9,14 +9,24 @@ another order, or stops half way, changes nothing that it should not.
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
-from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals
+from instep_spark.lake.sql.literals import (
+    StreamKey,
+    in_any_stream,
+    in_stream,
+    ordinals,
+    rows_behind,
+    rows_between,
+)
 from instep_spark.lake.sweeps import (
     LakeSettings,
     apply_deferred_sweep,
@@ -34,6 +44,7 @@ from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.topology import TopologyTable
 from instep_spark.place import LakePlace
+from instep_spark.session import is_connect, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +72,8 @@ class PipelineStep(msgspec.Struct, frozen=True):
 
     table: str
     rows: int
+    seconds: float = 0.0
+    """How long it took."""
     swept: tuple[StreamKey, ...] = ()
     held: tuple[StreamKey, ...] = ()
 
@@ -92,14 +105,23 @@ class Pipeline:
         self.settings = settings or LakeSettings()
         self.changes = place.table("changes")
         self._facts = place.table("stream_facts")
-        self._report = report or (lambda _step: None)
+        self._told = report or (lambda _step: None)
+        self._telling = threading.Lock()
         self.entities = EntitiesTable(place)
         self.composed = ComposedTable(place)
         self.followers = [made(place) for name, made in _FOLLOWING.items() if name in tables]
         self.targets = [self.entities, *self.followers]
 
+        self._sessions: list[SparkSession] = []
+
+    def _report(self, step: PipelineStep) -> None:
+        with self._telling:
+            self._told(step)
+
     def open(self, spark: SparkSession) -> None:
         """Make or upgrade the tables, and read how far each has come."""
+        if not self._sessions and not is_connect(spark):
+            self._sessions = [own_session(spark) for _ in self.followers]
         for target in self.targets:
             target.open(spark)
         if table_exists(spark, self.changes):
@@ -151,6 +173,14 @@ class Pipeline:
         ]
         return rows.where(" OR ".join(each) or "false")
 
+    def rows_behind(self, spark: SparkSession) -> int:
+        """How many rows of `changes` the tables still lack."""
+        done = {
+            key: min(target.progress[key].ordinal for target in self.targets)
+            for key in self.entities.progress.by_stream
+        }
+        return rows_behind(spark.sql(f"SELECT * FROM {self.changes}"), done).count()  # noqa: S608
+
     def lags(self) -> bool:
         """Whether a table has not come as far as `entities`: it was asked for later, or a run was
         killed.
@@ -186,8 +216,7 @@ class Pipeline:
         self.release(spark)
         batch = MicroBatch(rows, spark.sql(f"SELECT * FROM {self.changes}"), self.url)  # noqa: S608
         self._advance_entities(spark, batch)
-        for target in self.followers:
-            self._advance(spark, target, batch)
+        self._advance_followers(spark, batch)
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
@@ -232,6 +261,7 @@ class Pipeline:
             for key, found in pending.stats_by_stream.items()
         }
         for segment in pending.cut(cuts):
+            begun_s = time.monotonic()
             if segment.last:
                 self._compose(spark, batch, segment.last)
                 self.entities.apply(*self._with_whole_statements(pending, segment))
@@ -244,8 +274,9 @@ class Pipeline:
             held: tuple[StreamKey, ...] = ()
             if due:
                 swept, held = apply_due_sweeps(spark, self.entities, due, self.settings)
-            rows = sum(stats.rows for stats in pending.stats_by_stream.values())
-            self._report(PipelineStep("entities", rows, swept, held))
+            rows = sum(last - segment.begin[key] for key, last in segment.last.items())
+            seconds = time.monotonic() - begun_s
+            self._report(PipelineStep("entities", rows, seconds, swept, held))
 
     # -- streams that state changes only ---------------------------------------------------------
 
@@ -300,9 +331,25 @@ class Pipeline:
             }
             if upto == begin:
                 return
-            rows = changes.join(ordinals(spark, begin=begin, upto=upto), ["consumer", "stream"])
-            rows = rows.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+            rows = rows_between(changes, begin, upto)
             self._advance(spark, target, MicroBatch(rows, changes, self.url))
+
+    def _advance_followers(self, spark: SparkSession, batch: MicroBatch) -> None:
+        """Move the tables beside each other: what takes time is one statement after another, and
+        not what there is to compute. Each has a session, because that holds its views and what
+        its commits carry. A client of Spark Connect has only one.
+        """
+        if not self._sessions:
+            for target in self.followers:
+                self._advance(spark, target, batch)
+            return
+        with ThreadPoolExecutor(len(self.followers), "instep-lake") as pool:
+            running = [
+                pool.submit(self._advance, session, target, batch)
+                for session, target in zip(self._sessions, self.followers, strict=True)
+            ]
+        for one in running:
+            one.result()
 
     def _advance(self, spark: SparkSession, target: LakeTable, batch: MicroBatch) -> None:
         decided = self.entities.progress
@@ -312,6 +359,9 @@ class Pipeline:
         pending = batch.after(target.progress)
         if not pending.stats_by_stream:
             return
+        begun_s = time.monotonic()
+        if pending.rows.sparkSession is not spark:
+            pending = pending.in_session(spark)
         if isinstance(target, StreamHealthTable):
             (segment,) = pending.cut({})
             segment = self.composed.with_unresolved(segment, decided.changing())
@@ -326,6 +376,5 @@ class Pipeline:
                 if segment.last:
                     target.apply(*self._with_whole_statements(pending, segment))
                 apply_sweeps_behind(spark, target, segment, found)
-        self._report(
-            PipelineStep(target.name, sum(stats.rows for stats in pending.stats_by_stream.values()))
-        )
+        rows = sum(stats.rows for stats in pending.stats_by_stream.values())
+        self._report(PipelineStep(target.name, rows, time.monotonic() - begun_s))

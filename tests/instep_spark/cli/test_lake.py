@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from instep.cli.app import app
 from tests.docs.snippets_kit import snippets
 from tests.instep_spark.lake.lake_kit import read
 from tests.instep_spark.lake.log_kit import Provider, land
+from tests.instep_spark.spark_server_kit import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +58,7 @@ def instep(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
-def lines(result: Any) -> Iterator[dict[str, object]]:
+def lines(result: Any) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in result.stdout.splitlines())
 
 
@@ -72,7 +80,11 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     config.write_text(CONFIG.replace(DELTA, TEE).format(url=lake.as_uri(), folder=tmp_path))
     ran = instep("lake", "run", str(config), "--once", "--format", "jsonl")
     assert ran.exit_code == 0, ran.output
-    moved = {str(step["table"]) for step in lines(ran)}
+    *steps, end = lines(ran)
+    moved = {step["table"] for step in steps if "table" in step}
+    rows = len(pa.table(DeltaTable(lake / "changes").to_pyarrow_table()))
+    assert (end["rows"], end["rows_behind"], end["next_run_s"]) == (rows, 0, None)
+    assert end["seconds_by_table"].keys() == moved
     assert moved == {"entities", "entity_history", "alarms", "topology", "stream_health"}
     verified = instep("lake", "verify", str(config), "--format", "jsonl")
     assert verified.exit_code == 0, verified.output
@@ -101,6 +113,33 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     found = names["then"]
     assert hasattr(found, "count")
     assert found.count() >= 0
+
+
+def test_a_service_that_is_stopped_ends_with_a_summary(spark: SparkSession, tmp_path: Path) -> None:
+    del spark  # skipped where none starts
+    land(tmp_path / "lake", Provider(5, "one", keys=1).run(1))
+    config = tmp_path / "instep.toml"
+    quick = "".join(f'"{key}" = "{value}"\n' for key, value in QUICK.items())
+    session = f'[consumers.sink.spark]\nmaster = "local[1]"\n[consumers.sink.spark.config]\n{quick}'
+    text = CONFIG.format(url=(tmp_path / "lake").as_uri())
+    config.write_text(text.replace("[consumers.settings", f"{session}[consumers.settings"))
+    command = [sys.executable, "-m", "instep.cli", "lake", "run", str(config), "--tables", ""]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        while process.poll() is None and not (tmp_path / "lake/entities/_delta_log").is_dir():
+            time.sleep(0.1)
+        # As a supervisor does: to the JVM, too.
+        os.killpg(process.pid, signal.SIGTERM)
+        told = process.stdout.read()
+        assert process.wait() == 0, errors.read_text()
+    assert "rows/s" in told.splitlines()[-1]
+    assert "\tat " not in errors.read_text()
 
 
 def test_wrong_usage_is_named(tmp_path: Path) -> None:

@@ -260,6 +260,23 @@ def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
+def test_l2_the_log_of_a_quiet_table_keeps_its_progress(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(tmp_path, [row(1)])
+    pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
+    version, now_s = DeltaTable(tmp_path / "entities").version(), time.time()
+    made = pipeline(spark, tmp_path, tables=[])
+    made.settle(spark)
+    assert DeltaTable(tmp_path / "entities").version() == version
+    monkeypatch.setattr("instep_spark.lake.tables.base.time.time", lambda: now_s + 90_000)
+    for _ in range(2):
+        made.settle(spark)
+    assert DeltaTable(tmp_path / "entities").version() == version + 1
+    monkeypatch.undo()
+    assert pipeline(spark, tmp_path, tables=[]).entities.progress["c", "s"].ordinal == 1
+
+
 def test_l2_rows_of_unknown_progress_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1), row(2)])
     tables = ["entity_history"]

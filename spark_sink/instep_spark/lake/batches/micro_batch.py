@@ -9,21 +9,24 @@ follows the rows that it lacks (L4).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from instep.errors import SinkError
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
-from instep_spark.lake.sql.literals import StreamKey, in_stream, ordinals
+from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["COLUMNS", "SMALL_RECORDS", "MicroBatch", "PendingRows", "Segment", "materialized"]
 
@@ -31,6 +34,7 @@ SMALL_RECORDS: Final = 5_000
 """Up to this number of rows, the driver holds them: that costs less than reading them from files
 again for each statement."""
 
+_GLOBAL: Final = "global_temp"
 COLUMNS: Final = (
     *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
     *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
@@ -58,6 +62,17 @@ class PendingRows(msgspec.Struct, frozen=True):
     stats_by_stream: BatchStats
     held: pa.Table | None = None
     """The same rows, where they are few enough to be held by the driver."""
+
+    def in_session(self, spark: SparkSession) -> PendingRows:
+        """The same rows for another session of the same Spark."""
+        if self.held is not None:
+            return replace(self, rows=spark.createDataFrame(self.held, self.rows.schema))
+        name = f"instep_{uuid4().hex}"
+        self.rows.createGlobalTempView(name)
+        try:
+            return replace(self, rows=spark.table(f"{_GLOBAL}.{name}"))
+        finally:
+            self.rows.sparkSession.catalog.dropGlobalTempView(name)
 
     @property
     def small(self) -> bool:
@@ -105,9 +120,7 @@ class PendingRows(msgspec.Struct, frozen=True):
         """
         rows: DataFrame = self.rows
         if self.held is None:
-            known = ordinals(rows.sparkSession, begin=begin, upto=last)
-            joined = rows.join(known, ["consumer", "stream"])
-            return joined.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+            return rows_between(rows, begin, last)
         wanted = pc.scalar(False)
         for (consumer, stream), upto in last.items():
             own = (pc.field("consumer") == consumer) & (pc.field("stream") == stream)
@@ -138,6 +151,7 @@ class MicroBatch:
         self._changes = changes
         self._where = where
         self._pending: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
+        self._reading = threading.Lock()
 
     def after(self, progress: TableProgress) -> PendingRows:
         """Return the rows behind `progress`, up to the last row of the micro-batch in each stream.
@@ -145,14 +159,15 @@ class MicroBatch:
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """
         begin = frozenset((key, at.ordinal) for key, at in progress.by_stream.items())
-        if begin not in self._pending:
-            pending = self._read_pending(self._rows, progress)
-            if not _dense(pending, progress):
-                bounds = collect_stats(self._with_id(self._rows))
-                pending = self._read_pending(_bounded(self._changes, bounds), progress)
-                self._refuse_holes(pending, progress)
-            self._pending[begin] = pending
-        return self._pending[begin]
+        with self._reading:  # tables that ask at the same time nearly always ask for the same rows
+            if begin not in self._pending:
+                pending = self._read_pending(self._rows, progress)
+                if not _dense(pending, progress):
+                    bounds = collect_stats(self._with_id(self._rows))
+                    pending = self._read_pending(_bounded(self._changes, bounds), progress)
+                    self._refuse_holes(pending, progress)
+                self._pending[begin] = pending
+            return self._pending[begin]
 
     def _read_pending(self, rows: DataFrame, progress: TableProgress) -> PendingRows:
         rows = self._with_id(_behind(rows, progress))
@@ -197,17 +212,10 @@ def _behind(rows: DataFrame, progress: TableProgress) -> DataFrame:
         for key, stream_progress in progress.by_stream.items()
         if stream_progress.ordinal
     }
-    if not by_stream:
-        return rows
-    if len(by_stream) == 1:
-        ((key, ordinal),) = by_stream.items()
-        return rows.where(f"NOT ({in_stream(key)} AND ordinal <= {ordinal})")
-    joined = rows.join(ordinals(rows.sparkSession, known=by_stream), ["consumer", "stream"], "left")
-    return joined.where("known IS NULL OR ordinal > known").drop("known")
+    return rows_behind(rows, by_stream)
 
 
 def _bounded(changes: DataFrame, stats_by_stream: BatchStats) -> DataFrame:
     """Rows of `changes` up to the last ordinal of each stream surveyed."""
     ends = {key: stats.last for key, stats in stats_by_stream.items()}
-    joined = changes.join(ordinals(changes.sparkSession, upto=ends), ["consumer", "stream"])
-    return joined.where("ordinal <= upto").drop("upto")
+    return rows_between(changes, dict.fromkeys(ends, 0), ends)

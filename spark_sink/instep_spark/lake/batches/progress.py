@@ -134,6 +134,8 @@ class CommitMetadata(NamedTuple):
     progress: TableProgress
     number: int = 0
     """Number of the pipeline's commits to the table, this one included."""
+    committed_s: float = 0.0
+    """Time of the commit in seconds since 1970, where it was read from the table's log."""
 
     def encode(self) -> str:
         """Return the text that a commit carries."""
@@ -163,6 +165,7 @@ class Commit(NamedTuple):
     operation: str
     parameters: Mapping[str, Any]
     user_metadata: str
+    committed_s: float = 0.0
 
 
 def metadata_of_content(commits: Iterable[Commit]) -> CommitMetadata | None:
@@ -183,7 +186,7 @@ def metadata_of_content(commits: Iterable[Commit]) -> CommitMetadata | None:
             continue
         # An OPTIMIZE carries what was true when it began: commits may have come between.
         if carried is not None and (found is None or carried.number > found.number):
-            found = carried
+            found = carried._replace(committed_s=commit.committed_s)
         if commit.operation == "RESTORE":
             restored = str(commit.parameters.get("version"))
             # One to a time does not tell the version.
@@ -197,11 +200,12 @@ def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata | N
     """
     for limit in (f" LIMIT {RECENT_COMMITS}", ""):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").select(
-            "version", "operation", "operationParameters", "userMetadata"
+        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").selectExpr(
+            *("version", "operation", "operationParameters", "userMetadata"),
+            "unix_micros(timestamp) / 1e6D AS committed_s",
         )
         carried = metadata_of_content(
-            Commit(row[0], row[1], row[2] or {}, row[3] or "") for row in commits.collect()
+            Commit(row[0], row[1], row[2] or {}, row[3] or "", row[4]) for row in commits.collect()
         )
         if carried is not None:
             return carried

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from instep_spark.lake.sql.json_fields import json_path
+from instep_spark.lake.sql.json_fields import bound, json_path
 
 __all__ = ["EVENT_AT", "EVENT_DETAILS"]
 
@@ -26,9 +26,11 @@ def _time(stated: str) -> str:
         rf"regexp_replace(trim({stated}), "
         r"r'^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?=[.,Z+-]|$)', '$1-$2-$3T$4:$5:$6')"
     )
-    return (
-        f"try_cast(CASE WHEN {spelled} RLIKE r'(?:Z|[+-]\\d\\d:?\\d\\d)$' THEN {spelled} "
-        f"ELSE concat({spelled}, 'Z') END AS TIMESTAMP)"
+    return bound(
+        spelled,
+        "spelled",
+        "try_cast(CASE WHEN spelled RLIKE r'(?:Z|[+-]\\d\\d:?\\d\\d)$' THEN spelled "
+        "ELSE concat(spelled, 'Z') END AS TIMESTAMP)",
     )
 
 

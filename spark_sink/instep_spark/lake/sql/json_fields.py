@@ -7,7 +7,7 @@ escaped, so what is found is a member.
 
 from __future__ import annotations
 
-__all__ = ["bool_field", "enum_field", "json_path", "text_field"]
+__all__ = ["bool_field", "bound", "enum_field", "json_path", "text_field"]
 
 _IDENTITY = (
     "r'^\\s*(?:[\\w-]+:)?(?:ALARM_DETECTOR_STATE_|SIMPLE_DETECTOR_STATE_|PERCEIVED_SEVERITY_TYPE_"
@@ -20,15 +20,22 @@ character, and a long text ends the query with an error.
 """
 
 
+def bound(value: str, name: str, then: str) -> str:
+    """SQL for `then`, in which `name` stands for `value`: this is computed once, and stands in the
+    plan once, however often it is named.
+    """
+    return f"transform(array({value}), {name} -> {then})[0]"
+
+
 def text_field(*names: str, source: str = "body") -> str:
     """SQL for the text of the first member with one of these names; null where there is none."""
     member = "|".join(names)
     found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?(?:{member})"\s*:\s*"({_TEXT})"', 1)"""
     # The parser undoes the escapes; most texts have none.
-    return (
-        f"nullif(CASE WHEN contains({found}, r'\\') "
-        f"""THEN from_json(concat('["', {found}, '"]'), 'ARRAY<STRING>')[0] ELSE {found} END, '')"""
-    )
+    unescaped = """CASE WHEN contains(found, r'\\')
+        THEN from_json(concat('["', found, '"]'), 'ARRAY<STRING>')[0]
+        WHEN found <> '' THEN found END"""
+    return bound(found, "found", unescaped)
 
 
 def enum_field(*names: str, source: str = "body") -> str:

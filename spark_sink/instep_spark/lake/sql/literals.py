@@ -11,9 +11,23 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["StreamKey", "in_any_stream", "in_stream", "of_streams", "ordinals", "text"]
+__all__ = [
+    "StreamKey",
+    "in_any_stream",
+    "in_stream",
+    "of_streams",
+    "ordinals",
+    "rows_behind",
+    "rows_between",
+    "text",
+]
 
 _SPECIAL: Final = re.compile(r"['\\$]")
+_NAMED: Final = 500
+"""So many values a condition names at most: each is compared with the statistics of each file."""
+_NAMED_STREAMS: Final = 50
+"""So many streams a condition names at most, each with bounds of its own: it is evaluated for each
+row."""
 StreamKey = tuple[str, str]
 """Consumer and stream."""
 
@@ -40,14 +54,16 @@ def in_any_stream(keys: Iterable[StreamKey]) -> str:
 def of_streams(keys: Iterable[StreamKey]) -> str:
     """SQL for data skipping: the row `t` may belong to one of these streams."""
     keys = list(keys)
-    consumers = sorted({consumer for consumer, _ in keys})
-    streams = sorted({stream for _, stream in keys})
-    if len(streams) > 50:
-        return "true"
-    return (
-        f"t.consumer IN ({', '.join(map(text, consumers))}) "
-        f"AND t.stream IN ({', '.join(map(text, streams))})"
+    return " AND ".join(
+        _one_of(f"t.{name}", sorted({key[at] for key in keys}))
+        for at, name in enumerate(("consumer", "stream"))
     )
+
+
+def _one_of(column: str, values: list[str]) -> str:
+    if len(values) > _NAMED:
+        return f"{column} BETWEEN {text(values[0])} AND {text(values[-1])}"
+    return f"{column} IN ({', '.join(map(text, values)) or 'NULL'})"
 
 
 def ordinals(spark: SparkSession, **columns: Mapping[StreamKey, int]) -> DataFrame:
@@ -66,3 +82,42 @@ def ordinals(spark: SparkSession, **columns: Mapping[StreamKey, int]) -> DataFra
         ["consumer STRING", "stream STRING", *(f"{name} BIGINT" for name in columns)]
     )
     return spark.createDataFrame(pa.table(table), schema).hint("broadcast")
+
+
+def rows_between(
+    rows: DataFrame, begin: Mapping[StreamKey, int], upto: Mapping[StreamKey, int]
+) -> DataFrame:
+    """Return the rows of these streams behind the ordinal in `begin` and up to the one in `upto`;
+    both have the same streams. Literals tell by the statistics of files which of them to read.
+    """
+    if len(upto) > _NAMED_STREAMS:
+        rows = rows.where(f"ordinal > {min(begin.values())} AND ordinal <= {max(upto.values())}")
+        joined = rows.join(
+            ordinals(rows.sparkSession, begin=begin, upto=upto), ["consumer", "stream"]
+        )
+        return joined.where("ordinal > begin AND ordinal <= upto").drop("begin", "upto")
+    bounds = (
+        f"({in_stream(key)} AND ordinal > {begin[key]} AND ordinal <= {last})"
+        for key, last in upto.items()
+    )
+    return rows.where(" OR ".join(bounds) or "false")
+
+
+def rows_behind(
+    rows: DataFrame, known: Mapping[StreamKey, int], limit_records: int | None = None
+) -> DataFrame:
+    """Return the rows with a larger ordinal than their stream has in `known`, or of a stream that
+    it lacks; of each stream only those that are less than `limit_records` behind.
+    """
+    if len(known) > _NAMED_STREAMS:
+        joined = rows.join(ordinals(rows.sparkSession, known=known), ["consumer", "stream"], "left")
+        bounds = "ordinal > coalesce(known, 0)"
+        if limit_records is not None:
+            bounds += f" AND ordinal <= coalesce(known, 0) + {limit_records}"
+        return joined.where(bounds).drop("known")
+    for key, ordinal in known.items():
+        upper = "" if limit_records is None else f" OR ordinal > {ordinal + limit_records}"
+        rows = rows.where(f"NOT ({in_stream(key)} AND (ordinal <= {ordinal}{upper}))")
+    if limit_records is not None:
+        rows = rows.where(f"{in_any_stream(known)} OR ordinal <= {limit_records}")
+    return rows

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.batches.micro_batch import PendingRows
-from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
@@ -81,8 +80,8 @@ class AlarmsTable(IntervalTable):
     def class_of_row(self) -> str:
         return f"'{DETECTOR}'"
 
-    def close(self, sweep: Sweep, at: str) -> str:
-        del sweep
+    def close(self, ordinal: str, at: str) -> str:
+        del ordinal
         duration = f"(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
         return (
             f"t.cleared_at = greatest(t.raised_at, {at}), t.cleared_spread = 'BEFORE', "

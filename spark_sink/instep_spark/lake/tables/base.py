@@ -4,7 +4,8 @@ progress.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["LakeTable", "OvertakenError", "table_exists"]
+
+_REPEATED_S: Final = 86_400.0
+"""Progress is committed again after a day: a log is kept for a month by default, and by some
+platforms for a week."""
 
 
 def table_exists(spark: SparkSession, table: str) -> bool:
@@ -62,6 +67,7 @@ class LakeTable:
         self.progress = self.durable = TableProgress()
         self._commits = 0
         """How many of the pipeline's commits the table has."""
+        self._committed_s = time.time()
         self._where = place.location(table.name)
         self._clause = place.clause(table.name)
 
@@ -100,8 +106,8 @@ class LakeTable:
                 self._refuse_rows(spark)
             # The pipeline has made no more commits than all together.
             (last,) = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").collect()
-            metadata = CommitMetadata(TableProgress(), last.version)
-        self.progress, self._commits = metadata
+            metadata = CommitMetadata(TableProgress(), last.version, time.time())
+        self.progress, self._commits, self._committed_s = metadata
         self.durable = self.progress
 
     def _refuse_rows(self, spark: SparkSession) -> None:
@@ -205,12 +211,16 @@ class LakeTable:
             # Delta has passed over the statement: there is a commit of this number.
             raise self._overtaken()
         self.progress = self.durable = progress
-        self._commits = metadata.number
+        self._commits, self._committed_s = metadata.number, time.time()
         return int(result[0].num_affected_rows)
 
     def settle(self, spark: SparkSession) -> None:
-        """Make durable that rows which do not concern the table lie behind it."""
-        if self.progress.by_stream != self.durable.by_stream:
+        """Make durable that rows which do not concern the table lie behind it; and, while there are
+        none, that nothing has changed: commits of others may take the last one from the log.
+        """
+        moved = self.progress.by_stream != self.durable.by_stream
+        old = time.time() - self._committed_s >= _REPEATED_S
+        if moved or (old and self.durable.by_stream):
             self.commit_progress(spark, self.progress)
 
     def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:

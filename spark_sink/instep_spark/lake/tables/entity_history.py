@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Final
 
 from instep_spark.lake.batches.micro_batch import PendingRows
-from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable, timestamp_sql
 from instep_spark.lake.tables.schema import HISTORY
@@ -47,11 +46,11 @@ class EntityHistoryTable(IntervalTable):
     def class_of_row(self) -> str:
         return "o.class"
 
-    def close(self, sweep: Sweep, at: str) -> str:
+    def close(self, ordinal: str, at: str) -> str:
         return (
             f"t.valid_to = greatest(t.valid_from, {at}), t.valid_to_basis = 'SWEPT', "
             "t.ended_by = 'SWEEP', "
-            f"t.end_ordinal = {sweep.ordinal}, t.open = false"
+            f"t.end_ordinal = {ordinal}, t.open = false"
         )
 
     def moved(self) -> str:

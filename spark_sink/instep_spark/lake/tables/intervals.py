@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from instep_spark.lake.batches.micro_batch import SMALL_RECORDS, PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
-from instep_spark.lake.sql.literals import in_stream, of_streams, text
+from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.sql.supersede import (
     ENTITY,
+    HEADER,
     IDENTITY,
     RECORD,
     effective_rows,
@@ -44,6 +47,10 @@ _LAST_END: Final = ", ".join(
     f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
     for name, stored in (*((name, f"end_{name}") for name in END_PLACE), ("ordinal", "ordinal"))
 )
+
+
+_WHO: Final = "o.consumer, o.stream, o.id"
+_SWEPT_AT: Final = "timestamp_micros(s.swept_us)"
 
 
 def timestamp_sql(at_us: int) -> str:
@@ -127,8 +134,8 @@ class IntervalTable(LakeTable):
         """SQL: a closed row may matter to a statement that was appended then or later."""
         raise NotImplementedError
 
-    def close(self, sweep: Sweep, at: str) -> str:
-        """The assignments that close a row by a sweep; `at` is SQL for the time."""
+    def close(self, ordinal: str, at: str) -> str:
+        """The assignments that close a row by a sweep; SQL for its ordinal and for the time."""
         raise NotImplementedError
 
     def _open(self, spark: SparkSession, segment: Segment) -> DataFrame:
@@ -150,40 +157,23 @@ class IntervalTable(LakeTable):
         """)  # noqa: S608 — names of our own table, literals escaped
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
-        """Close the open rows that the attempts did not state (TR-548 ST-2.2 step 7).
+        """Close the open rows that the attempts did not state (TR-548 ST-2.2 step 7), all in one
+        statement.
 
         What an attempt stated is read from `changes`: so the table needs no marks of its own, and
         a realignment that finds everything in place rewrites nothing.
         """
-        for sweep in sweeps:
-            made = self.progress.moved({sweep.stream: progress[sweep.stream]})
-            self._sweep(spark, sweep, made)
-
-    def _sweep(self, spark: SparkSession, sweep: Sweep, progress: TableProgress) -> None:
-        consumer, stream = map(text, sweep.stream)
-        own = in_stream(sweep.stream)
-        target = f"t.consumer = {consumer} AND t.stream = {stream}"
-        readable = "true"
-        if sweep.readable is not None:
-            names = ", ".join(map(text, sweep.readable)) or "''"
-            readable = f"{self.class_of_row()} IN ({names})"
-        # It was not in the log when the attempt began to read it.
-        began = spark.sql(
-            f"SELECT unix_micros(min(committed_at)) AS at_us FROM {self._changes} WHERE {own} "  # noqa: S608
-            f"AND kind IN ('ATTEMPT', 'SWEEP') AND attempt = {sweep.attempt}"
-        ).first()
-        assert began is not None
-        at = timestamp_sql(began.at_us)
-        stated = f"*, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id FROM {self._changes}"
-        entity = ENTITY
-        if self.progress[sweep.stream].by_change:
-            stated, entity = f"* FROM {self._composed}", RECORD
+        due = of_streams(sweep.stream for sweep in sweeps)
+        self._sweeps(spark, sweeps).createOrReplaceTempView("instep_sweeps")
         victims = spark.sql(f"""
-            SELECT o.id FROM (SELECT * FROM {self.sql} WHERE open AND {own}) o LEFT ANTI JOIN (
-                SELECT {stated} WHERE {own} AND {entity}
-                  AND attempt >= {sweep.attempt} AND ordinal <= {sweep.ordinal} AND NOT ends
-            ) m ON o.id = m.id AND (m.token = '' OR NOT {row_supersedes("o", "m")})
-            WHERE o.ordinal <= {sweep.ordinal} AND {readable}
+            SELECT {_WHO}, v.swept_ordinal, v.swept_us
+            FROM (SELECT * FROM {self.sql} t WHERE open AND {due}) o
+            JOIN instep_sweeps v USING (consumer, stream)
+            LEFT ANTI JOIN ({self._stated(sweeps)}) m
+                ON o.consumer = m.consumer AND o.stream = m.stream AND o.id = m.id
+                AND (m.token = '' OR NOT {row_supersedes("o", "m")})
+            WHERE o.ordinal <= v.swept_ordinal
+              AND (v.readable IS NULL OR array_contains(v.readable, {self.class_of_row()}))
         """)  # noqa: S608 — names of our own tables, literals escaped
         few = victims.limit(SMALL_RECORDS + 1).toArrow()
         if few.num_rows == 0:
@@ -197,9 +187,54 @@ class IntervalTable(LakeTable):
             progress,
             f"""
             MERGE INTO {self.sql} t USING instep_victims s
-            ON t.open AND {target} AND t.id = s.id
-            WHEN MATCHED THEN UPDATE SET {self.close(sweep, at)}
+            ON t.open AND t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id AND {due}
+            WHEN MATCHED THEN UPDATE SET {self.close("s.swept_ordinal", _SWEPT_AT)}
             """,
+        )
+
+    def _sweeps(self, spark: SparkSession, sweeps: list[Sweep]) -> DataFrame:
+        """Return the sweeps as a relation, each with the time when its attempt began: what it does
+        not state was not in the log then.
+        """
+        keys = [sweep.stream for sweep in sweeps]
+        attempts = {sweep.stream: sweep.attempt for sweep in sweeps}
+        began = spark.sql(f"""
+            SELECT consumer, stream, attempt, unix_micros(min(committed_at)) AS at_us
+            FROM {self._changes} t
+            WHERE kind IN ('ATTEMPT', 'SWEEP') AND {of_streams(keys)}
+              AND attempt BETWEEN {min(attempts.values())} AND {max(attempts.values())}
+            GROUP BY consumer, stream, attempt
+        """).collect()  # noqa: S608 — names of our own tables, literals escaped
+        at_us = {((row.consumer, row.stream), row.attempt): row.at_us for row in began}
+        columns = {
+            "consumer": pa.array([consumer for consumer, _ in keys], pa.string()),
+            "stream": pa.array([stream for _, stream in keys], pa.string()),
+            "swept_attempt": pa.array(list(attempts.values()), pa.int64()),
+            "swept_ordinal": pa.array([sweep.ordinal for sweep in sweeps], pa.int64()),
+            "swept_us": pa.array([at_us[one] for one in attempts.items()], pa.int64()),
+            "readable": pa.array([sweep.readable for sweep in sweeps], pa.list_(pa.string())),
+        }
+        return spark.createDataFrame(pa.table(columns)).hint("broadcast")
+
+    def _stated(self, sweeps: list[Sweep]) -> str:
+        """Return the query of what the attempts have stated, up to the places of the sweeps."""
+        changing = {s.stream for s in sweeps if self.progress[s.stream].by_change}
+        stated = f"*, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id FROM {self._changes}"
+        sources = {
+            (stated, ENTITY): [sweep for sweep in sweeps if sweep.stream not in changing],
+            (f"* FROM {self._composed}", RECORD): [s for s in sweeps if s.stream in changing],
+        }
+        header = ", ".join(f"`{name}`" for name in (*IDENTITY, "token", *HEADER))
+        # The literals tell by the statistics of files which of them to read.
+        return " UNION ALL ".join(
+            f"""SELECT {header} FROM (SELECT {source} t WHERE {of_streams(s.stream for s in own)}
+                AND attempt >= {min(s.attempt for s in own)}
+                AND ordinal <= {max(s.ordinal for s in own)})
+            JOIN instep_sweeps USING (consumer, stream)
+            WHERE {entity} AND NOT ends AND attempt >= swept_attempt AND ordinal <= swept_ordinal
+            """  # noqa: S608 — names of our own tables, literals escaped
+            for (source, entity), own in sources.items()
+            if own
         )
 
     def class_of_row(self) -> str:
