@@ -127,6 +127,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
     only_classes: tuple[str, ...] = ()
     """Within the streams, keep entities of these classes alone (TR-548 3.12)."""
+    only_below: tuple[str, ...] = ()
+    """Within the streams, keep these entities, by uuid, and what has one of them in its
+    parent-address alone; what states no parent-address is kept (TR-548 3.12).
+    """
 
 
 class TapiTls(TlsOptions, frozen=True):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -54,6 +54,7 @@ from instep_tapi.wire.containment import carried_classes, carried_events, contai
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
+from instep_tapi.wire.subtrees import is_below
 
 __all__ = ["KIND", "TapiSource"]
 
@@ -83,6 +84,8 @@ class _Details(msgspec.Struct, frozen=True):
     """
     only: list[str] = []
     """The classes of which entities are kept; empty: all."""
+    below: list[str] = []
+    """The entities, by uuid, whose subtrees are kept; empty: all."""
     deviations: list[str] = []
     """Of what is declared of the stream."""
     verified: bool = False
@@ -278,6 +281,7 @@ class TapiSource(Source):
         assert stream.type is not None
         type_ = self._kept(stream.type)
         only = type_.classes if self._options.streams.only_classes else ()
+        below = sorted(set(self._options.streams.only_below))
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         try:
             connect_to = stream_address(
@@ -304,12 +308,15 @@ class TapiSource(Source):
             followed=sorted(followed) if mode is Mode.BASELINE else [],
             deviations=list(type_.deviations),
             only=list(only),
+            below=list(below),
             verified=self._verifier is not None,
         )
         return StreamInfo(
             id=choice.id,
             # What another selection keeps was not stored so far, and the other way round.
-            origin=" ".join((address.endpoint, stream.uuid, *sorted(only))),
+            origin=" ".join(
+                (address.endpoint, stream.uuid, *sorted(only), *(f"/{uuid}" for uuid in below))
+            ),
             kind=KIND,
             uuid=stream.uuid,
             endpoint=address.endpoint,
@@ -384,14 +391,20 @@ class TapiSource(Source):
             self._held,
         )
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """See `Source.baseline`."""
         details = _details(stream)
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
-        return read_baseline(
+        read = read_baseline(
             rest, address, stream.id, stream.classes, opened_at_us, details.followed
         )
+        async with aclosing(read) as pages:
+            async for page in pages:
+                if details.below:
+                    yield [one for one in page if is_below(one, details.below)]
+                else:
+                    yield page
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: the stream's own resource, else the container (3.7.2)."""

@@ -6,7 +6,7 @@ It states an entity as the stream would, and each entity once (A13).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -115,7 +115,7 @@ async def read_baseline(
     classes: Iterable[str],
     opened_at_us: int,
     followed: Iterable[str] = (),
-) -> AsyncIterator[list[Record]]:
+) -> AsyncGenerator[list[Record], None]:
     """Pages of records of the current state of these classes. Raises `SourceError`.
 
     `followed`: the classes that other streams of the consumer state, as `carried_classes` has

@@ -46,6 +46,7 @@ from instep_tapi.wire.record_header import (
     read_record_type,
     text_of,
 )
+from instep_tapi.wire.subtrees import is_below
 from instep_tapi.wire.times import BROKEN_FRACTION, MAX_TIME_CHARS, UNBROKEN_CHARS
 
 __all__ = ["FrameDecoder", "decoder_for"]
@@ -78,6 +79,7 @@ class FrameDecoder:
         verifier: Checks each record's authenticity token; only what passes is read.
         stated: Deviations of what was declared of the stream, told with the first frames.
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
+        below: The entities, by uuid, whose subtrees are kept (3.12); empty: all.
     """
 
     def __init__(
@@ -89,10 +91,12 @@ class FrameDecoder:
         verifier: Verifier | None = None,
         stated: Sequence[str] = (),
         only: Collection[str] = (),
+        below: Collection[str] = (),
     ) -> None:
         self._stream = stream
         self._stated = stated
         self._only = frozenset(only)
+        self._below = frozenset(below)
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
@@ -117,10 +121,10 @@ class FrameDecoder:
 
     def scan(self, frames: Sequence[bytes]) -> RecordChunk:
         """The same, with bodies still to be opened where the frames have the usual spelling. Of a
-        record whose class is not kept, the header is left.
+        record that is not kept, the header is left.
         """
         chunk = self._scanned(frames)
-        if not self._only:
+        if not (self._only or self._below):
             return chunk
         chunk = chunk.decoded()
         kept = [one if self._keeps(one) else _header(one) for one in chunk.records]
@@ -128,10 +132,14 @@ class FrameDecoder:
 
     def _keeps(self, record: RecordHeader) -> bool:
         classless = ("", ANY_CLASS)
-        return isinstance(record, Record) and (
-            record.entity_class in self._only
+        if not isinstance(record, Record):
+            return False
+        of_class = (
+            not self._only
+            or record.entity_class in self._only
             or (record.kind is not RecordType.CREATE_UPDATE and record.entity_class in classless)
         )
+        return of_class and (not self._below or is_below(record, self._below))
 
     def _scanned(self, frames: Sequence[bytes]) -> RecordChunk:
         size_bytes = sum(map(len, frames))
@@ -377,6 +385,7 @@ def decoder_for(
         verifier=verifier,
         stated=stated,
         only=stream.details.get("only", ()),
+        below=stream.details.get("below", ()),
     )
 
 

@@ -1,7 +1,8 @@
 """What one statement of a condition-detector says: pure (TR-548 4.4, 4.5, 4.8).
 
 Members are found by name, with and without the name of their module, where TAPI 2.1.3 and the later
-tapi-fm have them.
+tapi-fm have them. A body that has the members of 2.1.3 and no others is read by their types, which
+is several times as fast and gives the same.
 """
 
 from __future__ import annotations
@@ -54,8 +55,46 @@ _LONGEST_TIME_CHARS: Final = 64
 _USUAL_NAME_CHARS: Final = 128
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
+
+
+class _Legacy(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True):
+    """`legacy-properties` (4.5)."""
+
+    perceived_severity: str | None = None
+    service_affect: str | None = None
+    is_acknowledged: bool | None = None
+    additional_alarm_info: list[str] | None = None
+
+
+class _Detail(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True):
+    """`alarm-condition-detector-detail` (4.5)."""
+
+    alarm_detector_state: str | None = None
+    legacy_properties: _Legacy = _Legacy()
+
+
+class _Usual(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True):
+    """A condition-detector as 2.1.3 has it (4.4). No name is there on two levels."""
+
+    condition_native_name: str | None = None
+    condition_normalized_name: str | None = None
+    measured_entity_uuid: str | None = None
+    measured_entity_native_id: str | None = None
+    measured_entity_local_id: list[str] | None = None
+    measured_entity_class: str | None = None
+    detector_uuid: str | None = None
+    detector_native_id: str | None = None
+    condition_detector_type: str | None = None
+    alarm_condition_detector_detail: _Detail = _Detail()
+    uuid: Any = None
+    """Not read; `Any`, so that it is checked as the rest of the body is. So is `name`."""
+    name: Any = None
+
+
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+_decode_usual: Final = msgspec.json.Decoder(_Usual).decode
 
 
 class ApproximateTime(msgspec.Struct, frozen=True, gc=False):
@@ -102,8 +141,53 @@ def detector_of(record: Record, normalized: Mapping[str, str]) -> Detector:
     """Read a statement; what cannot be read is not stated. `normalized` gives the normalized name
     of native ones where the provider states none (4.9).
     """
-    members = _members(_read(record.body))
-    address = _parent_address(_read(record.envelope))
+    address = _parent_address(record)
+    return _usual_detector(record.body, address, normalized) or _any_detector(
+        record.body, address, normalized
+    )
+
+
+def _usual_detector(
+    body: bytes | bytearray, address: Any, normalized: Mapping[str, str]
+) -> Detector | None:
+    """What `_any_detector` gives for the same body, or None where it may be another."""
+    # Then every text in it can be stored as it is.
+    if not body.isascii() or b"\\" in body:
+        return None
+    try:
+        read = _decode_usual(body)
+    except _UNREADABLE:
+        return None
+    detail = read.alarm_condition_detector_detail
+    legacy = detail.legacy_properties
+    state, detector_type = _named(detail.alarm_detector_state), _named(read.condition_detector_type)
+    measured_class, measured_uuid = _named(read.measured_entity_class), read.measured_entity_uuid
+    if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
+        measured_uuid = None
+    info, local_id = legacy.additional_alarm_info, read.measured_entity_local_id
+    return Detector(
+        state=state or "ACTIVE",
+        event=state is None and detector_type in _EVENT_TYPES,
+        severity=_named(legacy.perceived_severity),
+        service_affect=_named(legacy.service_affect),
+        acknowledged=legacy.is_acknowledged,
+        info=_encode(info).decode() if info else None,
+        condition=read.condition_native_name or None,
+        condition_normalized=read.condition_normalized_name
+        or normalized.get(read.condition_native_name or ""),
+        detector_type=detector_type,
+        detector_native_id=read.detector_native_id or None,
+        detector_uuid=read.detector_uuid or None,
+        measured_class=measured_class,
+        measured_uuid=measured_uuid or None,
+        measured_native_id=read.measured_entity_native_id or None,
+        measured_local_id=_encode(local_id).decode() if local_id else None,
+        node_uuid=_node(address, measured_class, measured_uuid or None),
+    )
+
+
+def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str, str]) -> Detector:
+    members = _members(_read(body))
     state = _identity(members, "alarm-detector-state", "simple-detector-state")
     severity = _identity(members, "perceived-severity")
     detector_type = _identity(members, "condition-detector-type")
@@ -139,14 +223,14 @@ def same_body(before: Detector, record: Record, normalized: Mapping[str, str]) -
     """
     if before.condition_normalized != normalized.get(before.condition or ""):
         return detector_of(record, normalized)
-    address = _parent_address(_read(record.envelope))
+    address = _parent_address(record)
     node = _node(address, before.measured_class, before.measured_uuid)
     return before if node == before.node_uuid else msgspec.structs.replace(before, node_uuid=node)
 
 
 def time_of(record: Record) -> ApproximateTime:
     """When it happened: the event time, flat as the YANG has it or nested as in TR-548 6.3."""
-    stated = _plain(_read(record.envelope)).get("event-time-stamp")
+    stated = _envelope(record.envelope).get("event-time-stamp")
     members = _plain(stated)
     members = _plain(members.get("approx-date-and-time")) or members
     primary = stated if isinstance(stated, str) else _text(members, "primary-time-stamp")
@@ -172,7 +256,7 @@ def _plain(value: Any) -> dict[str, Any]:
     """The members of an object without the names of their modules; of anything else none."""
     if not isinstance(value, dict):
         return {}
-    if not any(":" in name for name in value):
+    if ":" not in "".join(value):
         return value
     return {name.rpartition(":")[2]: inner for name, inner in value.items()}
 
@@ -204,8 +288,15 @@ def _identity(members: dict[str, Any], *names: str) -> str | None:
     for name in names:
         value = _text(members, name)
         if value is not None:
-            return (_usual_name if len(value) <= _USUAL_NAME_CHARS else _name)(value)
+            return _named(value)
     return None
+
+
+def _named(identity: str | None) -> str | None:
+    """The name of an identity that is stated, and not empty."""
+    if not identity:
+        return None
+    return (_usual_name if len(identity) <= _USUAL_NAME_CHARS else _name)(identity)
 
 
 def _name(identity: str) -> str | None:
@@ -229,11 +320,19 @@ def _list(value: Any) -> str | None:
     if not isinstance(value, list) or not value:
         return None
     texts = [storable_text(one) for one in value if isinstance(one, str)]
-    return msgspec.json.encode(texts).decode()
+    return _encode(texts).decode()
 
 
-def _parent_address(envelope: Any) -> Any:
-    return _plain(envelope).get("parent-address")
+def _read_envelope(envelope: bytes | bytearray) -> dict[str, Any]:
+    return _plain(_read(envelope))
+
+
+_envelope: Final = lru_cache(maxsize=1)(_read_envelope)
+"""The time and the address of one statement are read one after the other. Nobody changes it."""
+
+
+def _parent_address(record: Record) -> Any:
+    return _envelope(record.envelope).get("parent-address")
 
 
 def _node(address: Any, measured_class: str | None, measured_uuid: str | None) -> str | None:

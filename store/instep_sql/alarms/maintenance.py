@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +48,9 @@ _OTHERS: Final = (
     *("first_raised_at_us", "worst_severity", "severity_changes", "intermittent_count"),
     *("flapping_count", "digest", "last_state", "event", "acknowledged", "severity", *_FACTS),
 )
+_INDEXED: Final = ("ended_by", "measured_uuid")
+"""Most statements change none of them, and an assignment writes the index anew even where the value
+stays."""
 
 
 def _quoted(*names: str) -> list[str]:
@@ -63,6 +66,9 @@ _COLUMNS: Final = ", ".join(_quoted(*_IDENTITY, *_MOVED, *_OTHERS))
 _INSERT_INTO: Final = f"instep_alarm ({_COLUMNS})"
 _MOVE: Final = _update(*_MOVED)
 _CHANGE: Final = _update(*_MOVED, *_OTHERS)
+_NOT_INDEXED: Final = [at for at, name in enumerate(_OTHERS) if name not in _INDEXED]
+_RESTATE: Final = _update(*_MOVED, *(_OTHERS[at] for at in _NOT_INDEXED))
+_not_indexed: Final = itemgetter(*_NOT_INDEXED)
 _LAST: Final = f"""
     SELECT id, {_COLUMNS} FROM instep_alarm AS a
     WHERE a.stream_no = :no AND a.key IN {{members}} AND a.number = (
@@ -253,22 +259,31 @@ def _write(
     """Write the episodes; `said` is the detector and the end of those that are stored, by id."""
     inserted: list[tuple[Any, ...]] = []
     moved: list[tuple[Any, ...]] = []
+    restated: list[tuple[Any, ...]] = []
     changed: list[tuple[Any, ...]] = []
     for one in episodes:
         if one.id is None:
             inserted.append((no, one.key, one.number, *_moved(one), *_others(one)))
         elif _says_nothing_new(one, *said[one.id]):
             moved.append((*_moved(one), one.id))
+        elif _keeps_indexed(one, *said[one.id]):
+            restated.append((*_moved(one), *_not_indexed(_others(one)), one.id))
         else:
             changed.append((*_moved(one), *_others(one), one.id))
     insert_rows(connection, _INSERT_INTO, inserted)
     dialect.execute_many(connection, _MOVE, moved)
+    dialect.execute_many(connection, _RESTATE, restated)
     dialect.execute_many(connection, _CHANGE, changed)
 
 
 def _says_nothing_new(one: Episode, detector: Detector, ended_by: str | None) -> bool:
     # The same object: no statement in between has been another.
     return one.detector is detector and one.ended_by == ended_by
+
+
+def _keeps_indexed(one: Episode, detector: Detector, ended_by: str | None) -> bool:
+    """Whether the columns `_INDEXED` are as they are stored."""
+    return one.detector.measured_uuid == detector.measured_uuid and one.ended_by == ended_by
 
 
 _NO_TIME: Final = ApproximateTime(0)

@@ -17,7 +17,7 @@ _REMOVED_FROM: Final = ("instep_projection_error", "instep_unprojected")
 
 _NOTED: Final = """
 INSERT INTO instep_unprojected (stream_no, name, entity_id)
-SELECT DISTINCT {no}, p.name, {id} FROM {rows} instep_projected_class AS p
+SELECT {no}, p.name, {id} FROM {rows} instep_projected_class AS p
 WHERE p.class IN ({classes}) ON CONFLICT DO NOTHING
 """
 

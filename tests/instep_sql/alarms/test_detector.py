@@ -1,15 +1,17 @@
-"""A body that is not read again gives what it would give if it were read."""
+"""A body that is not read again, or read by its types, gives what it would give otherwise."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.model.records import Record, RecordType
-from instep_sql.alarms.detector import detector_of, same_body
+from instep_sql.alarms.detector import _any_detector, _usual_detector, detector_of, same_body
 from tests.instep_sql.store_kit import STREAM
 
 NAMES = st.sampled_from(["LOS", "LOF", ""])
@@ -62,3 +64,73 @@ def test_what_says_nothing_new_is_the_same_object() -> None:
     before = detector_of(statement, {})
 
     assert same_body(before, statement, {}) is before
+
+
+TEXTS = st.sampled_from(["", "LOS", "x" * 1_000, "\x00", "\\", "é", "\ud83d\ude00", None, 7, ["a"]])
+IDENTITIES = st.sampled_from(
+    ["", " ", "ACTIVE", "tapi-notification:CLEAR", "PERCEIVED_SEVERITY_MAJOR", "EVENT_DETECTOR", 3]
+)
+LISTS = st.sampled_from([[], ["a"], ["a", 7], "a", None, ["\x00"]])
+LEGACY = st.fixed_dictionaries(
+    {},
+    optional={
+        "perceived-severity": IDENTITIES,
+        "service-affect": IDENTITIES,
+        "is-acknowledged": st.sampled_from([True, False, "true", "false", "x", None]),
+        "additional-alarm-info": LISTS,
+        "tapi-fm:perceived-severity": IDENTITIES,
+    },
+)
+DETAIL = st.fixed_dictionaries(
+    {},
+    optional={
+        "alarm-detector-state": IDENTITIES,
+        "legacy-properties": LEGACY | st.none(),
+        "condition-native-name": TEXTS,
+    },
+)
+USUAL_BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "condition-native-name": TEXTS,
+        "condition-normalized-name": TEXTS,
+        "measured-entity-uuid": TEXTS,
+        "measured-entity-native-id": TEXTS,
+        "measured-entity-local-id": LISTS,
+        "measured-entity-class": IDENTITIES | st.just("NODE"),
+        "detector-uuid": TEXTS,
+        "detector-native-id": TEXTS,
+        "condition-detector-type": IDENTITIES,
+        "alarm-condition-detector-detail": DETAIL,
+        "simple-detector": st.fixed_dictionaries(
+            {}, optional={"simple-detector-state": IDENTITIES}
+        ),
+        "name": LISTS,
+        "legacy-properties": LEGACY,
+    },
+)
+
+
+@given(USUAL_BODIES, ADDRESSES, MAPPINGS)
+def test_a_body_read_by_its_types_says_what_one_read_by_its_names_does(
+    body: dict[str, Any], address: list[Any], names: dict[str, str]
+) -> None:
+    encoded = json.dumps(body).encode()
+    usual = _usual_detector(encoded, address, names)
+
+    assert usual in (None, _any_detector(encoded, address, names))
+
+
+@pytest.mark.parametrize("broken", [b'{"name":"\xff"}', b'{"name":', b"", b"[]", b'{"name":1}x'])
+def test_a_body_that_is_no_json_is_not_read_by_its_types(broken: bytes) -> None:
+    assert _usual_detector(broken, None, {}) is None
+
+
+def test_the_alarm_of_the_specification_is_read_by_its_types() -> None:
+    """Else the short cut would be one that nobody takes."""
+    detail = {"alarm-detector-state": "ACTIVE", "legacy-properties": {"is-acknowledged": True}}
+    body = {"condition-native-name": "LOS", "alarm-condition-detector-detail": detail}
+    usual = _usual_detector(msgspec.json.encode(body), None, {})
+
+    assert usual is not None
+    assert (usual.condition, usual.state, usual.acknowledged) == ("LOS", "ACTIVE", True)

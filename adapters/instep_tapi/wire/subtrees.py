@@ -1,0 +1,42 @@
+"""Which entities stand in chosen subtrees of the context (TR-548 3.12, 3.10.1): pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from instep.model.records import Record
+from instep_tapi.wire.framing import BadRecord
+from instep_tapi.wire.record_body import uuid_of
+
+__all__ = ["is_below"]
+
+
+class _Placed(msgspec.Struct, rename="kebab", gc=False):
+    parent_address: list[str] = []
+
+
+_placed: Final = msgspec.json.Decoder(_Placed).decode
+
+
+def is_below(record: Record, roots: Collection[str]) -> bool:
+    """Whether a record is kept where only the subtrees of these entities, by uuid, are asked for.
+
+    An entity is kept if it is one of them or its parent-address names one. What states no
+    parent-address that can be read, as alarms and services do not, is kept too: nobody knows
+    whether it is below. So are ends: what is not stored ends once more without effect.
+    """
+    if record.ends:
+        return True
+    try:
+        address = _placed(record.envelope).parent_address if record.envelope else []
+    except (msgspec.MsgspecError, RecursionError):
+        return True
+    if not address or any(element.partition(":")[2] in roots for element in address):
+        return True
+    try:
+        return (record.uuid or uuid_of(record.body, record.envelope)) in roots
+    except BadRecord:
+        return True
