@@ -37,7 +37,7 @@ Ask = Callable[[str], int]
 """Asks a question and returns the number of rows of the answer."""
 
 
-def main(topology: str = "sndlib/germany50", services: int = 200, alarms: int = 2_000) -> None:
+def main(topology: str = "sndlib/abilene", services: int = 50, alarms: int = 500) -> None:
     """Land a network and alarms that are raised and cleared, and ask."""
     spark = open_session(SparkOptions(master="local[2]"))
     with TemporaryDirectory() as folder:
@@ -109,7 +109,17 @@ def _landed(topology: str, services: int, alarms: int) -> pa.Table:
     rows = []
     for ordinal, (key, name, parents, body, ends) in enumerate(stated, 1):
         at = _START_US + ordinal * 1_000_000
-        place = (f"t{ordinal}", "p", ordinal, at, at, name, parents and json.dumps(parents), 1, 1)
+        place = (
+            f"t{ordinal}",
+            "p",
+            ordinal,
+            at,
+            at,
+            name,
+            json.dumps(parents) if parents else None,
+            1,
+            1,
+        )
         content = (True, ends, "", body, None, None, at)
         rows.append((*("c", "s", ordinal, key, "CREATE_UPDATE"), *place, *content))
     schema = arrow_schema(CHANGES)
