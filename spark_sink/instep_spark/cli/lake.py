@@ -40,6 +40,7 @@ class Verb(StrEnum):
     OPTIMIZE = "optimize"
     VACUUM = "vacuum"
     REBUILD = "rebuild"
+    FEED = "feed"
     HISTORY = "history"
     VERIFY = "verify"
     AUDIT = "audit"
@@ -56,7 +57,9 @@ def lake(
     tables: Annotated[
         str,
         typer.Option(
-            "--tables", metavar="A,B", help="run: the tables beside `entities`. rebuild: these."
+            "--tables",
+            metavar="A,B",
+            help="run: the tables beside `entities`. rebuild, feed: these.",
         ),
     ] = ",".join(FOLLOWERS),
     retain_hours: Annotated[
@@ -79,7 +82,8 @@ def lake(
 
     run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
     version needs. rebuild: make tables again from `changes`, beside the old ones, and replace
-    these. history: the last commits. verify: recompute `entities` from `changes` and
+    these. feed: let Delta keep a change data feed of tables, for readers that follow them.
+    history: the last commits. verify: recompute `entities` from `changes` and
     compare. audit: compare `entities` with another reading of the same logs. messages: copy what a
     SQL store has delivered. Verify and audit end with 1 where something is wrong.
     """
@@ -264,8 +268,9 @@ def _do(
             removed = made.optimize()
             rows = [{"table": name, "files_removed": count} for name, count in removed.items()]
             _print(rows, output)
-        case Verb.VACUUM:
-            _print([{"table": name} for name in made.vacuum(retain_hours)], output)
+        case Verb.VACUUM | Verb.FEED:
+            names = made.feed() if verb is Verb.FEED else made.vacuum(retain_hours)
+            _print([{"table": name} for name in names], output)
         case Verb.REBUILD:
             rows = [{"table": name, "rows": count} for name, count in made.rebuild().items()]
             _print(rows, output)

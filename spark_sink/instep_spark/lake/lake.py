@@ -338,6 +338,20 @@ class Lake:
             return nullcontext()
         return carrying_metadata(self.spark, metadata, maintenance=True)
 
+    def feed(self) -> list[str]:
+        """Let Delta keep a change data feed of the `tables` of this `Lake` that are there, from now
+        on: for readers that follow what changes in them. Returns their names. It lasts, and costs
+        a file more for each commit.
+        """
+        names = [name for name in self._tables() if name in self._names]
+        for name in names:
+            table = self._place.table(name)
+            with self._errors(), self._keeping(table):
+                self.spark.sql(
+                    f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+                )
+        return names
+
     def history(self, limit_commits: int = 10) -> list[dict[str, Any]]:
         """The last commits of each table: version, time, operation, rows."""
         found: list[dict[str, Any]] = []

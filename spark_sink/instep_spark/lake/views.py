@@ -7,12 +7,15 @@ nothing has to be rebuilt when it changes.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from instep_spark.lake.proof import ENTITIES_AT, INTERVALS
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
-from instep_spark.lake.tables.schema import LAKE_TABLES
-from instep_spark.landing_schema import comment_literal
+from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
+from instep_spark.lake.tables.topology import CLASSES, TopologyTable
+from instep_spark.lake.view import View
+from instep_spark.landing_schema import TABLES, comment_literal
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
@@ -29,40 +32,50 @@ _UUID: Final = f"coalesce({json_path('uuid')}, nullif(uuid, ''), key)"
 _NAME: Final = f"from_json({json_path('name')}, 'ARRAY<STRUCT<value: STRING>>')[0].value"
 
 
-class View(NamedTuple):
-    """One view."""
-
-    name: str
-    meaning: str
-    sql: str
-    """A query over other views and tables, by their names."""
-
-
 def _size(name: str) -> str:
     path = json_path(name, "total-size", "value")
     return f"try_cast({path} AS DOUBLE)"
 
 
-_EDGES: Final = View(
-    "edges",
-    "Links as directed edges: a row for each ordered pair of the ends of a link.",
-    f"""
+def _edges(name: str, meaning: str, table: str, *validity: str) -> View:
+    """The links of a table as edges; `validity`: its columns that say when they were so."""
+    more = "".join(f", {column}" for column in validity)
+    return View(
+        name,
+        meaning,
+        f"""
     WITH links AS (
         SELECT consumer, stream, {_UUID} AS link_uuid, {_NAME} AS link_name,
+            nullif(regexp_extract({json_path("layer-protocol-name")}, '[A-Z][A-Z0-9_]*', 0), '')
+                AS layer,
+            {json_path("direction")} AS direction,
             {enum_field("operational-state")} AS operational_state,
             from_json(coalesce({json_path("node-edge-point")}, {json_path("link-end")}),
-                'ARRAY<{_END}>') AS ends
-        FROM entities WHERE class = 'LINK'
+                'ARRAY<{_END}>') AS ends{more}
+        FROM {table} WHERE class = 'LINK'
     ), pairs AS (
         SELECT *, explode(ends) AS near FROM links
     ), ordered AS (
         SELECT *, explode(ends) AS far FROM pairs
     )
-    SELECT consumer, stream, link_uuid, link_name, operational_state,
+    SELECT consumer, stream, link_uuid, link_name, layer, direction, operational_state,
         near.`node-uuid` AS from_node_uuid, near.`node-edge-point-uuid` AS from_nep_uuid,
-        far.`node-uuid` AS to_node_uuid, far.`node-edge-point-uuid` AS to_nep_uuid
+        far.`node-uuid` AS to_node_uuid, far.`node-edge-point-uuid` AS to_nep_uuid{more}
     FROM ordered WHERE near <> far
     """,  # noqa: S608 — constants only
+    )
+
+
+_EDGES: Final = _edges(
+    "edges",
+    "Links as directed edges: a row for each ordered pair of the ends of a link.",
+    "entities",
+)
+_EDGE_HISTORY: Final = _edges(
+    "edge_history",
+    "Edges as they were, each from `valid_from` to `valid_to`; see `entity_history`.",
+    "entity_history",
+    *("valid_from", "valid_to", "valid_to_basis", "open"),
 )
 _ALARM_PLACES: Final = View(
     "alarm_places",
@@ -179,13 +192,13 @@ _IMPACT: Final = View(
 _AVAILABILITY: Final = View(
     "availability",
     "From when to when an entity that states an operational-state was up, down, or planned (not "
-    "yet installed). `basis`: see `valid_to_basis`.",
+    "yet installed); how sure that is, as in `entity_intervals`.",
     f"""
     SELECT consumer, stream, id, class, {_UUID} AS uuid, {_NAME} AS name,
         CASE WHEN {enum_field("lifecycle-state")} LIKE 'PLANNED%' THEN 'planned'
              WHEN {enum_field("operational-state")} = 'ENABLED' THEN 'up' ELSE 'down' END AS state,
-        valid_from, valid_to, valid_to_basis AS basis
-    FROM entity_history WHERE {enum_field("operational-state")} IS NOT NULL
+        valid_from, valid_to, known_from, known_until, basis, zone, uncertain_s
+    FROM entity_intervals WHERE {enum_field("operational-state")} IS NOT NULL
     """,  # noqa: S608 — constants only
 )
 _HOURLY: Final = View(
@@ -200,14 +213,15 @@ _HOURLY: Final = View(
 VIEWS: Final = {
     view.name: view
     for view in (
-        *(_EDGES, _ALARM_PLACES, _CONNECTIONS, _HOPS, _SERVICES, _CAPACITY, _IMPACT),
-        *(_AVAILABILITY, _HOURLY),
+        *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _CONNECTIONS, _HOPS, _SERVICES, _CAPACITY),
+        *(_IMPACT, INTERVALS, _AVAILABILITY, _HOURLY),
     )
 }
 """The views, each behind those that it reads."""
-_AT: Final = """
-    CREATE OR REPLACE TEMPORARY FUNCTION entities_at(moment TIMESTAMP) RETURNS TABLE
-    RETURN SELECT * FROM {history} WHERE valid_from <= moment AND (open OR valid_to > moment)
+_TOPOLOGY_AT: Final = """
+    CREATE OR REPLACE TEMPORARY FUNCTION topology_at(moment TIMESTAMP) RETURNS TABLE
+    RETURN SELECT * FROM topology_history
+    WHERE valid_from <= moment AND (open OR valid_to > moment)
 """
 _WORD: Final = re.compile(r"\w+")
 
@@ -218,18 +232,23 @@ def create_views(
     """Make the tables of a lake and its views known by their names, and return these names.
 
     They are temporary views of the session. With `database`, the views are made in it, beside its
-    tables, and stay. `entities_at(moment)` is a function of the session: what existed then. A view
-    of which a table is not there is left out.
+    tables, and stay. A view of which a table is not there is left out.
+
+    Functions of the session tell what was: `entities_at(moment)` and `topology_at(moment)` what
+    existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`. The first takes
+    times of the provider, the second one of ours. `topology_history` is a view of the session, too.
     """
     place = LakePlace(url, database, managed)
     known = {
-        name: place.table(name) for name in LAKE_TABLES if table_exists(spark, place.table(name))
+        name: place.table(name)
+        for name in (*TABLES, *LAKE_TABLES)
+        if table_exists(spark, place.table(name))
     }
     if not database:
         for name, table in known.items():
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
     for view in VIEWS.values():
-        read = [name for name in (*LAKE_TABLES, *VIEWS) if name in _WORD.findall(view.sql)]
+        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in _WORD.findall(view.sql)]
         if not known.keys() >= set(read):
             continue
         sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)  # noqa: S608
@@ -239,8 +258,22 @@ def create_views(
         query = f"WITH {sources} SELECT * FROM ({view.sql})"  # noqa: S608 — our own names
         spark.sql(f"CREATE OR REPLACE {made} COMMENT {comment} AS {query}")
     if "entity_history" in known:
-        spark.sql(_AT.format(history=known["entity_history"]))
+        history = known["entity_history"]
+        spark.sql(ENTITIES_AT.format(history=history, changes=known["changes"]))
+        _create_topology_at(spark, place, history)
     return list(known)
+
+
+def _create_topology_at(spark: SparkSession, place: LakePlace, history: str) -> None:
+    classes = ", ".join(f"'{name}'" for name in CLASSES)
+    rows = spark.sql(f"SELECT *, false AS ends FROM {history} WHERE class IN ({classes})")  # noqa: S608
+    made = TopologyTable(place).project(rows)
+    made = made.select(
+        *(column.name for column in TOPOLOGY.columns),
+        *("valid_from", "valid_to", "valid_to_basis", "open"),
+    )
+    made.createOrReplaceTempView("topology_history")
+    spark.sql(_TOPOLOGY_AT)
 
 
 def views_reference() -> str:

@@ -1,19 +1,19 @@
-"""`spark.readStream.format("instep")`: the journal of a SQL store as a stream, no sink between.
+"""`format("instep")`: the changes of a SQL store or of a lake, in batches or as a stream.
 
-Offsets are cursors of the journal. A micro-batch is a range of cursors, cut into partitions that
-are read side by side; read again after a failure, a range gives the same rows, so what Spark does
-exactly once with them is done exactly once. The journal's retention has to outlive a reader's rest.
+They are aligned: each entity is whole, in the order of its statements, with what a sweep has ended.
+A micro-batch is a range of offsets, cut into partitions that are read side by side; read again
+after a failure, a range gives the same rows. So what Spark does exactly once with them is done
+exactly once. What the journal or the lake keeps has to outlive a reader's rest.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Protocol
 
+import msgspec
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -22,22 +22,32 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from instep.config.plugins import store_plugin
-from instep.errors import ConfigurationError
-from instep.model.entities import Change
-from instep.ports.reader import StoreReader
+from instep_spark.reading.change_rows import CHANGE_SCHEMA_DDL, Choice, to_microseconds
+from instep_spark.reading.journal_changes import JournalChanges
+from instep_spark.reading.lake_changes import LakeChanges
+from instep_spark.reading.source_options import SourceOptions
 
 __all__ = ["InstepDataSource", "register"]
 
-_SCHEMA: Final = (
-    "cursor BIGINT NOT NULL, consumer STRING NOT NULL, stream STRING NOT NULL, "
-    "key STRING NOT NULL, class STRING NOT NULL, change STRING NOT NULL, kind STRING, "
-    "token STRING NOT NULL, appended_at TIMESTAMP NOT NULL, committed_at TIMESTAMP NOT NULL, "
-    "body STRING, previous STRING"
-)
-_OPTIONS: Final = {"store", "stream", "startingcursor", "maxrowspertrigger", "partitions", "path"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-Row = tuple[Any, ...]
+Offset = dict[str, int]
+
+
+class Changes(Protocol):
+    """Where changes are read from. Offsets are plain data; `read` runs wherever Spark runs it."""
+
+    choice: Choice
+
+    def first(self) -> Offset:
+        """Where to begin."""
+
+    def newest(self, after: Offset, limit: int | None) -> Offset:
+        """How far there is something to read, about `limit` changes at most."""
+
+    def cut(self, after: Offset, upto: Offset, parts: int) -> list[Any]:
+        """The range in `parts` parts at most."""
+
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """The chosen changes of a part."""
 
 
 def register(spark: SparkSession) -> None:
@@ -48,12 +58,23 @@ def register(spark: SparkSession) -> None:
 class InstepDataSource(DataSource):
     """The format `instep`.
 
-    - `store`: URL of the store, with a journal (`journal = "bodies"` for bodies);
-    - `stream`: only this stream;
-    - `startingCursor`: where to begin, default 0: the oldest change kept;
-    - `maxRowsPerTrigger`: most cursors of a micro-batch, default 100,000; only the first one after
-      a restart takes all that is there;
-    - `partitions`: readers of a micro-batch, default 2.
+    From where:
+
+    - `store`: URL of a SQL store with a journal (`journal = "bodies"` for bodies); or
+    - `lake`: URL of a lake whose `entity_history` keeps a change data feed.
+
+    What:
+
+    - `consumer`, `stream`: only this one; `class`: only these, separated by commas;
+    - `since`, `until`: only what was appended to the provider's log from this time on and before
+      that one; ISO 8601 with a zone.
+
+    From when on: in a store behind `startingCursor`, default 0: the oldest change kept; in a lake
+    from the commit `startingVersion` of `entity_history` on, by default with what exists, each
+    entity as `created`.
+
+    How much: `maxRowsPerTrigger` changes in a micro-batch, default 100,000 (of a lake whole
+    commits, at least one), read by `partitions` readers, default 2.
     """
 
     @classmethod
@@ -63,169 +84,107 @@ class InstepDataSource(DataSource):
 
     def schema(self) -> str:
         """See `DataSource`."""
-        return _SCHEMA
+        return CHANGE_SCHEMA_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 — Spark's own words
-        """For `spark.read`: what the journal holds now."""
-        return _JournalReader(_settings(self.options))
+        """For `spark.read`: what is there now."""
+        return _Reader(SourceOptions.read(self.options))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For `spark.readStream`."""
-        return _JournalStreamReader(_settings(self.options))
+        return _StreamReader(SourceOptions.read(self.options))
 
 
-class _Settings:
-    """The options, read."""
-
-    def __init__(
-        self, store: str, stream: str | None, first: int, most_rows: int, parts: int
-    ) -> None:
-        self.store = store
-        self.stream = stream
-        self.first = first
-        self.most_rows = most_rows
-        self.parts = parts
+class _Partition(InputPartition):
+    def __init__(self, part: Any) -> None:
+        self.part = part
 
 
-def _settings(options: Mapping[str, str]) -> _Settings:
-    given = {key.lower(): value for key, value in options.items()}
-    unknown = sorted(given.keys() - _OPTIONS)
-    store = given.get("store") or given.get("path")
-    if unknown or not store:
-        raise ConfigurationError(
-            f"unknown option {unknown[0]!r}" if unknown else "the option 'store' is missing",
-            where="format instep",
-            hint="options: store, stream, startingCursor, maxRowsPerTrigger, partitions",
-        )
-    numbers = []
-    for name, default, least in (
-        ("startingcursor", 0, 0),
-        ("maxrowspertrigger", 100_000, 1),
-        ("partitions", 2, 1),
-    ):
-        value = given.get(name, str(default))
-        if not value.isdecimal() or int(value) < least:
-            raise ConfigurationError(
-                f"the option {name!r} is no whole number from {least} on", where="format instep"
-            )
-        numbers.append(int(value))
-    return _Settings(store, given.get("stream"), *numbers)
+def _changes(options: SourceOptions) -> Changes:
+    if options.lake:
+        return LakeChanges(options.lake, options.choice, version=options.starting_version)
+    return JournalChanges(options.store, options.choice, after=options.starting_cursor)
 
 
-class _Range(InputPartition):
-    """Cursors after one and up to another."""
+class _Reader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._changes = _changes(options)
+        self._parts = options.parts
 
-    def __init__(self, after: int, upto: int) -> None:
-        self.after = after
-        self.upto = upto
-
-
-class _Journal:
-    """Reads ranges of the journal, wherever Spark runs it."""
-
-    def __init__(self, settings: _Settings) -> None:
-        self._settings = settings
-
-    def cut(self, after: int, upto: int) -> list[_Range]:
-        """The range in as many parts as were asked for."""
-        count = min(self._settings.parts, upto - after)
-        edges = [after + (upto - after) * n // max(count, 1) for n in range(count + 1)]
-        return [_Range(low, high) for low, high in pairwise(edges)]
-
-    def newest(self, after: int, limit: int | None) -> int:
-        """The newest cursor, at most `limit`; `after` where nothing is new."""
-        return asyncio.run(self._newest(after, limit))
-
-    async def _newest(self, after: int, limit: int | None) -> int:
-        settings = self._settings
-        reader: StoreReader = store_plugin(settings.store).reader(settings.store)
-        try:
-            changes: Any = reader.changes(after, stream=settings.stream)
-            async with aclosing(changes):
-                async for change in changes:
-                    if limit is not None and change.cursor > limit:
-                        break
-                    after = change.cursor
-        finally:
-            await reader.close()
-        return after
-
-    def rows(self, part: _Range) -> Iterator[Row]:
-        """The changes of a range, in order, in bounded memory."""
-        settings = self._settings
-        loop = asyncio.new_event_loop()
-        reader = store_plugin(settings.store).reader(settings.store)
-        try:
-            changes: Any = reader.changes(part.after, stream=settings.stream)
-            while True:
-                change = loop.run_until_complete(anext(changes, None))
-                if change is None or change.cursor > part.upto:
-                    break
-                yield _row(change)
-            loop.run_until_complete(changes.aclose())
-        finally:
-            loop.run_until_complete(reader.close())
-            loop.close()
-
-
-class _JournalReader(DataSourceReader):
-    def __init__(self, settings: _Settings) -> None:
-        self._journal = _Journal(settings)
-        self._settings = settings
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 — Spark's own word
+        """Take the filters that a `Choice` can say; Spark 4.1 and later ask this, where
+        `spark.sql.python.filterPushdown.enabled` is set. The others are Spark's.
+        """
+        for one in filters:
+            choice = _as_choice(one)
+            if choice is None:
+                yield one
+            else:
+                self._changes.choice = self._changes.choice.narrowed(choice)
 
     def partitions(self) -> list[InputPartition]:
         """See `DataSourceReader`."""
-        first = self._settings.first
-        return [*self._journal.cut(first, self._journal.newest(first, None))]
+        first = self._changes.first()
+        newest = self._changes.newest(first, None)
+        return [_Partition(part) for part in self._changes.cut(first, newest, self._parts)]
 
-    def read(self, partition: InputPartition) -> Iterator[Row]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceReader`."""
-        assert isinstance(partition, _Range)
-        return self._journal.rows(partition)
+        assert isinstance(partition, _Partition)
+        return self._changes.read(partition.part)
 
 
-class _JournalStreamReader(DataSourceStreamReader):
-    def __init__(self, settings: _Settings) -> None:
-        self._journal = _Journal(settings)
-        self._settings = settings
-        self._last: int | None = None
-        """The end of the last micro-batch; None: Spark goes on from a checkpoint of its own."""
+class _StreamReader(DataSourceStreamReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._changes = _changes(options)
+        self._options = options
+        self._last: Offset | None = None
+        """The end of the last micro-batch."""
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 — Spark's own word
+    def initialOffset(self) -> Offset:  # noqa: N802 — Spark's own word
         """See `DataSourceStreamReader`."""
-        self._last = self._settings.first
-        return {"cursor": self._last}
+        self._last = self._changes.first()
+        return self._last
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self) -> Offset:  # noqa: N802
         """See `DataSourceStreamReader`."""
-        if self._last is None:
-            return {"cursor": self._journal.newest(self._settings.first, None)}
-        limit = self._last + self._settings.most_rows
-        return {"cursor": self._journal.newest(self._last, limit)}
+        after = self._changes.first() if self._last is None else self._last
+        return self._changes.newest(after, self._options.limit)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """See `DataSourceStreamReader`. Begun from a checkpoint, Spark calls it first of all, with
+        the last offset that it knows as start and end.
+        """
+        self._last = end
+        if start == end:
+            return []
+        return [_Partition(part) for part in self._changes.cut(start, end, self._options.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
-        self._last = end["cursor"]
-        return [*self._journal.cut(start["cursor"], end["cursor"])]
-
-    def read(self, partition: InputPartition) -> Iterator[Row]:
-        """See `DataSourceStreamReader`."""
-        assert isinstance(partition, _Range)
-        return self._journal.rows(partition)
+        assert isinstance(partition, _Partition)
+        return self._changes.read(partition.part)
 
 
-def _row(change: Change) -> Row:
-    return (
-        change.cursor,
-        change.consumer,
-        change.stream,
-        change.key,
-        change.entity_class,
-        change.change.value,
-        None if change.kind is None else change.kind.name,
-        change.token,
-        _EPOCH + timedelta(microseconds=change.appended_at_us),
-        _EPOCH + timedelta(microseconds=change.committed_at_us),
-        change.body.decode() or None,
-        None if change.previous is None else change.previous.decode(),
-    )
+_COLUMNS = {"consumer": "consumers", "stream": "streams", "class": "classes"}
+
+
+def _as_choice(one: Any) -> Choice | None:
+    """A filter of Spark as a choice. By names: before 4.1 there are no such classes."""
+    column = ".".join(getattr(one, "attribute", ()))
+    value, kind = getattr(one, "value", None), type(one).__name__
+    if column in _COLUMNS and kind in ("EqualTo", "In"):
+        names: Iterable[str] = [str(value)] if kind == "EqualTo" else map(str, value or ())
+        return msgspec.structs.replace(Choice(), **{_COLUMNS[column]: frozenset(names)})
+    if column == "appended_at" and isinstance(value, datetime) and value.tzinfo is not None:
+        at_us = to_microseconds(value)
+        match kind:
+            case "GreaterThanOrEqual":
+                return Choice(since_us=at_us)
+            case "GreaterThan":
+                return Choice(since_us=at_us + 1)
+            case "LessThan":
+                return Choice(until_us=at_us)
+            case "LessThanOrEqual":
+                return Choice(until_us=at_us + 1)
+    return None

@@ -43,13 +43,23 @@ lake = open_lake(sys.argv[1])
 for question in json.load(sys.stdin):
     print(json.dumps(lake.sql(question).to_arrow_table().to_pylist(), default=str))
 """
+POLARS_ANSWER = """
+import json, sys
+
+lake = open_lake(sys.argv[1])
+for question in json.load(sys.stdin):
+    print(json.dumps(lake.execute(question).to_dicts(), default=str))
+"""
+NOT_FOR_POLARS = ("hops", "body", "epoch_us")
 
 
-def pages() -> tuple[list[Snippet], list[Snippet]]:
-    """The questions for Spark; the recipe without Spark and its questions."""
+def pages() -> tuple[list[Snippet], list[Snippet], Snippet]:
+    """The questions for Spark; the recipe without Spark and its questions; that with Polars."""
     with_spark, without = PAGE.read_text("utf-8").split("## Without Spark\n")
+    without, polars = without.split("## With Polars\n")
     _, *questions = snippets(with_spark)
-    return questions, snippets(without)
+    (recipe,) = snippets(polars)
+    return questions, snippets(without), recipe
 
 
 def may_be_empty(question: str) -> bool:
@@ -168,35 +178,70 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, network:
         if service.value["connection"][0]["connection-uuid"] in over
     }
     spells = found(f"SELECT state, basis FROM availability WHERE uuid = '{down.uuid}' ORDER BY 1")
-    assert [tuple(one) for one in spells] == [("down", None), ("up", "STATED")]
+    assert [tuple(one) for one in spells] == [("down", "STATED"), ("up", "STATED")]
     (capacity,) = found("SELECT total, free, used, unit FROM link_capacity WHERE total > 0")
     assert tuple(capacity) == (400.0, 100.5, 299.5, "GBPS")
     (before,) = found(f"SELECT count(*) FROM entities_at(timestamp_micros({START_US + 1_500_000}))")
     assert before[0] == 1
+    # The newest topology is the table; before the last statements, the link was up.
+    columns = (
+        "id, uuid, name, node_uuid, nep_uuid, a_nep_uuid, z_nep_uuid, layer, operational_state"
+    )
+    then = f"SELECT {columns} FROM topology_at(timestamp_micros({{}}))"
+    newest = found(then.format(START_US + 10**12))
+    assert newest
+    assert set(newest) == set(found(f"SELECT {columns} FROM topology"))
+    earlier = found(then.format(START_US + len(context.nodes) * 1_000_000))
+    state = {one.uuid: one.operational_state for one in earlier}
+    assert state[down.uuid] == "ENABLED"
+    spans = found(
+        "SELECT DISTINCT operational_state, valid_to IS NULL FROM edge_history "
+        f"WHERE link_uuid = '{down.uuid}'"
+    )
+    assert {tuple(one) for one in spans} == {("ENABLED", False), ("DISABLED", True)}
 
-    questions, _ = pages()
+    questions, *_ = pages()
     assert len(questions) == 20
     for question in questions:
         assert len(question.text.strip().splitlines()) <= 5
         assert found(question.text) or may_be_empty(question.text), question.text
 
 
-def test_the_questions_of_an_operator_have_answers_without_spark(network: Network) -> None:
-    pytest.importorskip("duckdb", reason="DuckDB is not installed")
-    _, (recipe, *questions) = pages()
-    assert len(questions) == 20
-    program = f"{recipe.text}\n{ANSWER}"
-    asked = json.dumps([one.text for one in questions])
+def answers_of(program: str, questions: list[Snippet], lake: Path) -> list[Any]:
     # A process of its own: the recipe has to end with 0, too.
     done = subprocess.run(
-        [sys.executable, "-c", program, str(network.lake)],
+        [sys.executable, "-c", program, str(lake)],
         check=False,
-        input=asked,
+        input=json.dumps([one.text for one in questions]),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_polars_answers_the_questions_without_json_as_duckdb_does(network: Network) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    pytest.importorskip("polars", reason="Polars is not installed")
+    _, (duckdb, *questions), polars = pages()
+    chosen = [q for q in questions if not any(word in q.text for word in NOT_FOR_POLARS)]
+    assert len(chosen) == 13
+    expected = answers_of(duckdb.text + ANSWER, chosen, network.lake)
+    found = answers_of(polars.text + POLARS_ANSWER, chosen, network.lake)
+    for question, answer, other in zip(chosen, found, expected, strict=True):
+        assert in_any_order(answer) == in_any_order(other), question.text
+
+
+def in_any_order(answer: list[dict[str, Any]]) -> list[list[str]]:
+    """The cells of the rows; engines name columns and print times each in their own way."""
+    return sorted([str(cell).removesuffix("+00:00") for cell in row.values()] for row in answer)
+
+
+def test_the_questions_of_an_operator_have_answers_without_spark(network: Network) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    _, (recipe, *questions), _ = pages()
+    assert len(questions) == 20
+    answers = answers_of(recipe.text + ANSWER, questions, network.lake)
     for question, answer in zip(questions, answers, strict=True):
         assert len(question.text.strip().splitlines()) <= 5
         assert answer or may_be_empty(question.text), question.text

@@ -1,0 +1,92 @@
+"""How sure an interval of `entity_history` is: when we knew of it, by what, and give or take what.
+
+The provider's time says when something was so; our time, `committed_at` in `changes`, says since
+when we know. Both together make the history bitemporal: what was believed then about then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from instep.alignment.lag import Fidelity
+from instep_spark.lake.view import View
+
+__all__ = ["ENTITIES_AT", "INTERVALS"]
+
+_US: Final = "unix_micros({})"
+INTERVALS: Final = View(
+    "entity_intervals",
+    "`entity_history` with its proof. `known_from`, `known_until`: our time when what began and "
+    "what ended an interval had landed; null where it is open, or `changes` no longer has the row. "
+    "`basis`: STATED, SWEPT (only a sweep tells the end), or UNPROVEN (open, and the last attempt "
+    "could not confirm it). `zone`: fidelity zone of the minute in which the end was read; of an "
+    "open one, of the newest minute. `uncertain_s`: the last seconds of the interval that nothing "
+    "proves: those since the entity was seen last, where it was swept or is unproven; outside of "
+    "full fidelity, the reading delay, within which compaction may have hidden states.",
+    f"""
+    WITH landed AS (
+        SELECT consumer, stream, ordinal, committed_at,
+            CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
+        FROM changes
+    ), marked AS (
+        SELECT h.*, CASE WHEN NOT h.open THEN h.valid_to_basis
+            WHEN e.proven = false THEN 'UNPROVEN' ELSE 'STATED' END AS basis
+        FROM entity_history h LEFT JOIN entities e
+            ON h.open AND e.consumer = h.consumer AND e.stream = h.stream AND e.id = h.id
+    ), sighted AS (
+        SELECT m.consumer, m.stream, m.id, m.ordinal, max(l.committed_at) AS seen_at
+        FROM marked m JOIN landed l
+            ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
+        WHERE m.basis <> 'STATED' AND (m.open OR l.ordinal < m.end_ordinal)
+        GROUP BY m.consumer, m.stream, m.id, m.ordinal
+    ), newest AS (
+        SELECT consumer, stream, max_by(named_struct('zone', zone, 'delay_s', worst_read_delay_s),
+            minute) AS reading
+        FROM stream_health WHERE zone IS NOT NULL GROUP BY consumer, stream
+    ), minutes AS (
+        SELECT consumer, stream, minute,
+            named_struct('zone', zone, 'delay_s', worst_read_delay_s) AS reading
+        FROM stream_health
+    ), timed AS (
+        SELECT m.*, b.committed_at AS known_from, u.committed_at AS known_until, seen_at,
+            CASE WHEN m.open THEN n.reading ELSE t.reading END AS reading,
+            coalesce(m.valid_to, current_timestamp()) AS upto
+        FROM marked m
+        LEFT JOIN landed b ON b.consumer = m.consumer AND b.stream = m.stream
+            AND b.ordinal = m.ordinal
+        LEFT JOIN landed u ON u.consumer = m.consumer AND u.stream = m.stream
+            AND u.ordinal = m.end_ordinal
+        LEFT JOIN sighted s ON s.consumer = m.consumer AND s.stream = m.stream AND s.id = m.id
+            AND s.ordinal = m.ordinal
+        LEFT JOIN newest n ON n.consumer = m.consumer AND n.stream = m.stream
+        LEFT JOIN minutes t ON t.consumer = m.consumer AND t.stream = m.stream
+            AND t.minute = date_trunc('MINUTE', u.committed_at)
+    ), doubted AS (
+        SELECT *, reading.zone AS zone, ({_US.format("upto")} - {_US.format("valid_from")}) / 1e6D
+            AS length_s,
+            CASE WHEN basis = 'STATED' THEN 0D
+                ELSE ({_US.format("upto")} - {_US.format("coalesce(seen_at, valid_from)")}) / 1e6D
+                END AS unseen_s,
+            CASE WHEN reading.zone <> '{Fidelity.FULL}' THEN reading.delay_s ELSE 0D END AS hidden_s
+        FROM timed
+    )
+    SELECT * EXCEPT (seen_at, reading, upto, length_s, unseen_s, hidden_s),
+        greatest(0D, least(length_s, greatest(unseen_s, coalesce(hidden_s, 0D)))) AS uncertain_s
+    FROM doubted
+    """,  # noqa: S608 — constants only
+)
+ENTITIES_AT: Final = """
+    CREATE OR REPLACE TEMPORARY FUNCTION entities_at(
+        moment TIMESTAMP, as_of TIMESTAMP DEFAULT CAST(NULL AS TIMESTAMP)
+    ) RETURNS TABLE RETURN
+    WITH unknown AS (
+        SELECT consumer, stream, ordinal FROM {changes} WHERE committed_at > as_of
+    )
+    SELECT h.* FROM {history} h
+    LEFT ANTI JOIN unknown b
+        ON b.consumer = h.consumer AND b.stream = h.stream AND b.ordinal = h.ordinal
+    LEFT JOIN unknown e
+        ON e.consumer = h.consumer AND e.stream = h.stream AND e.ordinal = h.end_ordinal
+    WHERE valid_from <= moment AND (open OR valid_to > moment OR e.ordinal IS NOT NULL)
+"""
+"""What existed at a moment of the provider, as far as we knew it at a moment of ours."""

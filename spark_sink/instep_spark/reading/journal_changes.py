@@ -1,0 +1,123 @@
+"""Changes of the journal of a SQL store, for `format("instep")`. Offsets are its cursors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from itertools import islice, pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+
+from instep.config.plugins import store_plugin
+from instep.model.entities import Change
+from instep.ports.reader import StoreReader
+from instep_spark.reading.change_rows import CHANGE_SCHEMA, Choice
+
+__all__ = ["JournalChanges", "even_ranges"]
+
+_BATCH_RECORDS: Final = 1_000
+
+
+class JournalChanges:
+    """Reads ranges of a journal, wherever Spark runs it."""
+
+    def __init__(self, url: str, choice: Choice, *, after: int = 0) -> None:
+        """`after`: the cursor to begin behind; 0 begins with the oldest change kept."""
+        self._url = url
+        self._after = after
+        self.choice = choice
+
+    def first(self) -> dict[str, int]:
+        """Where to begin."""
+        return {"cursor": self._after or asyncio.run(self._before_oldest())}
+
+    def newest(self, after: dict[str, int], limit: int | None) -> dict[str, int]:
+        """The newest cursor, or one at most `limit` behind `after`. No body is read."""
+        newest = max(after["cursor"], asyncio.run(self._newest()))
+        return {"cursor": newest if limit is None else min(newest, after["cursor"] + limit)}
+
+    def cut(self, after: dict[str, int], upto: dict[str, int], parts: int) -> list[tuple[int, int]]:
+        """The range in `parts` parts at most, each a cursor to begin behind and a last one."""
+        return even_ranges(after["cursor"], upto["cursor"], parts)
+
+    def read(self, part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """The chosen changes of a part, in order, in bounded memory."""
+        changes = self._changes(*part)
+        while page := list(islice(changes, _BATCH_RECORDS)):
+            yield from self.choice.chosen(_rows(page)).to_batches()
+
+    def _changes(self, after: int, upto: int) -> Iterator[Change]:
+        loop = asyncio.new_event_loop()
+        reader = self._reader()
+        # What one value can say is left to the store.
+        changes: Any = reader.changes(
+            after,
+            consumer=_only(self.choice.consumers),
+            stream=_only(self.choice.streams),
+            entity_class=_only(self.choice.classes),
+        )
+        try:
+            while True:
+                change = loop.run_until_complete(anext(changes, None))
+                if change is None or change.cursor > upto:
+                    break
+                yield change
+        finally:
+            loop.run_until_complete(changes.aclose())
+            loop.run_until_complete(reader.close())
+            loop.close()
+
+    async def _newest(self) -> int:
+        reader = self._reader()
+        try:
+            return await reader.newest_cursor()
+        finally:
+            await reader.close()
+
+    async def _before_oldest(self) -> int:
+        reader = self._reader()
+        try:
+            changes: Any = reader.changes()
+            async with aclosing(changes):
+                async for change in changes:
+                    return int(change.cursor) - 1
+            return await reader.newest_cursor()
+        finally:
+            await reader.close()
+
+    def _reader(self) -> StoreReader:
+        return store_plugin(self._url).reader(self._url)
+
+
+def even_ranges(after: int, upto: int, parts: int) -> list[tuple[int, int]]:
+    """Whole numbers behind `after` and up to `upto`, in at most `parts` ranges of like size."""
+    count = min(parts, upto - after)
+    edges = [after + (upto - after) * n // max(count, 1) for n in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def _only(names: frozenset[str] | None) -> str | None:
+    return next(iter(names)) if names is not None and len(names) == 1 else None
+
+
+def _rows(changes: list[Change]) -> pa.Table:
+    columns = (
+        [one.cursor for one in changes],
+        [one.consumer for one in changes],
+        [one.stream for one in changes],
+        [one.key for one in changes],
+        [one.entity_class for one in changes],
+        [one.change.value for one in changes],
+        [None if one.kind is None else one.kind.name for one in changes],
+        [one.token for one in changes],
+        [one.appended_at_us for one in changes],
+        [one.committed_at_us for one in changes],
+        [one.body.decode() or None for one in changes],
+        [None if one.previous is None else one.previous.decode() for one in changes],
+    )
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, CHANGE_SCHEMA, strict=True)],
+        schema=CHANGE_SCHEMA,
+    )
