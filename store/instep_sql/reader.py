@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,7 +37,7 @@ from instep_sql.options import SqlOptions
 from instep_sql.references import maintenance as references
 from instep_sql.references.reading import ReferenceReading, stored_entity
 
-__all__ = ["ProjectionError", "SqlReader"]
+__all__ = ["ProjectionError", "SqlReader", "now_us"]
 
 T = TypeVar("T")
 
@@ -116,6 +117,11 @@ _QUARANTINED: Final = text("""
     FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
     WHERE q.id = :id
 """)
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000
 
 
 class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):

@@ -49,12 +49,40 @@ def test_what_runs_nothing_imports_no_command(arguments: list[str]) -> None:
     assert inner <= ours
 
 
-def test_status_imports_no_source_and_no_other_sink(tmp_path: Path) -> None:
+HEAVY = {
+    "aiohttp",
+    "alembic",
+    "cryptography",
+    "instep_spark",
+    "instep_sql.store",
+    "instep_tapi.source",
+    "picows",
+    "psycopg",
+    "pyarrow",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+    "tenacity",
+}
+"""What costs most to import, and is for commands that connect, commit or decode."""
+
+
+def test_what_reads_a_store_imports_neither_sources_nor_what_writes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'network.db'}"
     asyncio.run(begun(url))
-    modules = imported("status", "--store", url)
-    assert "instep_sql.reader" in modules
-    assert not modules & {"aiohttp", "alembic", "instep_spark", "instep_tapi", "pyarrow"}
+    for command in (["status"], ["entities", "--count"], ["sweep", "status"]):
+        modules = imported(*command, "--store", url)
+        assert "instep_sql.reader" in modules
+        assert not modules & (HEAVY | {"instep_tapi"}), command
+
+
+def test_check_imports_what_checks_and_nothing_that_connects(tmp_path: Path) -> None:
+    config = tmp_path / "instep.toml"
+    source = 'source = { kind = "tapi", endpoints = ["http://127.0.0.1:1"] }'
+    sink = 'sink = { kind = "sql", url = "sqlite:///network.db" }'
+    config.write_text(f'[[consumers]]\nname = "east"\n{source}\n{sink}\n')
+    modules = imported("check", str(config))
+    assert {"instep_tapi.options", "instep_sql.options"} <= modules
+    assert not modules & (HEAVY | {"instep_sql.reader"})
 
 
 def test_the_list_of_commands_is_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
