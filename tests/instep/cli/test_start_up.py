@@ -12,7 +12,7 @@ import pytest
 
 from instep.config.entry_points import command_points, load_command, summary
 from instep_sql import SqlStore
-from tests.instep.cli.cli_kit import info, instep, started
+from tests.instep.cli.cli_kit import failed, info, instep, started
 
 PROGRAM = """
 import json, sys
@@ -87,7 +87,8 @@ def test_check_imports_what_checks_and_nothing_that_connects(tmp_path: Path) -> 
 
 def test_the_list_of_commands_is_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for group in ([], ["quarantine"], ["sequences"], ["sweep"]):
+    groups = ("references", "quarantine", "sequences", "sweep", "lake", "projections")
+    for group in ([], *([name] for name in groups)):
         for line in instep(*group, "--help").stdout.splitlines():
             assert "..." not in line.removeprefix("Usage: instep").partition("ARGS]")[0], line
             assert len(line) <= 80
@@ -104,8 +105,25 @@ def test_a_command_of_a_plug_in_is_described_as_its_docstring_does() -> None:
     points = {point.name: point for point in command_points()}
     assert {"discover", "provider", "demo", "lake"} <= set(points)
     for name in ("discover", "provider", "demo"):
-        first = (load_command(points[name]).__doc__ or "").partition("\n")[0]
+        command = load_command(points[name])
+        assert callable(command)
+        first = (command.__doc__ or "").partition("\n")[0]
         assert summary(points[name]) == first
+
+
+def test_a_plug_in_may_add_a_group() -> None:
+    points = {point.name: point for point in command_points()}
+    assert summary(points["lake"]) == "Make tables of state, history and alarms in a lake."
+    shown = instep("lake", "--help").stdout
+    assert summary(points["lake"]) in shown
+    for verb in ("run", "optimize", "vacuum", "rebuild", "history", "verify", "audit", "messages"):
+        [line] = [one for one in shown.splitlines() if one.startswith(f"  {verb} ")]
+        assert line.endswith(".")
+        assert "--format" in instep("lake", verb, "--help").stdout
+    assert "--retain-hours" in instep("lake", "vacuum", "--help").stdout
+    assert "--retain-hours" not in instep("lake", "run", "--help").stdout
+    assert "No such command 'dance'" in failed(instep("lake", "dance"), 2)
+    assert "'--reading'" in failed(instep("lake", "audit"), 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -132,8 +150,15 @@ main()
     assert errors.decode() == f"instep: stopped by {number.name}\n"
 
 
-def test_a_shell_completes_commands() -> None:
-    words = {"_INSTEP_COMPLETE": "complete_bash", "COMP_WORDS": "instep sta", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("typed", "word"), [("instep sta", "status"), ("instep lake ve", "verify")]
+)
+def test_a_shell_completes_commands(typed: str, word: str) -> None:
+    words = {
+        "_INSTEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
     with started(**os.environ | words) as process:
         shown, _ = process.communicate(timeout=60)
-    assert shown.decode().split() == ["status"]
+    assert shown.decode().split() == [word]
