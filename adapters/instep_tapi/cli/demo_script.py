@@ -205,7 +205,7 @@ class DemoScript:
             counts = (one.stated, one.held, one.equal, *differing)
             table.add_row(entity_class, *(f"{count:,}" for count in counts))
             if self._output is Format.JSONL:
-                named = dict(zip(_COUNTS, counts, strict=True))
+                named = {"counts": dict(zip(_COUNTS, counts, strict=True))}
                 json_line({"step": self._step, "class": entity_class, **named}, flush=True)
             equal, agrees = equal + one.equal, agrees and one.agrees
         if self._output is Format.TABLE:

@@ -88,7 +88,7 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
         _require_free(path, force)
     followed = sum(choice.chosen for choice in found.choices)
     if output is Format.JSONL:
-        json_line({"file": str(path), "streams": len(found.choices), "followed": followed})
+        json_line({"file": str(path), "offered": len(found.choices), "followed": followed})
         return
     typer.echo(f"{plain(str(path))}: written; {followed} of {len(found.choices)} streams followed")
     named = "" if path == default_path() else f" {plain(str(path))}"

@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from instep_tapi.cli.provider import period_s, provider
+from tests.json_names_kit import check_names
 
 PROGRAM = "import typer; from instep_tapi.cli.provider import provider; typer.run(provider)"
 SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "7"]
@@ -38,6 +39,7 @@ def served(*arguments: str) -> Iterator[tuple[dict[str, Any], "subprocess.Popen[
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate(timeout=DEADLINE_S)[1]
+        check_names(["provider"], line)
         yield json.loads(line), process
     finally:
         process.kill()
