@@ -156,8 +156,8 @@ class DemoScript:
         )
         self._check(
             did.received == did.sent <= did.appended,
-            f"nothing was read again: {did.appended:,} records appended meanwhile (some compacted "
-            f"away), {did.sent:,} sent, {did.received:,} received",
+            f"nothing was read again: {did.appended:,} appended, {did.sent:,} sent, "
+            f"{did.received:,} received",
         )
         self._check(sides.attempts() == attempts, "no new alignment attempt")
 
