@@ -74,7 +74,7 @@ def test_a_context_file_is_served(shared_data: Path) -> None:
     path = shared_data / "tapi" / "onf_ri_ols_context.json"
     arguments = ["--context", str(path), "--strategy", "truncated", "--record-limit", "5"]
     with served(*arguments, "--root", "/tapi", "--alarms", "0") as (ready_line, _):
-        assert [s["storage"] for s in ready_line["streams"]] == ["TRUNCATED", "TRUNCATED"]
+        assert [s["storage_strategy"] for s in ready_line["streams"]] == ["TRUNCATED", "TRUNCATED"]
         assert ready_line["streams"][0]["entities"] == 21
         assert json.loads(get(f"{ready_line['url']}/tapi/data/context"))["tapi-common:context"]
 
