@@ -1,16 +1,21 @@
 """ONF TAPI streaming (TR-548): RESTCONF discovery, WebSocket streams, baselines by GET."""
 
-from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.options import Options, read_options
-from instep_tapi.services import (
-    IN_SERVICE,
-    ConnectivityServices,
-    ServiceFailedError,
-    ServiceRefusedError,
-    ServiceTimeoutError,
-)
-from instep_tapi.source import TapiSource
-from instep_tapi.wire.decoder import FrameDecoder
+from typing import TYPE_CHECKING
+
+from instep.config.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep_tapi.deviations import DEVIATIONS
+    from instep_tapi.options import Options, read_options
+    from instep_tapi.services import (
+        IN_SERVICE,
+        ConnectivityServices,
+        ServiceFailedError,
+        ServiceRefusedError,
+        ServiceTimeoutError,
+    )
+    from instep_tapi.source import TapiSource
+    from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = [
     "DEVIATIONS",
@@ -24,3 +29,22 @@ __all__ = [
     "TapiSource",
     "read_options",
 ]
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "instep_tapi.deviations": ("DEVIATIONS",),
+        "instep_tapi.options": (
+            "Options",
+            "read_options",
+        ),
+        "instep_tapi.services": (
+            "IN_SERVICE",
+            "ConnectivityServices",
+            "ServiceFailedError",
+            "ServiceRefusedError",
+            "ServiceTimeoutError",
+        ),
+        "instep_tapi.source": ("TapiSource",),
+        "instep_tapi.wire.decoder": ("FrameDecoder",),
+    },
+)

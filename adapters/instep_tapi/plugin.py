@@ -15,8 +15,6 @@ from instep.ports.source import Source
 from instep_http import client_context
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Options, read_options
-from instep_tapi.source import TapiSource
-from instep_tapi.wire.decoder import decoder_for
 
 __all__ = ["source"]
 
@@ -29,6 +27,8 @@ class _Plugin:
         client_context(read_options(options, where).tls, f"{where}.tls")
 
     def build(self, options: Mapping[str, Any], where: str) -> Source:
+        from instep_tapi.source import TapiSource  # noqa: PLC0415 — checking needs no client
+
         return TapiSource(read_options(options, where), where)
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,8 @@ class _Plugin:
         if stream.details.get("verified"):
             reason = "its authenticity was to be checked, which needs the consumer: realign instead"
             return RecordChunk([], [Unreadable(stream.id, raw, reason)])
+        from instep_tapi.wire.decoder import decoder_for  # noqa: PLC0415 — only this needs it
+
         chunk = decoder_for(stream).read([raw])
         kept = [one for one in chunk.records if isinstance(one, Record)]
         return msgspec.structs.replace(chunk, records=kept)

@@ -1,9 +1,14 @@
 """Keeps entities and positions in a SQL database: SQLite, in a file or in memory."""
 
-from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections.projection import Field, ProjectedEntity, Projection
-from instep_sql.reader import ProjectionError, SqlReader
-from instep_sql.store import SqlStore
+from typing import TYPE_CHECKING
+
+from instep.config.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep_sql.options import Journal, SqlOptions
+    from instep_sql.projections.projection import Field, ProjectedEntity, Projection
+    from instep_sql.reader import ProjectionError, SqlReader
+    from instep_sql.store import SqlStore
 
 __all__ = [
     "Field",
@@ -15,3 +20,22 @@ __all__ = [
     "SqlReader",
     "SqlStore",
 ]
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "instep_sql.options": (
+            "Journal",
+            "SqlOptions",
+        ),
+        "instep_sql.projections.projection": (
+            "Field",
+            "ProjectedEntity",
+            "Projection",
+        ),
+        "instep_sql.reader": (
+            "ProjectionError",
+            "SqlReader",
+        ),
+        "instep_sql.store": ("SqlStore",),
+    },
+)

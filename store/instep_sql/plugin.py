@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,8 +11,9 @@ from instep.config.shown import shown_table
 from instep.ports.reader import StoreReader
 from instep_sql.engine.registry import dialect_of
 from instep_sql.options import SqlOptions
-from instep_sql.reader import SqlReader
-from instep_sql.store import SqlStore, now_us
+
+if TYPE_CHECKING:
+    from instep_sql.store import SqlStore
 
 __all__ = ["SqlPlugin", "sink"]
 
@@ -28,6 +29,8 @@ class SqlPlugin:
 
     def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
         """A store of these options, not yet open. Raises `ConfigurationError`."""
+        from instep_sql.store import SqlStore  # noqa: PLC0415 — reading a store needs none of it
+
         return SqlStore(**msgspec.to_builtins(SqlOptions.read(options, where)))
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,6 +43,8 @@ class SqlPlugin:
 
     def reader(self, url: str) -> StoreReader:
         """Open the store of another process for reading. Raises `SinkError` when it is read."""
+        from instep_sql.reader import SqlReader, now_us  # noqa: PLC0415 — checking needs none
+
         return SqlReader(SqlOptions.read({"url": url}, "--store"), clock_us=now_us)
 
 

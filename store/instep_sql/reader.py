@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,12 +36,14 @@ from instep_sql.options import SqlOptions
 from instep_sql.references import maintenance as references
 from instep_sql.references.reading import ReferenceReading, stored_entity
 
-__all__ = ["ProjectionError", "SqlReader"]
+__all__ = ["ProjectionError", "SqlReader", "now_us"]
 
 T = TypeVar("T")
 
 _PAGE_RECORDS: Final = 500
 _FOLLOW_POLL_S: Final = 0.2
+_SAFETY_POLL_S: Final = 1.0
+"""The same where the database notifies of commits: a pooler may pass no notification on."""
 
 _STREAMS: Final = text("""
     SELECT s.*,
@@ -118,6 +120,11 @@ _QUARANTINED: Final = text("""
 """)
 
 
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000
+
+
 class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
@@ -139,6 +146,8 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
         self._shared = database is not None
         self.database = database or Database(self._dialect.reader, self._dialect, "reader")
         self._checked = False
+        self._notifications = self._dialect.notifications()
+        self._follow_poll_s = _FOLLOW_POLL_S if self._notifications is None else _SAFETY_POLL_S
 
     async def streams(self) -> list[StreamStatus]:
         """The committed status of all streams of all consumers."""
@@ -215,6 +224,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
             "change": ("t.change", change and change.value),
         }
         chosen = any(value is not None for _, value in wanted.values())
+        seen = -1
         while True:
             # What is left out moves the cursor, too: else it would be looked at again each time,
             # and fall behind what is kept.
@@ -226,7 +236,13 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
             cursor = max(cursor, newest)
             if not follow:
                 return
-            await asyncio.sleep(_FOLLOW_POLL_S)
+            seen = await self.changed(seen, self._follow_poll_s)
+
+    async def changed(self, seen: int, within_s: float) -> int:
+        """See `StoreReader`."""
+        if self._notifications is None:
+            return await super().changed(seen, within_s)
+        return await self._notifications.wait(seen, within_s)
 
     async def newest_cursor(self) -> int:
         """See `StoreReader`."""
@@ -440,6 +456,8 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
 
     async def close(self) -> None:
         """Disconnect. A store in memory continues to exist with its writer."""
+        if self._notifications is not None:
+            await self._notifications.close()
         if not self._shared:
             await self.database.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -34,10 +33,10 @@ from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
 from instep_sql.projections.tapi import READY
-from instep_sql.reader import SqlReader
+from instep_sql.reader import SqlReader, now_us
 from instep_sql.references import maintenance as references
 
-__all__ = ["SqlStore", "now_us"]
+__all__ = ["SqlStore"]
 
 _INCOMING: Final = Place(":lineage", ":partition", ":offset", ":appended_at_us")
 _HAS_OLDER_ENTITY: Final = text(f"""
@@ -46,11 +45,6 @@ _HAS_OLDER_ENTITY: Final = text(f"""
         WHERE stream_no = :no AND token <> '' AND partition = :partition
           AND {supersedes_sql(_INCOMING, Place.of("", SQL_PLACE))})
 """)  # noqa: S608 — constants only
-
-
-def now_us() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000
 
 
 class SqlStore(Sink):

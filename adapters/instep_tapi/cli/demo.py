@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from instep.cli.output import Format, FormatOption
+
 __all__ = ["demo"]
 
 
@@ -25,6 +27,7 @@ def demo(
         str | None,
         typer.Option(metavar="URL", help="Where to keep the entities; default: a temporary file."),
     ] = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show alignment at work, in half a minute.
 
@@ -37,6 +40,7 @@ def demo(
 
     with tempfile.TemporaryDirectory(prefix="instep-demo-") as folder:
         url = store or f"sqlite:///{Path(folder) / 'network.db'}"
-        script = DemoScript(Console(highlight=False), topology=topology, seed=seed, store=url)
+        console = Console(highlight=False, quiet=output is Format.JSONL)
+        script = DemoScript(console, topology=topology, seed=seed, store=url, output=output)
         if not asyncio.run(script.run(storm)):
             raise typer.Exit(1)

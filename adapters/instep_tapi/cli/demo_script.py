@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.alignment.settings import AlignmentSettings
+from instep.cli.output import Format, json_line
 from instep.cli.store import open_reader
 from instep.config.plugins import store_plugin
 from instep.runtime.consumer import Consumer
@@ -36,13 +37,28 @@ _ALARMS: Final = 200
 _STORM_S: Final = 4
 _SHORT_LOSS_S: Final = 1.5
 _NAMES_SHOWN: Final = 2
+_COUNTS: Final = ("provider", "store", "equal", "missing", "stale", "phantom")
+"""What is counted of each class at the end."""
 
 
 class DemoScript:
     """Runs the demo: drives both sides and prints what they do."""
 
-    def __init__(self, console: Console, *, topology: str, seed: int, store: str) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        topology: str,
+        seed: int,
+        store: str,
+        output: Format = Format.TABLE,
+    ) -> None:
+        """With `Format.JSONL`, each fact is a JSON object a line of stdout, and `console` is left
+        alone.
+        """
         self._console = console
+        self._output = output
+        self._step = ""
         self._topology = topology
         self._provider = Provider(
             topology_context(topology), ProviderSettings(time_scale=_TIME_SCALE, seed=seed)
@@ -140,8 +156,8 @@ class DemoScript:
         )
         self._check(
             did.received == did.sent <= did.appended,
-            f"nothing was read again: {did.appended:,} records appended meanwhile (some compacted "
-            f"away), {did.sent:,} sent, {did.received:,} received",
+            f"nothing was read again: {did.appended:,} appended, {did.sent:,} sent, "
+            f"{did.received:,} received",
         )
         self._check(sides.attempts() == attempts, "no new alignment attempt")
 
@@ -181,15 +197,19 @@ class DemoScript:
         await sides.agreement()
         table = Table(box=None)
         table.add_column("Class")
-        for heading in ("Provider", "Store", "Equal", "Missing", "Stale", "Phantom"):
-            table.add_column(heading, justify="right")
+        for heading in _COUNTS:
+            table.add_column(heading.capitalize(), justify="right")
         equal, agrees = 0, True
         for entity_class, one in (await sides.compared()).items():
             differing = (len(one.missing), len(one.stale), len(one.phantom))
             counts = (one.stated, one.held, one.equal, *differing)
             table.add_row(entity_class, *(f"{count:,}" for count in counts))
+            if self._output is Format.JSONL:
+                named = {"counts": dict(zip(_COUNTS, counts, strict=True))}
+                json_line({"step": self._step, "class": entity_class, **named}, flush=True)
             equal, agrees = equal + one.equal, agrees and one.agrees
-        self._console.print(table)
+        if self._output is Format.TABLE:
+            self._console.print(table)
         self._check(
             agrees and equal > 0,
             f"{equal:,} entities are equal, provider and store {'' if agrees else 'dis'}agree",
@@ -198,14 +218,24 @@ class DemoScript:
     # -- output -----------------------------------------------------------------------------------
 
     def _heading(self, title: str, text: str) -> None:
+        self._step = title
+        if self._output is Format.JSONL:
+            json_line({"step": title, "text": text}, flush=True)
+            return
         self._console.print()
         self._console.print(Text(title, style="bold"), Text(text, style="dim"), sep=": ")
 
     def _print(self, text: str) -> None:
+        if self._output is Format.JSONL:
+            json_line({"step": self._step, "text": text.strip()}, flush=True)
+            return
         self._console.print(Text(f"  {text}"), soft_wrap=True)
 
     def _check(self, kept: bool, text: str) -> None:
         self._kept = self._kept and kept
+        if self._output is Format.JSONL:
+            json_line({"step": self._step, "text": text, "kept": kept}, flush=True)
+            return
         mark = Text("  ✓ " if kept else "  ✗ ", style="bold green" if kept else "bold red")
         self._console.print(mark + Text(text, style=""), soft_wrap=True)
 

@@ -25,8 +25,9 @@ from instep_tapi.cli.connection import (
 if TYPE_CHECKING:
     from instep_tapi.endpoints.selection import Choice
     from instep_tapi.source import Survey
+    from instep_tapi.wire.stream_context import StreamType
 
-_MAX_CLASSES = 4
+_MAX_CLASSES = 12
 
 
 def discover(  # noqa: PLR0917 - a command has as many parameters as options
@@ -152,29 +153,37 @@ def _print(survey: Survey) -> None:
     if not survey.choices:
         console.print("no stream is offered")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("stream", "state", "log", "delay/retention", "classes", "followed"):
-        table.add_column(heading, overflow="fold")
     for choice in survey.choices:
         type_ = choice.stream.type
-        log = periods = classes = "—"
-        if type_ is not None:
-            log = f"{plain(type_.storage_strategy)} ({log_mode(type_)})"
-            log += f"\n{plain(type_.record_strategy)}"
-            delays = (type_.compaction_delay_s, type_.tombstone_retention_s)
-            if delays == (None, None):
-                delays = (None, type_.record_retention_s)
-            periods = " / ".join(duration(period_s) for period_s in delays)
-            if type_.segment_size:
-                periods += f"\nsegments: {plain(type_.segment_size)}"
-            more = len(type_.classes) - _MAX_CLASSES
-            classes = "\n".join(map(plain, type_.classes[:_MAX_CLASSES])) or "all"
-            classes += f"\nand {more} more" if more > 0 else ""
+        console.print(Text(plain(choice.id), style="bold"))
         followed = f"{'yes' if choice.chosen else 'no'}: {choice.reason}"
         if choice.chosen and (host := _foreign_host(choice, survey)):
             followed += f'; at another host: stream_hosts = ["{host}"]'
+        rows = [("state", choice.stream.state.name)]
         if type_ is not None:
             followed += "".join(f"; {DEVIATIONS[kind]}" for kind in type_.deviations)
-        name, state = plain(choice.id), choice.stream.state.name
-        table.add_row(*map(Text, (name, state, log, periods, classes, plain(followed))))
-    console.print(table)
+            strategies = f"{type_.storage_strategy} ({log_mode(type_)}), {type_.record_strategy}"
+            more = len(type_.classes) - _MAX_CLASSES
+            classes = ", ".join(type_.classes[:_MAX_CLASSES]) or "all"
+            rows += [
+                ("log", strategies),
+                ("kept", _kept(type_)),
+                ("classes", classes + (f" and {more} more" if more > 0 else "")),
+            ]
+        table = Table.grid(padding=(0, 2))
+        for name, value in [*rows, ("followed", followed)]:
+            table.add_row(Text(f"  {name}"), Text(plain(value), overflow="fold"))
+        console.print(table)
+
+
+def _kept(type_: StreamType) -> str:
+    """How long what a log has been told stays in it."""
+    periods = {
+        "compaction delay": type_.compaction_delay_s,
+        "tombstone retention": type_.tombstone_retention_s,
+    }
+    if not any(value is not None for value in periods.values()):
+        periods = {"record retention": type_.record_retention_s}
+    words = [f"{name} {duration(value)}" for name, value in periods.items() if value is not None]
+    words += [f"segments: {type_.segment_size}"] * bool(type_.segment_size)
+    return ", ".join(words) or "—"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from instep.cli.output import duration, plain
+from instep.cli.output import Format, FormatOption, duration, json_line, plain
 from instep.config.file import default_path
 from instep.errors import ConfigurationError, NoStreamError
 from instep_tapi.cli.connection import (
@@ -58,6 +58,7 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
     insecure: InsecureOption = False,
     proxy: ProxyOption = None,
     root: RootOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Write a commented configuration for a provider.
 
@@ -86,6 +87,9 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
     except FileExistsError:
         _require_free(path, force)
     followed = sum(choice.chosen for choice in found.choices)
+    if output is Format.JSONL:
+        json_line({"file": str(path), "offered": len(found.choices), "followed": followed})
+        return
     typer.echo(f"{plain(str(path))}: written; {followed} of {len(found.choices)} streams followed")
     named = "" if path == default_path() else f" {plain(str(path))}"
     typer.echo(f"next: instep check{named}, then instep run{named}")

@@ -273,7 +273,7 @@ def _announce(served: "Provider", output: Format) -> None:
             "uuid": s.uuid,
             "state": s.state.value,
             "entities": len(s.entities),
-            "storage": "EMULATED" if s.settings.emulated else s.settings.storage.value,
+            "storage_strategy": "EMULATED" if s.settings.emulated else s.settings.storage.value,
         }
         for s in served.streams
     ]
@@ -285,6 +285,6 @@ def _announce(served: "Provider", output: Format) -> None:
     for column in ("stream", "uuid", "state", "log", "entities"):
         table.add_column(column, overflow="fold")
     for s in streams:
-        row = (s["stream"], s["uuid"], s["state"], s["storage"], str(s["entities"]))
+        row = (s["stream"], s["uuid"], s["state"], s["storage_strategy"], str(s["entities"]))
         table.add_row(*(str(cell) for cell in row))
     Console().print(table)

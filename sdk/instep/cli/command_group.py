@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from instep.config.entry_points import Command
 
 __all__ = ["LazyCommand", "group", "imported"]
 
@@ -15,21 +19,32 @@ __all__ = ["LazyCommand", "group", "imported"]
 class LazyCommand(TyperCommand):
     """Stands for a command in the list of its group, and becomes it when it is run."""
 
-    def __init__(self, name: str, summary: str, load: Callable[[], Callable[..., Any]]) -> None:
-        """`load` imports the function of the command; `summary` is its line in the list."""
+    def __init__(self, name: str, summary: str, load: Callable[[], Command]) -> None:
+        """`load` imports the command or the group; `summary` is its line in the list."""
         super().__init__(name, help=summary, rich_markup_mode=None)
+        self._summary = summary
         self._load = load
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
         """The context of the command itself, now imported."""
+        return self.loaded().make_context(info_name, args, parent, **extra)
+
+    def loaded(self) -> Any:
+        """The command or the group itself, now imported."""
         from instep.cli.exit_codes import with_exit_code
 
         command = with_exit_code(self._load)()
+        if isinstance(command, Mapping):
+            verbs = {
+                name: LazyCommand(name, _summary(verb), partial(_same, verb))
+                for name, verb in command.items()
+            }
+            return group(self.name or "", self._summary, verbs)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(self.name)(with_exit_code(command))
-        return typer.main.get_command(alone).make_context(info_name, args, parent, **extra)
+        return typer.main.get_command(alone)
 
 
 def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> TyperGroup:
@@ -41,6 +56,14 @@ def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> Typer
         no_args_is_help=True,
         rich_markup_mode=None,
     )
+
+
+def _summary(command: Callable[..., Any]) -> str:
+    return (inspect.getdoc(command) or "").partition("\n\n")[0]
+
+
+def _same(command: Callable[..., Any]) -> Command:
+    return command
 
 
 def imported(target: str) -> Callable[[], Callable[..., Any]]:

@@ -97,9 +97,10 @@ def give_up(
         int | None,
         typer.Option("--through", help="The last number given up.", show_default="the highest"),
     ] = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Go on without the messages that are missing: they are reported as lost, and refused later."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.GIVE_UP, through))
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, output))
 
 
 def reset(
@@ -111,9 +112,10 @@ def reset(
         int | None,
         typer.Option("--next", help="The next number.", show_default="the first"),
     ] = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Let a sequence begin anew, also after it has failed; what waits behind a gap is dropped."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.RESET, following))
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.RESET, following, output))
 
 
 def close(
@@ -121,9 +123,10 @@ def close(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Accept nothing more of a sequence; in time it is forgotten."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.CLOSE, None))
+    asyncio.run(_act(config, store, consumer, stream, OperatorAction.CLOSE, None, output))
 
 
 async def _list(
@@ -173,18 +176,24 @@ async def _act(
     stream: str,
     action: OperatorAction,
     number: int | None,
+    output: Format,
 ) -> None:
-    count = 0
+    asked = []
     async with open_stores(config, store, consumer, "sequences") as places:
         for place in places:
-            for name in filter(place.has, await place.reader.count_sequences()):
-                count += await place.reader.request_action(name, stream, action, number)
-    if not count:
+            names = filter(place.has, await place.reader.count_sequences())
+            ask = place.reader.request_action
+            asked += [name for name in names if await ask(name, stream, action, number)]
+    if not asked:
         raise ConfigurationError(
             f"there is no sequence {stream!r}",
             where="--stream",
             hint="`instep sequences list` shows them",
         )
+    if output is Format.JSONL:
+        for name in asked:
+            json_line({"consumer": name, "sequence": stream, "action": action, "number": number})
+        return
     typer.echo(f"{action!s}: the consumer, running now or later, does it within seconds")
 
 

@@ -1,10 +1,13 @@
-"""The commands that plug-ins add (`instep.commands`): listed without importing any of them."""
+"""The commands that plug-ins add (`instep.commands`): listed without importing any of them.
+
+An entry point names a function, or a mapping of names to functions: a group of commands.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -12,7 +15,10 @@ from typing import Any, Final
 
 from instep.errors import ConfigurationError
 
-__all__ = ["EXTRAS", "broken", "command_points", "load_command", "summary"]
+__all__ = ["EXTRAS", "Command", "broken", "command_points", "load_command", "summary"]
+
+Command = Callable[..., Any] | Mapping[str, Callable[..., Any]]
+"""A command, or the commands of a group by their names."""
 
 EXTRAS: Final = {
     "tapi": "tapi",
@@ -31,17 +37,18 @@ def command_points() -> list[EntryPoint]:
     return sorted(entry_points(group=_COMMANDS), key=lambda point: point.name)
 
 
-def load_command(point: EntryPoint) -> Callable[..., Any]:
-    """The function of a command. Raises `ConfigurationError` if it cannot be imported."""
+def load_command(point: EntryPoint) -> Command:
+    """What an entry point names. Raises `ConfigurationError` if it cannot be imported."""
     try:
-        command: Callable[..., Any] = point.load()
+        command: Command = point.load()
     except Exception as error:  # a plug-in may fail in any way; the reason is shown
         raise broken(point, "command", "", error) from error
     return command
 
 
 def summary(point: EntryPoint) -> str:
-    """The first sentence of a command's docstring, read from its source; empty where it has none.
+    """The first paragraph of a command's docstring, or of the text below a group; empty where it
+    has none. Read from its source.
 
     Nothing is imported: a plug-in may take a second to import, and listing it is no reason to.
     """
@@ -50,10 +57,17 @@ def summary(point: EntryPoint) -> str:
         tree = ast.parse(path.read_bytes()) if path else ast.Module([], [])
     except (OSError, SyntaxError, ValueError):
         return ""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == point.attr:
-            return inspect.cleandoc(ast.get_docstring(node) or "").partition("\n\n")[0]
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        match node, after:
+            case ast.FunctionDef(name=point.attr), _:
+                return _first(ast.get_docstring(node) or "")
+            case ast.AnnAssign(target=ast.Name(point.attr)), ast.Expr(ast.Constant(str(text))):
+                return _first(text)
     return ""
+
+
+def _first(text: str) -> str:
+    return inspect.cleandoc(text).partition("\n\n")[0]
 
 
 def broken(point: EntryPoint, what: str, where: str, error: Exception) -> ConfigurationError:

@@ -4,6 +4,7 @@ subscribers.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -114,6 +115,15 @@ class StoreReader(ABC):
         With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
         journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
         """
+
+    async def changed(self, seen: int, within_s: float) -> int:  # noqa: ARG002 - the default
+        """Wait until more may have been committed, at most so many seconds.
+
+        `seen` is what the call before returned, at first -1: what was committed between two calls
+        ends the second at once. The default waits as long as it may.
+        """
+        await asyncio.sleep(within_s)
+        return 0
 
     @abstractmethod
     def quarantine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 import msgspec
@@ -45,7 +44,8 @@ class Subscription:
       TOMBSTONE need none, and a sweep has none.
     - `batch_changes`: Most changes of one batch.
     - `follow`: Whether to wait for more; otherwise it ends with the newest change.
-    - `poll_s`: How often, in seconds, more is looked for.
+    - `poll_s`: How often, in seconds, more is looked for. PostgreSQL notifies of commits: then it
+      is looked for at once, too.
     """
 
     def __init__(  # noqa: PLR0913 - what a subscriber can choose
@@ -87,6 +87,7 @@ class Subscription:
         """Iterate over the batches. Raises `ChangesTrimmedError`, `JournalOffError` and other
         errors of the store; one that is retriable ends the iteration, too: iterate again.
         """
+        seen = -1
         while True:
             newest = await self._reader.newest_cursor()
             batch: list[Change] = []
@@ -108,7 +109,7 @@ class Subscription:
             self._cursor = max(at, newest)
             if not self._follow:
                 return
-            await asyncio.sleep(self._poll_s)
+            seen = await self._reader.changed(seen, self._poll_s)
 
     async def run(
         self,

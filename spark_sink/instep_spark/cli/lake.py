@@ -6,9 +6,8 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,105 +28,206 @@ from instep_spark.session import open_session
 
 __all__ = ["lake"]
 
+
 _LINE_S: Final = 5.0
 """Where there is no terminal, a step is told this long after the last line."""
 
-
-class Verb(StrEnum):
-    """What to do with a lake."""
-
-    RUN = "run"
-    OPTIMIZE = "optimize"
-    VACUUM = "vacuum"
-    REBUILD = "rebuild"
-    FEED = "feed"
-    HISTORY = "history"
-    VERIFY = "verify"
-    AUDIT = "audit"
-    MESSAGES = "messages"
+_Tables = Annotated[
+    str, typer.Option("--tables", metavar="A,B", help="Only these tables, beside `entities`.")
+]
+_ALL: Final = ",".join(FOLLOWERS)
 
 
-def lake(
-    verb: Annotated[Verb, typer.Argument(help="What to do.", show_default=False)],
+def run(
     config: ConfigArgument = None,
     *,
     once: Annotated[
-        bool, typer.Option("--once", help="run: end when all that has landed is in the tables.")
+        bool, typer.Option("--once", help="End when all that has landed is in the tables.")
     ] = False,
-    tables: Annotated[
-        str,
-        typer.Option(
-            "--tables",
-            metavar="A,B",
-            help="run: the tables beside `entities`. rebuild, feed: these.",
-        ),
-    ] = ",".join(FOLLOWERS),
-    retain_hours: Annotated[
-        float, typer.Option("--retain-hours", min=0, help="vacuum: for readers of older versions.")
-    ] = 168.0,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="history: commits a table.")] = 10,
-    reading: Annotated[
-        str | None,
-        typer.Option("--reading", metavar="URL", help="audit: a lake with a new reading."),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="URL", help="messages: the SQL store that has them."),
-    ] = None,
+    tables: _Tables = _ALL,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Make tables of state, history and alarms in a lake.
-
-    They are brought up to what has landed, and looked after.
-
-    run: from `changes` to the tables. optimize: join small files. vacuum: delete files that no
-    version needs. rebuild: make tables again from `changes`, beside the old ones, and replace
-    these. feed: let Delta keep a change data feed of tables, for readers that follow them.
-    history: the last commits. verify: recompute `entities` from `changes` and
-    compare. audit: compare `entities` with another reading of the same logs. messages: copy what a
-    SQL store has delivered. Verify and audit end with 1 where something is wrong.
-    """
-    console = Console(stderr=True, highlight=False)
-    names = [name for name in tables.split(",") if name]
-    check_tables(names, "--tables")
+    """Make the tables from `changes`, and keep them up to what lands."""
+    names = _names(tables)
     found = list(_lakes(config))
-    if verb is Verb.RUN and not once and len(found) > 1:
+    if not once and len(found) > 1:
         raise ConfigurationError(
             f"the configuration names {len(found)} lakes",
             where="lake run",
             hint="give each a configuration and a process of its own, or run them with --once",
         )
+    stop = threading.Event()
+
+    def keep_up(made: Lake) -> None:
+        made.run(once=once, stop=stop)
+
+    _each(found, keep_up, output, names, stop)
+
+
+def optimize(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
+    """Join small files."""
+
+    def join(made: Lake) -> None:
+        removed = made.optimize()
+        _print([{"table": name, "files_removed": count} for name, count in removed.items()], output)
+
+    _each(_lakes(config), join, output)
+
+
+def vacuum(
+    config: ConfigArgument = None,
+    retain_hours: Annotated[
+        float, typer.Option("--retain-hours", min=0, help="Kept for readers of older versions.")
+    ] = 168.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Delete files that no version of the last hours needs."""
+
+    def delete(made: Lake) -> None:
+        _print([{"table": name} for name in made.vacuum(retain_hours)], output)
+
+    _each(_lakes(config), delete, output)
+
+
+def rebuild(
+    config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
+) -> None:
+    """Make tables again from all of `changes`.
+
+    They are made beside the old ones, and replace these.
+    """
+    names = _names(tables)
+
+    def make_again(made: Lake) -> None:
+        rows = made.rebuild().items()
+        _print([{"table": name, "rows": count} for name, count in rows], output)
+
+    _each(_lakes(config), make_again, output, names)
+
+
+def feed(
+    config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
+) -> None:
+    """Let Delta keep a change data feed of tables, for readers that follow them."""
+
+    def keep(made: Lake) -> None:
+        _print([{"table": name} for name in made.feed()], output)
+
+    _each(_lakes(config), keep, output, _names(tables))
+
+
+def history(
+    config: ConfigArgument = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Commits of each table.")
+    ] = 10,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show the last commits of each table."""
+    _each(_lakes(config), lambda made: _print(made.history(limit), output), output)
+
+
+def verify(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
+    """Compute `entities` again from `changes`, and compare.
+
+    Ends with 1 where they differ.
+    """
+    _each(_lakes(config), lambda made: _compared(made.verify(), output), output)
+
+
+def audit(
+    reading: Annotated[
+        str,
+        typer.Option(
+            "--reading",
+            metavar="URL",
+            help="A lake with another reading of the logs, landed by a second consumer.",
+        ),
+    ],
+    config: ConfigArgument = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Compare `entities` with another reading of the logs.
+
+    Ends with 1 where they differ.
+    """
+    _each(_lakes(config), lambda made: _compared(made.audit(reading), output), output)
+
+
+def messages(
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="The SQL store that has the messages.")
+    ],
+    config: ConfigArgument = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Copy the messages that a SQL store has delivered."""
+
+    def copy(made: Lake) -> None:
+        _print([{"table": "messages", "rows": made.take_messages(store)}], output)
+
+    _each(_lakes(config), copy, output)
+
+
+lake: Final[Mapping[str, Callable[..., None]]] = {
+    "run": run,
+    "optimize": optimize,
+    "vacuum": vacuum,
+    "rebuild": rebuild,
+    "feed": feed,
+    "history": history,
+    "verify": verify,
+    "audit": audit,
+    "messages": messages,
+}
+"""Make tables of state, history and alarms in a lake."""
+
+
+def _names(tables: str) -> list[str]:
+    """The names of an option. Raises `ConfigurationError` for one that is no table."""
+    names = [name for name in tables.split(",") if name]
+    check_tables(names, "--tables")
+    return names
+
+
+def _each(
+    found: Iterable[tuple[DeltaOptions, LakeSettings]],
+    work: Callable[[Lake], None],
+    output: Format,
+    names: Sequence[str] = FOLLOWERS,
+    stop: threading.Event | None = None,
+) -> None:
+    """Do this with each lake, in a session of its own. What is moved is reported meanwhile. With
+    `stop`, SIGTERM and SIGINT set it.
+    """
+    console = Console(stderr=True, highlight=False)
     for options, settings in found:
-        stop = threading.Event()
-        with _answering_alone(stop, verb):
+        with _answering_alone(stop):
             spark = open_session(options.spark, app="instep lake")
         with _view(console, output) as view:
-            made = Lake(
-                options.url,
-                spark,
-                database=options.database,
-                managed=options.managed,
-                tables=names,
-                settings=settings,
-                report=view.step,
-                report_run=view.run,
+            work(
+                Lake(
+                    options.url,
+                    spark,
+                    database=options.database,
+                    managed=options.managed,
+                    tables=names,
+                    settings=settings,
+                    report=view.step,
+                    report_run=view.run,
+                )
             )
-            if verb is Verb.RUN:
-                made.run(once=once, stop=stop)
-                continue
-            wrong = _do(made, verb, retain_hours, limit, reading, store, output)
-        if wrong:
-            raise typer.Exit(1)
 
 
 @contextmanager
-def _answering_alone(stop: threading.Event, verb: Verb) -> Iterator[None]:
+def _answering_alone(stop: threading.Event | None) -> Iterator[None]:
     """Within this, a JVM that starts ignores SIGTERM for good: a supervisor sends it to all
     processes of a service, and Spark would go away under a micro-batch. What comes meanwhile is
     answered behind it.
     """
 
     def asked(number: int, _frame: object) -> None:
+        assert stop is not None
         stop.set()
         signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
 
@@ -136,9 +236,9 @@ def _answering_alone(stop: threading.Event, verb: Verb) -> Iterator[None]:
     try:
         yield
     finally:
-        if verb is Verb.RUN:
+        if stop is not None:
             signal.signal(signal.SIGINT, asked)
-        signal.signal(signal.SIGTERM, asked if verb is Verb.RUN else answer)
+        signal.signal(signal.SIGTERM, answer if stop is None else asked)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -253,49 +353,8 @@ def _view(console: Console, output: Format) -> Iterator[_View]:
         yield _View(output, progress)
 
 
-def _do(
-    made: Lake,
-    verb: Verb,
-    retain_hours: float,
-    limit: int,
-    reading: str | None,
-    store: str | None,
-    output: Format,
-) -> bool:
-    """Carry out the verb. Returns whether something was found to be wrong."""
-    match verb:
-        case Verb.OPTIMIZE:
-            removed = made.optimize()
-            rows = [{"table": name, "files_removed": count} for name, count in removed.items()]
-            _print(rows, output)
-        case Verb.VACUUM | Verb.FEED:
-            names = made.feed() if verb is Verb.FEED else made.vacuum(retain_hours)
-            _print([{"table": name} for name in names], output)
-        case Verb.REBUILD:
-            rows = [{"table": name, "rows": count} for name, count in made.rebuild().items()]
-            _print(rows, output)
-        case Verb.HISTORY:
-            _print(made.history(limit), output)
-        case Verb.VERIFY:
-            return _compared(made.verify(), output)
-        case Verb.AUDIT:
-            if reading is None:
-                raise ConfigurationError(
-                    "audit needs another reading of the logs",
-                    where="--reading",
-                    hint="land one with a second consumer, and give the URL of its lake",
-                )
-            return _compared(made.audit(reading), output)
-        case Verb.MESSAGES:
-            if store is None:
-                raise ConfigurationError(
-                    "messages are copied from a store", where="--store", hint="give its URL"
-                )
-            _print([{"table": "messages", "rows": made.take_messages(store)}], output)
-    return False
-
-
-def _compared(found: Comparison, output: Format) -> bool:
+def _compared(found: Comparison, output: Format) -> None:
+    """Print the comparison. Raises `typer.Exit` with 1 where it differs."""
     counts = {name: getattr(found, name) for name in ("right", "stale", "bogus", "missing")}
     if output is Format.JSONL:
         for one in found.examples:
@@ -305,7 +364,8 @@ def _compared(found: Comparison, output: Format) -> bool:
         _print(list(found.examples), output)
         report = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         Console(highlight=False).print(report)
-    return not found.clean
+    if not found.clean:
+        raise typer.Exit(1)
 
 
 def _print(rows: list[dict[str, Any]], output: Format) -> None:

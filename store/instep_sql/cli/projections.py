@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Final
 
 import typer
 
@@ -20,41 +20,44 @@ from instep_sql.store import SqlStore
 __all__ = ["projections"]
 
 
-class Verb(StrEnum):
-    """What to do with the projections of a configuration."""
-
-    REBUILD = "rebuild"
-    ERRORS = "errors"
-
-
-def projections(
-    verb: Annotated[Verb, typer.Argument(help="What to do.", show_default=False)],
+def rebuild(
     config: ConfigArgument = None,
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Look after the ready projections that sinks of kind `sql` name.
+    """Fill the tables again from the stored entities.
 
-    rebuild: fill their tables again from the stored entities, in one transaction; the consumer may
-    run meanwhile. errors: list the rows that a table could not hold; ends with 1 where there are
-    any.
+    It is one transaction; the consumer may run meanwhile.
+    """
+    for one in _consumers(config or default_path(), consumer):
+        for name, rows in asyncio.run(_rebuild(one)).items():
+            if output is Format.JSONL:
+                json_line({"consumer": one.name, "projection": name, "rows": rows})
+            else:
+                typer.echo(plain(f"{one.name}: {name} has {rows:,} rows"))
+
+
+def errors(
+    config: ConfigArgument = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List the rows that a table could not hold.
+
+    Ends with 1 where there are any.
     """
     found = _consumers(config or default_path(), consumer)
-    if verb is Verb.REBUILD:
-        for one in found:
-            for name, rows in asyncio.run(_rebuild(one)).items():
-                if output is Format.JSONL:
-                    json_line({"consumer": one.name, "projection": name, "rows": rows})
-                else:
-                    typer.echo(plain(f"{one.name}: {name} has {rows:,} rows"))
-        return
-    errors = [error for one in found for error in asyncio.run(_errors(one))]
-    for error in errors:
+    missing = [error for one in found for error in asyncio.run(_errors(one))]
+    for error in missing:
         _print(error, output)
-    if errors:
+    if missing:
         raise typer.Exit(1)
     if output is Format.TABLE:
         typer.echo("every row is in its table")
+
+
+projections: Final[Mapping[str, Callable[..., None]]] = {"rebuild": rebuild, "errors": errors}
+"""Look after the tables of ready projections."""
 
 
 def _consumers(path: Path, consumer: str | None) -> list[ConsumerConfiguration]:

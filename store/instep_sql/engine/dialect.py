@@ -22,6 +22,7 @@ __all__ = [
     "EndRow",
     "EntityRow",
     "FailureKind",
+    "Notifications",
     "StatedRow",
     "StoredRow",
     "UnstorableError",
@@ -82,6 +83,18 @@ class FailureKind(Enum):
     """
 
 
+class Notifications(Protocol):
+    """Tells who follows the journal that there may be more of it."""
+
+    async def wait(self, seen: int, within_s: float) -> int:
+        """Wait until there were more notifications than `seen`, at most so many seconds. Returns
+        their number.
+        """
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
 class Dialect(Protocol):
     """One kind of database."""
 
@@ -106,6 +119,10 @@ class Dialect(Protocol):
         """An engine of one connection that cannot write. Raises `SinkError` if there is no
         database.
         """
+        ...
+
+    def notifications(self) -> Notifications | None:
+        """What tells of commits by other processes; None where the database cannot."""
         ...
 
     def translate(self, error: BaseException) -> SinkError:

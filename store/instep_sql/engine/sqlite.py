@@ -160,6 +160,9 @@ class Sqlite:
         event.listen(engine, "begin", _begin_immediate)
         return engine
 
+    def notifications(self) -> None:
+        """A file notifies nobody."""
+
     def reader(self) -> Engine:
         if self.in_memory or not Path(self._file).exists():
             raise NoStoreError(

@@ -17,6 +17,7 @@ from instep import Phase, Record, RecordType, StreamInfo
 from instep.cli.app import app
 from instep.model import Batch, SweepStep, Unreadable
 from instep_sql import SqlStore
+from tests.json_names_kit import check_names
 
 T0_US = 1_700_000_000_123_456
 T0 = "2023-11-14T22:13:20.123456Z"
@@ -99,8 +100,11 @@ def fill(folder: Path, *records: Record, **options: Any) -> str:
 
 
 def instep(*arguments: str) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(app, arguments)
+    """Run the command line in this process; names in JSON lines are those of the reference."""
+    done = CliRunner().invoke(app, arguments)
+    if {"jsonl", "--format=jsonl"} & {*arguments}:
+        check_names(arguments, done.stdout)
+    return done
 
 
 def started(*arguments: str, **environ: str) -> subprocess.Popen[bytes]:

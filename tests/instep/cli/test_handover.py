@@ -26,8 +26,8 @@ async def test_the_active_one_hands_over_when_it_is_asked(tmp_path: Path) -> Non
         error = failed(await asyncio.to_thread(instep, *asked), 1)
         assert "test: nobody took over from a" in error
         async with contender(tmp_path, "b") as b:
-            moved = await asyncio.to_thread(instep, *asked)
-            assert (moved.exit_code, moved.stdout) == (0, "test: a handed over to b\n")
+            [moved] = lines(await asyncio.to_thread(instep, *asked, "--format", "jsonl"))
+            assert moved == {"consumer": "test", "before": "a", "holder": "b", "done": True}
             await b.aligned(20)
             shown = await asyncio.to_thread(instep, "status", "--store", url)
             assert "lease" in shown.stdout

@@ -83,7 +83,8 @@ def test_replaying_needs_to_know_what(tmp_path: Path) -> None:
 
 def test_what_is_dropped_is_gone_and_what_is_not_named_stays(tmp_path: Path) -> None:
     url = fill(tmp_path)
-    assert "1 dropped" in instep("quarantine", "drop", "2", "--yes", "--store", url).stdout
+    by_id = ("2", "--yes", "--store", url, "--format", "jsonl")
+    assert lines(instep("quarantine", "drop", *by_id)) == [{"dropped": 1}]
     (left,) = lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))
     assert left["id"] == 1
     quiet = instep("quarantine", "drop", "--all", "--stream", "quiet", "--yes", "--store", url)

@@ -23,6 +23,7 @@ import pytest
 
 from instep_sql.engine.schema import VERSION_TABLE
 from tests.instep.cli.cli_kit import fill, instep, lines, started
+from tests.json_names_kit import check_names
 
 SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
 DEADLINE_S = 60
@@ -50,7 +51,9 @@ def provider() -> Iterator[str]:
     with started("provider", *SMALL, *options) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())["url"]
+            line = process.stdout.readline()
+            check_names(["provider"], line)
+            yield json.loads(line)["url"]
         finally:
             process.kill()
 
@@ -75,6 +78,7 @@ def running(file: str, *options: str, token: str = "s3cret") -> subprocess.Popen
 def events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
+        check_names(["run"], line)
         yield json.loads(line)
 
 

@@ -83,8 +83,11 @@ def test_a_stuck_sequence_is_helped_by_the_next_process_that_receives(stuck: str
             return await at.numbers()
 
     assert asyncio.run(go_on()) == [1, 4]
-    instep("sequences", "give-up", "--store", stuck, "--stream", SCOPE, "--consumer", "east")
-    instep("sequences", "close", "--store", stuck, "--stream", "good bob")
+    chosen = ("--store", stuck, "--stream", SCOPE, "--consumer", "east", "--through", "3")
+    [asked] = lines(instep("sequences", "give-up", *chosen, "--format", "jsonl"))
+    assert asked == {"consumer": "east", "sequence": SCOPE, "action": "give-up", "number": 3}
+    [asked] = lines(instep("sequences", "close", *chosen[:4], "--format", "jsonl"))
+    assert (asked["action"], asked["number"]) == ("close", None)
 
 
 def test_an_unknown_sequence_is_an_error(stuck: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from instep.config.entry_points import command_points, load_command, summary
 from instep_sql import SqlStore
-from tests.instep.cli.cli_kit import info, instep, started
+from tests.instep.cli.cli_kit import failed, info, instep, started
 
 PROGRAM = """
 import json, sys
@@ -49,17 +49,46 @@ def test_what_runs_nothing_imports_no_command(arguments: list[str]) -> None:
     assert inner <= ours
 
 
-def test_status_imports_no_source_and_no_other_sink(tmp_path: Path) -> None:
+HEAVY = {
+    "aiohttp",
+    "alembic",
+    "cryptography",
+    "instep_spark",
+    "instep_sql.store",
+    "instep_tapi.source",
+    "picows",
+    "psycopg",
+    "pyarrow",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+    "tenacity",
+}
+"""What costs most to import, and is for commands that connect, commit or decode."""
+
+
+def test_what_reads_a_store_imports_neither_sources_nor_what_writes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'network.db'}"
     asyncio.run(begun(url))
-    modules = imported("status", "--store", url)
-    assert "instep_sql.reader" in modules
-    assert not modules & {"aiohttp", "alembic", "instep_spark", "instep_tapi", "pyarrow"}
+    for command in (["status"], ["entities", "--count"], ["sweep", "status"]):
+        modules = imported(*command, "--store", url)
+        assert "instep_sql.reader" in modules
+        assert not modules & (HEAVY | {"instep_tapi"}), command
+
+
+def test_check_imports_what_checks_and_nothing_that_connects(tmp_path: Path) -> None:
+    config = tmp_path / "instep.toml"
+    source = 'source = { kind = "tapi", endpoints = ["http://127.0.0.1:1"] }'
+    sink = 'sink = { kind = "sql", url = "sqlite:///network.db" }'
+    config.write_text(f'[[consumers]]\nname = "east"\n{source}\n{sink}\n')
+    modules = imported("check", str(config))
+    assert {"instep_tapi.options", "instep_sql.options"} <= modules
+    assert not modules & (HEAVY | {"instep_sql.reader"})
 
 
 def test_the_list_of_commands_is_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for group in ([], ["quarantine"], ["sequences"], ["sweep"]):
+    groups = ("references", "quarantine", "sequences", "sweep", "lake", "projections")
+    for group in ([], *([name] for name in groups)):
         for line in instep(*group, "--help").stdout.splitlines():
             assert "..." not in line.removeprefix("Usage: instep").partition("ARGS]")[0], line
             assert len(line) <= 80
@@ -76,8 +105,25 @@ def test_a_command_of_a_plug_in_is_described_as_its_docstring_does() -> None:
     points = {point.name: point for point in command_points()}
     assert {"discover", "provider", "demo", "lake"} <= set(points)
     for name in ("discover", "provider", "demo"):
-        first = (load_command(points[name]).__doc__ or "").partition("\n")[0]
+        command = load_command(points[name])
+        assert callable(command)
+        first = (command.__doc__ or "").partition("\n")[0]
         assert summary(points[name]) == first
+
+
+def test_a_plug_in_may_add_a_group() -> None:
+    points = {point.name: point for point in command_points()}
+    assert summary(points["lake"]) == "Make tables of state, history and alarms in a lake."
+    shown = instep("lake", "--help").stdout
+    assert summary(points["lake"]) in shown
+    for verb in ("run", "optimize", "vacuum", "rebuild", "history", "verify", "audit", "messages"):
+        [line] = [one for one in shown.splitlines() if one.startswith(f"  {verb} ")]
+        assert line.endswith(".")
+        assert "--format" in instep("lake", verb, "--help").stdout
+    assert "--retain-hours" in instep("lake", "vacuum", "--help").stdout
+    assert "--retain-hours" not in instep("lake", "run", "--help").stdout
+    assert "No such command 'dance'" in failed(instep("lake", "dance"), 2)
+    assert "'--reading'" in failed(instep("lake", "audit"), 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -104,8 +150,15 @@ main()
     assert errors.decode() == f"instep: stopped by {number.name}\n"
 
 
-def test_a_shell_completes_commands() -> None:
-    words = {"_INSTEP_COMPLETE": "complete_bash", "COMP_WORDS": "instep sta", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("typed", "word"), [("instep sta", "status"), ("instep lake ve", "verify")]
+)
+def test_a_shell_completes_commands(typed: str, word: str) -> None:
+    words = {
+        "_INSTEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
     with started(**os.environ | words) as process:
         shown, _ = process.communicate(timeout=60)
-    assert shown.decode().split() == ["status"]
+    assert shown.decode().split() == [word]

@@ -28,9 +28,12 @@ async def test_a_held_sweep_is_shown_released_and_goes_on(tmp_path: Path) -> Non
             # As another process would, while this one consumes.
             shown = await asyncio.to_thread(instep, "sweep", "status", "--store", here.url)
             removed = (NODES - 1) * 15
+            as_json = ("--store", here.url, "--format", "jsonl")
+            [held] = lines(await asyncio.to_thread(instep, "sweep", "status", *as_json))
+            assert (held["stream"], held["would_remove"]) == ("all", removed)
             assert f"test / all: would remove {removed} of {NODES * 15 + 2} ent" in shown.stdout
-            released = await asyncio.to_thread(instep, "sweep", "release", "--store", here.url)
-            assert (released.exit_code, released.stdout) == (0, "test / all: released\n")
+            [released] = lines(await asyncio.to_thread(instep, "sweep", "release", *as_json))
+            assert (released["stream"], released["released"]) == ("all", True)
             await here.equal()
             await consumer.aligned(30)
             shown = await asyncio.to_thread(instep, "sweep", "status", "--store", here.url)

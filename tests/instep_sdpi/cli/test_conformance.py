@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.instep_sdpi.provider_kit import FakeProvider, providing
+from tests.json_names_kit import check_names
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,6 +28,8 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
+    if "jsonl" in arguments:
+        check_names(["conformance"], out)
     return process.returncode, out.decode(), err.decode()
 
 

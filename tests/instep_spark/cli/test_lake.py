@@ -24,6 +24,7 @@ from tests.docs.snippets_kit import snippets
 from tests.instep_spark.lake.lake_kit import read
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.spark_server_kit import QUICK
+from tests.json_names_kit import check_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,10 @@ sinks = [
 
 
 def instep(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
+    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
+    if "jsonl" in arguments:
+        check_names(arguments, done.stdout)
+    return done
 
 
 def lines(result: Any) -> Iterator[dict[str, Any]]:

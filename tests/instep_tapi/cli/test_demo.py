@@ -1,7 +1,7 @@
 """`instep demo`: the whole story on a small network, and that it can end badly."""
 
 import asyncio
-import io
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from instep_tapi.cli import demo_script
 from instep_tapi.cli.demo import demo
 from instep_tapi.cli.demo_script import DemoScript
 from instep_tapi.cli.demo_sides import Sides
+from tests.json_names_kit import check_names
 
 STEPS = (
     "Discovery",
@@ -71,14 +72,20 @@ def test_a_promise_that_is_not_kept_ends_with_1(
         sides.provider.set_faults(rewind_records=20)
 
     monkeypatch.setattr(Sides, "disconnect", lose_and_rewind)
-    console = Console(file=io.StringIO())
     url = f"sqlite:///{tmp_path / 'kept.db'}"
-    script = DemoScript(console, topology="sndlib/polska", seed=7, store=url)
-    assert not asyncio.run(script.run(100.0))
-    assert isinstance(console.file, io.StringIO)
-    output = console.file.getvalue()
-    assert "✗ nothing was read again" in output
-    assert "provider and store agree" in output
+    options = ["--topology", "sndlib/polska", "--storm", "100", "--seed", "7", "--store", url]
+    result = CliRunner().invoke(application, [*options, "--format", "jsonl"])
+    assert result.exit_code == 1
+    check_names(["demo"], result.stdout)
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert list(dict.fromkeys(line["step"] for line in told)) == list(STEPS)
+    broken = [line["text"] for line in told if line.get("kept") is False]
+    assert any(text.startswith("nothing was read again") for text in broken)
+    classes = [line for line in told if "class" in line]
+    counted = [line["counts"] for line in classes]
+    assert all(one["provider"] == one["store"] == one["equal"] for one in counted)
+    assert told[-1]["kept"]
+    assert told[-1]["text"].endswith("provider and store agree")
 
 
 def test_a_network_that_is_unknown_is_an_error(tmp_path: Path) -> None:

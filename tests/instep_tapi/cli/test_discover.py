@@ -13,6 +13,7 @@ import pytest
 
 from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi.hostile_kit import CONTAINER, Peer, hostile, streams
+from tests.json_names_kit import check_names
 
 STREAMS = (StreamSettings("network"), StreamSettings("alarms", frozenset({"CONDITION_DETECTOR"})))
 
@@ -37,6 +38,8 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
+    if "jsonl" in arguments:
+        check_names(["discover"], out)
     return process.returncode, out.decode(), err.decode()
 
 

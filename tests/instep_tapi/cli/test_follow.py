@@ -21,6 +21,7 @@ from instep_tapi.cli.follow_entities import PrintingSink
 from instep_tapi.cli.follow_printer import FollowPrinter
 from instep_tapi.provider import Context, Faults, Provider
 from tests.instep_tapi.source_kit import NODES, TRUNCATED, network, one_stream
+from tests.json_names_kit import check_names
 
 DEADLINE_S = 60.0
 ALL = 2 * NODES + 2
@@ -36,6 +37,7 @@ class Followed(NamedTuple):
         """The next line of JSON on stdout."""
         assert self.process.stdout
         raw = await asyncio.wait_for(self.process.stdout.readline(), DEADLINE_S)
+        check_names(["follow"], raw)
         line: dict[str, Any] = json.loads(raw)
         return line
 

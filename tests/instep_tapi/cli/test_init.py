@@ -15,6 +15,7 @@ from instep.config.json_schema import json_schema
 from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
 from tests.instep.cli.cli_kit import started
 from tests.instep_tapi.hostile_kit import CONTAINER, Peer, hostile, streams
+from tests.json_names_kit import check_names
 
 STREAMS = (StreamSettings("network"), StreamSettings("alarms", frozenset({"CONDITION_DETECTOR"})))
 SECRET = 'right"${secret}'
@@ -32,6 +33,8 @@ async def instep(*arguments: str, **environ: str) -> tuple[int, str, str]:
     def run() -> tuple[int, str, str]:
         with started(*arguments, **environ) as process:
             out, err = process.communicate(timeout=60)
+        if "jsonl" in arguments:
+            check_names(arguments, out)
         return process.returncode, out.decode(), err.decode()
 
     return await asyncio.to_thread(run)
@@ -53,6 +56,14 @@ async def test_the_file_names_the_streams_and_is_good(tmp_path: Path) -> None:
     assert text.startswith("#:schema ./instep.schema.json\n")
     assert max(map(len, text.splitlines())) <= 100
     assert (await instep("check", str(path)))[0] == 0
+
+
+@pytest.mark.asyncio
+async def test_the_result_may_be_a_json_line(tmp_path: Path) -> None:
+    path = tmp_path / "instep.toml"
+    async with provider() as url:
+        code, out, _ = await instep("init", url, "--output", str(path), "--format", "jsonl")
+    assert (code, json.loads(out)) == (0, {"file": str(path), "offered": 2, "followed": 2})
 
 
 @pytest.mark.asyncio

@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from instep_tapi.cli.provider import period_s, provider
+from tests.json_names_kit import check_names
 
 PROGRAM = "import typer; from instep_tapi.cli.provider import provider; typer.run(provider)"
 SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "7"]
@@ -38,6 +39,7 @@ def served(*arguments: str) -> Iterator[tuple[dict[str, Any], "subprocess.Popen[
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate(timeout=DEADLINE_S)[1]
+        check_names(["provider"], line)
         yield json.loads(line), process
     finally:
         process.kill()
@@ -72,7 +74,7 @@ def test_a_context_file_is_served(shared_data: Path) -> None:
     path = shared_data / "tapi" / "onf_ri_ols_context.json"
     arguments = ["--context", str(path), "--strategy", "truncated", "--record-limit", "5"]
     with served(*arguments, "--root", "/tapi", "--alarms", "0") as (ready_line, _):
-        assert [s["storage"] for s in ready_line["streams"]] == ["TRUNCATED", "TRUNCATED"]
+        assert [s["storage_strategy"] for s in ready_line["streams"]] == ["TRUNCATED", "TRUNCATED"]
         assert ready_line["streams"][0]["entities"] == 21
         assert json.loads(get(f"{ready_line['url']}/tapi/data/context"))["tapi-common:context"]
 

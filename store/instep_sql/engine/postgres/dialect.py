@@ -22,11 +22,13 @@ from instep_sql.engine.dialect import (
     EndRow,
     EntityRow,
     FailureKind,
+    Notifications,
     StatedRow,
     StoredRow,
 )
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
+from instep_sql.engine.postgres.notifications import PostgresNotifications
 from instep_sql.options import SqlOptions
 
 __all__ = ["Postgres"]
@@ -150,6 +152,9 @@ class Postgres:
 
     def reader(self) -> Engine:
         return self._engine(read_only=True)
+
+    def notifications(self) -> Notifications:
+        return PostgresNotifications(self.reader)
 
     def _engine(self, *, read_only: bool) -> Engine:
         return create_engine(

@@ -1,0 +1,97 @@
+"""Waits for the notifications that a commit with changes sends (`NOTIFY instep_changes`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+__all__ = ["PostgresNotifications"]
+
+_CHANNEL: Final = "instep_changes"
+
+
+class PostgresNotifications:
+    """A connection that listens, for all who follow the journal of one reader.
+
+    Notifications are lost with their connection, and a pooler may pass none on: who waits looks
+    now and then all the same.
+    """
+
+    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+        self._make_engine = make_engine
+        self._connection: psycopg.Connection[Any] | None = None
+        self._schema = ""
+        self._connecting = asyncio.Lock()
+        self._arrived = asyncio.Event()
+        self._count = 0
+
+    async def wait(self, seen: int, within_s: float) -> int:
+        """Wait until there were more notifications than `seen`, at most so long. Returns their
+        number. To begin to listen counts as one: what was committed before is to be looked for.
+        """
+        async with self._connecting:
+            if self._connection is None:
+                await self._listen()
+        try:
+            async with asyncio.timeout(within_s):
+                while self._count == seen:
+                    await self._arrived.wait()
+        except TimeoutError:
+            pass
+        return self._count
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._disconnect()
+
+    async def _listen(self) -> None:
+        """Connect, and begin to listen. Where that is not possible, it is tried again later."""
+        try:
+            connection, self._schema = await asyncio.to_thread(self._connect)
+        except (psycopg.Error, SQLAlchemyError):
+            return
+        try:
+            asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
+        except NotImplementedError:
+            # The usual event loop of Windows watches no sockets.
+            connection.close()
+            return
+        self._connection = connection
+        self._notify()
+
+    def _connect(self) -> tuple[psycopg.Connection[Any], str]:
+        pooled = self._make_engine().raw_connection()
+        connection: Any = pooled.driver_connection
+        pooled.detach()
+        connection.autocommit = True
+        connection.execute(f"LISTEN {_CHANNEL}")
+        (schema,) = connection.execute("SELECT current_schema()").fetchone()
+        return connection, str(schema)
+
+    def _read(self) -> None:
+        """Read what has come in: the socket is readable."""
+        assert self._connection is not None
+        try:
+            came = [one.payload for one in self._connection.notifies(timeout=0)]
+        except psycopg.Error:
+            self._disconnect()
+            return
+        if self._schema in came:
+            self._notify()
+
+    def _notify(self) -> None:
+        self._count += 1
+        # Whoever waits wakes up; the next wait begins with an event of its own.
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            asyncio.get_running_loop().remove_reader(connection.fileno())
+            connection.close()
