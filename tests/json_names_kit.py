@@ -25,7 +25,7 @@ OPAQUE = {
     "pair",
     "patch",
     "previous",
-    "seconds_by_table",
+    "elapsed_s_by_table",
     "settings",
     "sink",
     "source",

@@ -302,7 +302,7 @@ class _View:
         if self._json:
             streams = {"swept": step.swept, "held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
-            facts = {"table": step.table, "rows": step.rows, "seconds": round(step.seconds, 3)}
+            facts = {"table": step.table, "rows": step.rows, "elapsed_s": round(step.seconds, 3)}
             json_line({**facts, **named}, flush=True)
             return
         for _, stream in step.held:
@@ -321,11 +321,11 @@ class _View:
             json_line(
                 {
                     "rows": rows,
-                    "seconds": round(spent_s, 3),
+                    "elapsed_s": round(spent_s, 3),
                     "rows_per_s": round(rows / spent_s),
                     "rows_behind": run.rows_behind,
                     "next_run_s": run.next_run_s,
-                    "seconds_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
+                    "elapsed_s_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
                 },
                 flush=True,
             )

@@ -88,7 +88,7 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     moved = {step["table"] for step in steps if "table" in step}
     rows = len(pa.table(DeltaTable(lake / "changes").to_pyarrow_table()))
     assert (end["rows"], end["rows_behind"], end["next_run_s"]) == (rows, 0, None)
-    assert end["seconds_by_table"].keys() == moved
+    assert end["elapsed_s_by_table"].keys() == moved
     assert moved == {"entities", "entity_history", "alarms", "topology", "stream_health"}
     verified = instep("lake", "verify", str(config), "--format", "jsonl")
     assert verified.exit_code == 0, verified.output
