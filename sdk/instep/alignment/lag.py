@@ -112,21 +112,25 @@ class LagMonitor:
         """Why eventual consistency is lost, empty when it is not (TR-548 3.17.3).
 
         The oldest record read is too old, or the stream was not followed for too long: then ends
-        may have left the log unread.
+        may have left the log unread, and, where a compacted log forgets (A15), other records, too.
         """
         oldest_us = min(oldest_us, self._last_followed_us)
         self._last_followed_us = now_us
-        keeps_s = self._stream.tombstone_retention_s
-        if self._stream.mode is Mode.BASELINE or keeps_s is None:
+        keeps_s, baseline = retention_s(self._stream), self._stream.mode is Mode.BASELINE
+        if keeps_s is None or (baseline and not self._stream.compacts):
+            # A gap in the offsets of a TRUNCATED log shows what it has lost.
             return ""
+        if baseline:
+            # Whatever was stated before it, it shows.
+            oldest_us = max(oldest_us, position.attempt_started_at_us)
         delay_s = (now_us - oldest_us) / _US
         # An attempt has to read old records. Of what ended before its watermark it reads nothing.
         since_s = (now_us - position.watermark_us) / _US
-        replaying = position.phase is Phase.ALIGNING and since_s <= keeps_s
+        replaying = not baseline and position.phase is Phase.ALIGNING and since_s <= keeps_s
         if delay_s <= keeps_s or replaying:
             return ""
         self.read_delay_s = delay_s
-        return f"read {delay_s:,.0f} s late, past the tombstone retention ({keeps_s:,.0f} s)"
+        return f"read {delay_s:,.0f} s late, past the retention ({keeps_s:,.0f} s)"
 
     def may_realign(self, now_us: int) -> bool:
         """Whether a stream that was found lost realigns at once. Counts it."""

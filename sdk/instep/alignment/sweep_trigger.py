@@ -159,9 +159,9 @@ class PartitionProgress:
     ) -> Sequence[RecordHeader]:
         """Note the records as read; updates `offsets` and counts into `deviations`.
 
-        Returns the records without those that were delivered a moment ago (at-least-once). Any
-        other record that goes backwards is a deviation: it is counted and kept, and the store
-        decides by rule A3 (A9).
+        Returns the records without those that were delivered a moment ago (at-least-once), or that
+        go back behind the baseline (A14). Any other record that goes backwards is a deviation: it
+        is counted and kept, and the store decides by rule A3 (A9).
         """
         if not records:
             return records
@@ -226,7 +226,11 @@ class PartitionProgress:
                 elif offset < last:
                     # Its entity may have ended since, and the store forgets ends.
                     first_at = first_at or _first_indices(records)
-                    if first_at[record.token] < index or position.recently(record.token):
+                    if (
+                        first_at[record.token] < index
+                        or position.recently(record.token)
+                        or self._shown_before(record, position)
+                    ):
                         repeated.append(index)
                         continue
                     offsets_back += 1
@@ -243,6 +247,13 @@ class PartitionProgress:
             gone = set(repeated)
             return [record for index, record in enumerate(records) if index not in gone]
         return records
+
+    def _shown_before(self, record: RecordHeader, position: Position) -> bool:
+        """Whether the baseline has shown what became of this record: it is from before the opening
+        at the newest record (A14).
+        """
+        opened_us = position.attempt_started_at_us - self._clock_error_us
+        return self._shown and record.appended_at_us < opened_us
 
     def _last_record(
         self, partition: str, offsets: dict[str, int], position: Position

@@ -260,6 +260,34 @@ def test_a15_a_compacted_log_that_forgets_may_have_gaps() -> None:
     assert not core.realign_reason
 
 
+def test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline() -> None:
+    """A compacted log shows no gap: what it forgets before it is read, only the delay shows."""
+    core = aligned_by_baseline({"0": 3}, compacts=True, record_retention_s=60.0)
+    core.tick(T0_US + 60 * US)
+    assert core.receive(RecordChunk([record(7, at_s=9)]), T0_US + 69 * US) is not None
+    assert not core.realign_reason
+    assert core.receive(RecordChunk([record(8, at_s=9)]), T0_US + 70 * US) is None
+    assert "61 s late" in core.realign_reason
+
+
+def test_a8_a15_what_was_stated_before_a_baseline_was_not_missed() -> None:
+    """Where the stream is opened at its oldest record, these are as old as the log."""
+    core = aligned_by_baseline({"0": 3}, compacts=True, record_retention_s=60.0)
+    assert core.receive(RecordChunk([record(7, at_s=-60)]), T0_US + 50 * US) is not None
+    assert not core.realign_reason
+
+
+def test_a14_what_goes_back_behind_the_baseline_is_dropped() -> None:
+    """Its entity may have ended since, and the store forgets ends."""
+    core = aligned_by_baseline({"0": 3}, compacts=True)
+    batch = core.receive(RecordChunk([record(7)]), T0_US + 8 * US)
+    assert batch is not None
+    core.committed(batch, CommitResult())
+    batch = core.receive(RecordChunk([record(5, at_s=-1), record(6)]), T0_US + 9 * US)
+    assert batch is not None
+    assert [one.offset for one in batch.records] == [6]
+
+
 def test_a14_rows_of_a_baseline_compare_with_no_record_that_comes_later() -> None:
     """Where the stream is opened at its newest record; where old ones come again, times decide."""
     for readable, lineage in (({"NODE"}, 0), (set[str](), 1)):

@@ -22,9 +22,9 @@ from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent
 from instep.errors import InstepError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
-from instep.model.position import Phase
+from instep.model.position import Phase, Position
 from instep.model.records import Record
-from instep.model.streams import Start
+from instep.model.streams import Mode, Start
 from instep.runtime.retry import Environment, ReconnectPacing
 from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
@@ -477,6 +477,16 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
 """Name to what it changes: object or module, attribute, new value."""
 
 
+def _forgotten_unread_not_missed() -> list[Change]:
+    lost = LagMonitor.lost
+
+    def of_a_log(self: LagMonitor, position: Position, oldest_us: int, now_us: int) -> str:
+        reason = lost(self, position, oldest_us, now_us)
+        return "" if self._stream.mode is Mode.BASELINE else reason
+
+    return [(LagMonitor, "lost", of_a_log)]
+
+
 def _address_of_an_end_not_read() -> list[Change]:
     return [(key_reconciliation._Rows, "_at", lambda _self, _key: [])]
 
@@ -592,6 +602,14 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: simulate(2353, as_first=True),
     ),
     "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(7)),
+    "forgotten unread not missed": (
+        _forgotten_unread_not_missed,
+        test_machine_lag.test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline,
+    ),
+    "what goes back behind a baseline kept": (
+        lambda: [(PartitionProgress, "_shown_before", lambda *_: False)],
+        test_machine_lag.test_a14_what_goes_back_behind_the_baseline_is_dropped,
+    ),
     "another place taken for a move": (_another_place_taken_for_a_move, lambda: simulate(68)),
     "place of a baseline not read": (_place_of_a_baseline_not_read, lambda: simulate(188)),
     "snapshot taken for a redelivery": (
