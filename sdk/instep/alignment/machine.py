@@ -52,7 +52,6 @@ from instep.alignment.lag import Fidelity, LagMonitor
 from instep.alignment.resume import (
     ResumePoint,
     baseline_due,
-    from_the_start,
     new_attempt,
     resume_point,
 )
@@ -198,7 +197,7 @@ class Alignment:
     @property
     def compares_baseline(self) -> bool:
         """Whether records are compared with the baseline by their times, until the sweep (A14)."""
-        return self._baseline and from_the_start(self.stream) is Start.OLDEST
+        return self._baseline and not self.position.opened_at_newest
 
     @property
     def _gapless(self) -> bool:
@@ -331,7 +330,7 @@ class Alignment:
         time is compared (A14). Where old records are read again, their times decide until the
         sweep.
         """
-        lineage = _NO_LOG if from_the_start(self.stream) is Start.LATEST else None
+        lineage = _NO_LOG if self.position.opened_at_newest else None
         content = RecordChunk(rows).decode
         return batch_at(self.stream, self.settings, self._advance(), content, lineage=lineage)
 

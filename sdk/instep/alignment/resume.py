@@ -133,6 +133,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         appended_at_us=0,
         attempt=position.attempt + (not untouched),
         attempt_started_at_us=now_us,
+        opened_at_newest=from_the_start(stream) is Start.LATEST,
         attempt_records=0,
         unaligned_attempts=position.unaligned_attempts + (not untouched),
         barrier=barrier,

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.alignment.plausibility import LastRecord, PlausibilityCheck
-from instep.alignment.resume import from_the_start
 from instep.alignment.settings import AlignmentSettings
 from instep.model.columns import Columns, in_order
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
 from instep.model.records import RecordHeader, RecordType
-from instep.model.streams import Start, StreamInfo
+from instep.model.streams import StreamInfo
 
 __all__ = ["PartitionProgress", "SnapshotEndDetector"]
 
@@ -101,8 +100,8 @@ class PartitionProgress:
         self._snapshot: SnapshotEndDetector | None = None
         """The snapshot that the log may begin with in this attempt."""
         self._listened_us = (0, _FOR_EVER_US)
-        # The baseline has shown every entity before the first record of the stream is read.
-        self._shown = from_the_start(stream) is Start.LATEST
+        self._shown = False
+        """Whether the baseline has shown every entity before the first record is read."""
         self.heard = False
         """Whether a record came since the opening."""
         self._plausible = PlausibilityCheck()
@@ -120,6 +119,7 @@ class PartitionProgress:
         """
         partitions = position.barrier.offsets.keys() | position.offsets.keys()
         self._heard_us = dict.fromkeys(partitions, now_us)
+        self._shown = position.opened_at_newest
         self._clock_error_us = clock_error_us
         # What is newer was appended after the opening, whatever the error.
         self._opened_us = now_us + clock_error_us

@@ -107,6 +107,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     sweep_cursor: int = 0
     baseline_pending: bool = msgspec.field(default=False, name="owes_baseline")
     """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
+    opened_at_newest: bool = False
+    """Whether the attempt began at the newest record, so that its baseline has shown all before it.
+    A process that goes on with the attempt must know it (A14).
+    """
 
     def recently(self, *tokens: str) -> bool:
         """Whether records with these tokens are among the last committed, each right after the one

@@ -212,6 +212,7 @@ def aligned_by_baseline(offsets: dict[str, int], **changes: object) -> Alignment
     position = Position(
         phase=Phase.ALIGNED, attempt=1, lineage=1, token="t", offsets=offsets,
         origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,
+        opened_at_newest=True,
     )  # fmt: skip
     core = Alignment(stream, position)
     core.start(T0_US)
@@ -310,6 +311,24 @@ def test_5_10_1_a_stream_that_cannot_be_opened_at_its_newest_record_is_at_its_ol
     core.opened(T0_US)
     assert core.baseline_page([record(1)]).lineage == 1
     assert core.position.attempt == 1
+
+
+def test_a14_whoever_goes_on_with_an_attempt_knows_where_it_was_opened() -> None:
+    """The store was away, or the process restarted: the refusal of the provider is forgotten."""
+    stream = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
+    core = Alignment(stream, Position())
+    core.start(T0_US)
+    core.token_refused()
+    core.closed()
+    core.start(T0_US)
+    core.opened(T0_US)
+    core.baseline_read(T0_US)
+    batch = core.receive(RecordChunk([record(1)]), T0_US + US)
+    assert batch is not None
+    again = Alignment(stream, batch.position)
+    assert again.start(T0_US + 2 * US) == "token-1"
+    again.opened(T0_US + 2 * US)
+    assert again.compares_baseline
 
 
 def test_5_10_1_refused_after_the_opening_costs_a_second_attempt_at_most() -> None:

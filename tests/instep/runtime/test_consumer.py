@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,7 @@ from instep import (
 )
 from instep.errors import AuthenticationError, StreamGoneError, UnreachableError
 from instep.model import RecordChunk, Start, StreamState
+from instep.testing import ScriptedFeed
 from instep_sql import SqlStore
 from tests.instep.runtime.consumer_kit import LATER, QUICK, clock, consumer, drained, keys, store
 from tests.instep.scripted_source_kit import (
@@ -262,6 +265,37 @@ async def test_a14_a_clock_set_back_after_a_baseline_has_it_read_again(
     compares = len(classes) > 1
     assert source.starts == ([Start.OLDEST] * 2 if compares else [Start.LATEST])
     assert attempt == len(source.starts)
+
+
+class ClockSetBackWhileAway(ScriptedSource):
+    """Its provider's clock is set back by five seconds between the first two connections."""
+
+    @asynccontextmanager
+    async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[ScriptedFeed]:
+        async with super().feed(stream, start) as feed:
+            feed.clock_offset_us = self._offset_us()
+            yield feed
+
+    async def refresh(self, stream: StreamInfo) -> StreamInfo:
+        return msgspec.structs.replace(stream, clock_offset_us=self._offset_us())
+
+    def _offset_us(self) -> int:
+        return -5_000_000 if len(self.starts) > 1 else 0
+
+
+async def test_a14_a_clock_set_back_while_disconnected_has_the_baseline_read_again(
+    store: SqlStore,
+) -> None:
+    stream = info(mode=Mode.BASELINE, classes=("NODE", "LINK"), readable=frozenset({"NODE"}))
+    source = ClockSetBackWhileAway(
+        [records(0), UnreachableError("reset")],
+        [SILENT],
+        [records(0), SILENT],
+        stream=stream,
+    )
+    async with consumer(source, store) as started:
+        await started.aligned(5)
+    assert source.starts == [Start.OLDEST, "token-0", Start.OLDEST]
 
 
 @pytest.mark.parametrize("pauses", range(0, 60, 3))

@@ -307,6 +307,13 @@ class Checks:
         last = log.last_before(record.key, self._furthest.get(log, -1))
         return last is not None and last.kind is not LogRecordType.CREATE_UPDATE
 
+    def _left_out(self, log: SimLog, record: LogRecord) -> bool:
+        """Whether a snapshot has left the entity out: it had ended by then."""
+        later = log.by_key[record.key]
+        return self._world.log_options.storage == "emulated" and any(
+            one.offset > record.offset and _ends(one) for one in later
+        )
+
     def _log_of(self, token: str) -> tuple[SimLog, int] | None:
         for instance in self._world.provider.instances:
             place = instance.log.tokens.decode(token)
@@ -322,8 +329,7 @@ class Checks:
         appended_us = int(record.appended_s * 1000) * 1000
         place = f"{record.kind} of {key} at {record.partition}/{record.offset}"
         baseline = self._world.log_options.baseline
-        ends = record.kind is not LogRecordType.CREATE_UPDATE or b'"CLEAR"' in record.data
-        if ends:
+        if _ends(record):
             newer = row is not None and (
                 row.offset > record.offset
                 if row.offset >= 0 and row.lineage == self.position.lineage
@@ -343,7 +349,7 @@ class Checks:
             before = appended_us <= self.position.attempt_started_at_us
             self._require(before, f"the position is ahead: {place} is not marked")
             return
-        if row is None and self._ended_further_on(log, record):
+        if row is None and (self._ended_further_on(log, record) or self._left_out(log, record)):
             return
         self._require(row is not None, f"the position is ahead: {place} is not stored")
         assert row is not None
@@ -358,6 +364,10 @@ class Checks:
             self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
         else:
             self._require(row.appended_at_us >= appended_us, f"{place} is stored as of before")
+
+
+def _ends(record: LogRecord) -> bool:
+    return record.kind is not LogRecordType.CREATE_UPDATE or b'"CLEAR"' in record.data
 
 
 def _is_older(row: Row, old: Row) -> bool:

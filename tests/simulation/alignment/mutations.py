@@ -17,7 +17,7 @@ from instep.alignment.lag import LagMonitor
 from instep.alignment.machine import Alignment
 from instep.alignment.plausibility import PlausibilityCheck
 from instep.alignment.reading_progress import ReadingProgress
-from instep.alignment.resume import new_attempt
+from instep.alignment.resume import from_the_start, new_attempt
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent
 from instep.errors import InstepError, StreamGoneError, TokenRefusedError
@@ -487,6 +487,17 @@ def _forgotten_unread_not_missed() -> list[Change]:
     return [(LagMonitor, "lost", of_a_log)]
 
 
+def _opening_forgotten() -> list[Change]:
+    started = Alignment.start
+
+    def by_the_stream(self: Alignment, now_us: int) -> Any:
+        newest = from_the_start(self.stream) is Start.LATEST
+        self.position = msgspec.structs.replace(self.position, opened_at_newest=newest)
+        return started(self, now_us)
+
+    return [(Alignment, "start", by_the_stream)]
+
+
 def _address_of_an_end_not_read() -> list[Change]:
     return [(key_reconciliation._Rows, "_at", lambda _self, _key: [])]
 
@@ -605,6 +616,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     "forgotten unread not missed": (
         _forgotten_unread_not_missed,
         test_machine_lag.test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline,
+    ),
+    "opening forgotten between two connections": (
+        _opening_forgotten,
+        test_machine_lag.test_a14_whoever_goes_on_with_an_attempt_knows_where_it_was_opened,
     ),
     "what goes back behind a baseline kept": (
         lambda: [(PartitionProgress, "_shown_before", lambda *_: False)],

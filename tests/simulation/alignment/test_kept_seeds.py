@@ -42,6 +42,8 @@ KEPT_FURTHER = {
     920: "the simulation took a move for an entity that is gone",
     1582: "a compacted log forgot records before they were read",
     3651: "the same, behind a pause",
+    6845: "the simulation missed what a snapshot had left out, because it ended further on",
+    9944: "an attempt at the oldest record went on, after the store was away, as one at the newest",
     4977: "a provider went back behind the baseline, and the end that came before came no more",
 }
 

@@ -75,6 +75,8 @@ class StreamWorker:
         self.failure: Exception | None = None
         """The error that has ended it, while other streams of the consumer go on."""
         self._clock_offset_us = stream.clock_offset_us
+        self._dated_by: tuple[int, int] | None = None
+        """The clock's offset by which the last baseline was dated, and the error of that."""
         self._gone = False
         self._connected_before = False
         self._realign_reason = ""
@@ -355,6 +357,7 @@ class StreamWorker:
         of the stream, not of the baseline.
         """
         error_us = self._feed.clock_error_us if self._feed is not None else 0
+        self._dated_by = self._clock_offset_us, error_us
         pages = self._source.baseline(self.stream, max(0, self._provider_us() - error_us))
         try:
             async for page in pages:
@@ -366,8 +369,12 @@ class StreamWorker:
         core.baseline_read(self._provider_us())
 
     async def _clock_was_set_back(self) -> bool:
-        """Whether the provider's clock shows less than it would have run to since the opening."""
+        """Whether the provider's clock shows less than it would have run to since the baseline was
+        dated, also by another connection. Of a baseline that another process has read, only the
+        time since our connection is known.
+        """
         error_us = self._feed.clock_error_us if self._feed is not None else 0
+        offset_us, dated_error_us = self._dated_by or (self._clock_offset_us, error_us)
         try:
             async with asyncio.timeout(_REFRESH_S):
                 found = await self._source.refresh(self.stream)
@@ -375,7 +382,7 @@ class StreamWorker:
             return False
         if found is self.stream:
             return False
-        return self._clock_offset_us - found.clock_offset_us > error_us + _CLOCK_NOISE_US
+        return offset_us - found.clock_offset_us > max(error_us, dated_error_us) + _CLOCK_NOISE_US
 
     # -- beside it -------------------------------------------------------------------------------
 
