@@ -108,7 +108,7 @@ def rebuild(
 def feed(
     config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
 ) -> None:
-    """Let Delta keep a change data feed of tables, for readers that follow them."""
+    """Let Delta keep a change data feed, for readers that follow tables."""
 
     def keep(made: Lake) -> None:
         _print([{"table": name} for name in made.feed()], output)
