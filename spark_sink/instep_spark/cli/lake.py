@@ -300,7 +300,7 @@ class _View:
         self._rows[step.table] += step.rows
         self._seconds[step.table] += step.seconds
         if self._json:
-            streams = {"swept": step.swept, "held": step.held}
+            streams = {"swept": step.swept, "sweeps_held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
             facts = {"table": step.table, "rows": step.rows, "elapsed_s": round(step.seconds, 3)}
             json_line({**facts, **named}, flush=True)
@@ -359,7 +359,7 @@ def _compared(found: Comparison, output: Format) -> None:
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)
-        json_line({"report": counts}, flush=True)
+        json_line({"report": {"counts": counts}}, flush=True)
     else:
         _print(list(found.examples), output)
         report = ", ".join(f"{count:,} {name}" for name, count in counts.items())
