@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.instep.cli.cli_kit import fill, instep, statement, started
+from tests.instep.cli.cli_kit import fill, instep, started, statement
 
 PAGE = Path(__file__).parents[2] / "docs/reference/command-line.md"
 ROW = re.compile(r"^\| `instep (.+)` \| ([012]) \|", re.MULTILINE)
@@ -85,7 +85,7 @@ def rows(*, live: bool) -> list[Any]:
 
 
 def speaks(command: str) -> bool:
-    return command.split()[0] in WITH_PROVIDER and "none.toml" not in command
+    return command.split(maxsplit=1)[0] in WITH_PROVIDER and "none.toml" not in command
 
 
 def test_every_code_has_a_row() -> None:
