@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -345,7 +346,8 @@ class _View:
 
 @contextmanager
 def _view(console: Console, output: Format) -> Iterator[_View]:
-    if output is Format.JSONL or not console.is_terminal:
+    # Lines that are read by a program go to stdout, even where stderr is a terminal.
+    if output is Format.JSONL or not (console.is_terminal and sys.stdout.isatty()):
         yield _View(output, None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
