@@ -123,10 +123,11 @@ def _other_scheme(error: BaseException, place: str) -> SourceError | None:
                 hint="write http:// if it has none, or the port at which it speaks TLS",
             )
         case aiohttp.ServerDisconnectedError() if place.startswith(("http://", "ws://")):
+            address = "/".join(place.split("/")[:3])
             return UnreachableError(
                 "the server closes the connection without an answer",
                 where=place,
-                hint=f"if it speaks TLS, write {place.replace('://', 's://', 1)}",
+                hint=f"if it speaks TLS, write {address.replace('://', 's://', 1)}",
                 maybe_received=True,
             )
         case _:

@@ -28,6 +28,12 @@ def test_every_command_prints_json_lines_with_names_of_the_table() -> None:
     }
 
 
+def test_a_name_has_one_type() -> None:
+    of_others = {"body", "default"}
+    several = {name for name, one in table().items() if len(one.types - {"null"}) > 1}
+    assert several == of_others
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -25,20 +25,23 @@ def runs(path: Path) -> bool:
 
 SQLITE = re.compile(r"sqlite:///\w+\.db")
 ON_BOTH = [
-    REPOSITORY / "README.md",
-    *(
-        REPOSITORY / "docs" / "how-to" / f"{name}.md"
-        for name in (
-            "alarms",
-            "changes",
-            "choose-streams",
-            "held-sweep",
-            "pair",
-            "quarantine",
-            "references",
-            "service",
-        )
-    ),
+    REPOSITORY / page
+    for page in (
+        "README.md",
+        "docs/index.md",
+        "docs/how-to/alarms.md",
+        "docs/how-to/changes.md",
+        "docs/how-to/choose-streams.md",
+        "docs/how-to/held-sweep.md",
+        "docs/how-to/pair.md",
+        "docs/how-to/quarantine.md",
+        "docs/how-to/references.md",
+        "docs/how-to/service.md",
+        "docs/how-to/webhook.md",
+        "docs/tutorial/embed.md",
+        "docs/tutorial/first-alignment.md",
+        "docs/tutorial/loss.md",
+    )
 ]
 
 
@@ -70,11 +73,15 @@ def server() -> Iterator[Server]:
 def test_every_snippet_works_on_postgresql(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
-    """The page as it is printed, but for the URLs of its stores."""
+    """The page as it is printed, but for the URLs of its stores, and how Python opens one."""
     monkeypatch.chdir(tmp_path)
     text = path.read_text(encoding="utf-8")
     for url in sorted(set(SQLITE.findall(text)), key=len, reverse=True):
-        text = text.replace(url, server.create())
+        there = server.create()
+        text = text.replace(url, there)
+        file = url.removeprefix("sqlite:///")
+        text = text.replace(f'sqlite3.connect("{file}")', f'psycopg.connect("{there}")')
+    text = text.replace("import sqlite3\n", "import psycopg\n")
     with Page(str(path)) as page:
         for snippet in snippets(text):
             page.run(snippet)

@@ -7,7 +7,9 @@ import math
 import random
 import re
 import runpy
+import signal
 import sqlite3
+import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Callable
@@ -270,6 +272,8 @@ TOLD = {
 }
 """What each says that is run without arguments."""
 NEED_SPARK = {"lake_cluster", "lake_plots"}
+FOLLOW = {"embed", "subscriber"}
+"""They go on for `--seconds`, or until Ctrl-C."""
 
 
 @pytest.fixture
@@ -290,17 +294,36 @@ def test_every_example_is_run() -> None:
     assert TOLD.keys() | NEED_SPARK | SHARED == set(ALL)
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", sorted(TOLD.keys() - FOLLOW))
 def test_an_example_needs_no_arguments(
     name: str,
     run: Callable[..., None],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run(name, *(["--seconds", "5"] if name in {"embed", "subscriber"} else []))
+    run(name)
     told = capsys.readouterr().out
     assert re.search(TOLD[name], told), told
     assert list(tmp_path.iterdir()) == []  # it leaves nothing behind
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", sorted(FOLLOW))
+def test_an_example_that_follows_needs_no_arguments_and_ends_by_ctrl_c(
+    name: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--seconds", "inf"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        told = ""
+        while not re.search(TOLD[name], told):
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", sorted(TOLD.keys() | NEED_SPARK))

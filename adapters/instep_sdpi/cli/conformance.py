@@ -68,8 +68,8 @@ def _facts(result: RequirementResult) -> dict[str, Any]:
     return {
         "requirement": result.requirement,
         "status": result.status,
-        "held": result.held,
-        "broken": result.broken,
+        "times_held": result.held,
+        "times_broken": result.broken,
         "reason": result.reason,
         "evidence": [
             {

@@ -118,7 +118,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "tombstone_retention_s": _number(type_.tombstone_retention_s),
             "record_retention_s": _number(type_.record_retention_s),
             "segment_size": type_.segment_size or None,
-            "deviations": type_.deviations,
+            "deviation_kinds": type_.deviations,
         }
     return row
 

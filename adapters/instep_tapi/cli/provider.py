@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -281,9 +282,18 @@ def _announce(served: "Provider", output: Format) -> None:
         line = {"url": served.url, "root": served.settings.root, "streams": streams}
         typer.echo(json.dumps(line))
         return
-    table = Table(title=f"TAPI provider at {served.url}{served.settings.root}")
+    # Narrow enough for a uuid, which is to be copied, at 80 columns.
+    title = f"TAPI provider at {served.url}{served.settings.root}"
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     for column in ("stream", "uuid", "state", "log", "entities"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", min_width=36 if column == "uuid" else None)
     for s in streams:
         row = (s["stream"], s["uuid"], s["state"], s["storage_strategy"], str(s["entities"]))
         table.add_row(*(str(cell) for cell in row))

@@ -150,5 +150,6 @@ def _line(one: AlarmEpisode) -> dict[str, Any]:
         if name.endswith("_us"):
             line[name.removesuffix("_us")] = None if value is None else stamp(value)
         else:
-            line[name] = value
+            # In the lines of all commands, `event` is a kind.
+            line["is_event" if name == "event" else name] = value
     return {**line, "duration_s": one.duration_s}

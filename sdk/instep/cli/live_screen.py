@@ -122,7 +122,9 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
     if stream.failed or health.state is ConsumerState.FAILED:
         return Trouble.FAILED, "failed"
     if health.state is ConsumerState.STOPPED:
-        return Trouble.NONE, f"{stream.phase}, stopped"
+        # All are without a connection by now; one that had none before shows why.
+        trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
+        return trouble, f"{stream.phase}, stopped"
     if stream.no_progress:
         return Trouble.AWAY, "no progress"
     if not stream.connected:

@@ -108,7 +108,7 @@ def _line(message: StoredMessage) -> dict[str, Any]:
         "consumer": message.consumer,
         "stream": message.stream,
         "number": None if message.number < 0 else message.number,
-        "id": message.id,
+        "message_id": message.id,
         "sender": message.sender,
         "received_at": stamp(message.received_at_us),
         "delivered_at": stamp(message.delivered_at_us),

@@ -129,7 +129,7 @@ async def _list(
     console = Console(highlight=False)
     columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
     columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
-    columns += [Column("Consumer", ratio=1), Column("Stream", ratio=1), Column("Reason", ratio=2)]
+    columns += [Column(name, ratio=1, overflow="fold") for name in ("Stream", "Reason")]
     listing = Listing(console, columns)
     shown = 0
     async with aclosing(_found(config, store, consumer, stream)) as found:
@@ -143,8 +143,7 @@ async def _list(
                     moment(one.received_at_us),
                     f"{len(one.raw):,}",
                     "no" if one.replayed_at_us is None else "yes",
-                    one.consumer,
-                    one.stream,
+                    f"{one.consumer} / {one.stream}",
                     one.reason,
                 )
             if shown == limit:

@@ -16,7 +16,7 @@ from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
 from instep.cli.store import ConfigArgument
 from instep.cli.worker import multi_process_consumer
-from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
+from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError, NotAlignedError
 from instep.model.position import Phase
@@ -72,17 +72,18 @@ def run(
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
-    until_signalled(_run(configuration, until_aligned, timeout_s, output, period_s))
+    # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
+    group = Group([each for one in configuration.consumers for each in _runtimes(one)])
+    until_signalled(_run(group, until_aligned, timeout_s, output, period_s))
 
 
 async def _run(
-    configuration: Configuration,
+    group: Group,
     until_aligned: bool,
     timeout_s: float | None,
     output: Format,
     period_s: float,
 ) -> None:
-    group = Group([each for one in configuration.consumers for each in _runtimes(one)])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     try:
         async with view, group:

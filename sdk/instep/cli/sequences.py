@@ -61,7 +61,7 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
                 "consumer": name,
                 "sequences": each.sequences,
                 "held": each.held,
-                "blocked": each.blocked,
+                "blocked_sequences": each.blocked,
             }
         )
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -108,7 +109,7 @@ def rebuild(
 def feed(
     config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
 ) -> None:
-    """Let Delta keep a change data feed of tables, for readers that follow them."""
+    """Let Delta keep a change data feed, for readers that follow tables."""
 
     def keep(made: Lake) -> None:
         _print([{"table": name} for name in made.feed()], output)
@@ -300,7 +301,7 @@ class _View:
         self._rows[step.table] += step.rows
         self._seconds[step.table] += step.seconds
         if self._json:
-            streams = {"swept": step.swept, "held": step.held}
+            streams = {"swept": step.swept, "sweeps_held": step.held}
             named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
             facts = {"table": step.table, "rows": step.rows, "elapsed_s": round(step.seconds, 3)}
             json_line({**facts, **named}, flush=True)
@@ -345,7 +346,8 @@ class _View:
 
 @contextmanager
 def _view(console: Console, output: Format) -> Iterator[_View]:
-    if output is Format.JSONL or not console.is_terminal:
+    # Lines that are read by a program go to stdout, even where stderr is a terminal.
+    if output is Format.JSONL or not (console.is_terminal and sys.stdout.isatty()):
         yield _View(output, None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -359,7 +361,7 @@ def _compared(found: Comparison, output: Format) -> None:
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)
-        json_line({"report": counts}, flush=True)
+        json_line({"report": {"counts": counts}}, flush=True)
     else:
         _print(list(found.examples), output)
         report = ", ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -115,6 +115,12 @@ def test_what_a_stranger_writes_does_not_steer_the_terminal() -> None:
         ({"failed": True, "last_error": "e"}, ConsumerState.RUNNING, Trouble.FAILED, "failed"),
         ({"connected": False}, ConsumerState.FAILED, Trouble.FAILED, "failed"),
         ({"connected": False}, ConsumerState.STOPPED, Trouble.NONE, "aligned, stopped"),
+        (
+            {"connected": False, "last_error": "e"},
+            ConsumerState.STOPPED,
+            Trouble.AWAY,
+            "aligned, stopped",
+        ),
     ],
 )
 def test_how_a_stream_is_judged(

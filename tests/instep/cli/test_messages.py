@@ -74,9 +74,10 @@ def test_messages_stand_in_the_order_of_delivery(filled: str) -> None:
     ]
     assert [line["attributes"] for line in shown[1:3]] == [{}, {"type": "t"}]
     assert [line["sender"] for line in shown[1:3]] == ["", "west"]
-    members = ["consumer", "stream", "number", "id", "sender", "received_at", "delivered_at"]
+    members = ["consumer", "stream", "number", "message_id"]
+    members += ["sender", "received_at", "delivered_at"]
     assert list(shown[0]) == [*members, "attributes", "body"]
-    assert shown[0]["id"] == f"{SCOPE}#1"
+    assert shown[0]["message_id"] == f"{SCOPE}#1"
     assert shown[0]["delivered_at"] >= shown[0]["received_at"] > "2026"
 
 
@@ -151,5 +152,5 @@ def test_of_many_sequences_status_counts_and_shows_those_in_trouble(tmp_path: Pa
     assert "t8" not in shown
     troubled, counts = lines(instep("status", "--store", url, "--format", "jsonl"))
     assert troubled["sequence"] == "t7"
-    assert counts == {"consumer": "east", "sequences": 150, "held": 1, "blocked": 0}
+    assert counts == {"consumer": "east", "sequences": 150, "held": 1, "blocked_sequences": 0}
     assert len(lines(instep("sequences", "list", "--store", url, "--format", "jsonl"))) == 150

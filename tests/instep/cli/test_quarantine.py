@@ -28,6 +28,7 @@ def test_records_are_listed_with_their_reasons(tmp_path: Path) -> None:
     )
     shown = instep("quarantine", "list", "--store", url).stdout
     assert "not JSON" in shown
+    assert "…" not in shown  # whole at 80 columns
     assert shown.rstrip().endswith("2 in quarantine")
 
 

@@ -24,6 +24,13 @@ except SystemExit as end:
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
+CONFIG = """
+[[consumers]]
+name = "east"
+source = { kind = "tapi", endpoints = ["http://127.0.0.1:1"] }
+sink = { kind = "sql", url = "sqlite:///network.db" }
+"""
+
 
 def imported(*arguments: str) -> set[str]:
     """The modules that a command has imported at its end."""
@@ -77,9 +84,7 @@ def test_what_reads_a_store_imports_neither_sources_nor_what_writes(tmp_path: Pa
 
 def test_check_imports_what_checks_and_nothing_that_connects(tmp_path: Path) -> None:
     config = tmp_path / "instep.toml"
-    source = 'source = { kind = "tapi", endpoints = ["http://127.0.0.1:1"] }'
-    sink = 'sink = { kind = "sql", url = "sqlite:///network.db" }'
-    config.write_text(f'[[consumers]]\nname = "east"\n{source}\n{sink}\n')
+    config.write_text(CONFIG)
     modules = imported("check", str(config))
     assert {"instep_tapi.options", "instep_sql.options"} <= modules
     assert not modules & (HEAVY | {"instep_sql.reader"})
@@ -126,21 +131,36 @@ def test_a_plug_in_may_add_a_group() -> None:
     assert "'--reading'" in failed(instep("lake", "audit"), 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_the_command_has_begun_is_told(number: signal.Signals) -> None:
-    # The import of the application is where it waits: as long as the test likes.
-    program = """
-import os, signal, sys, time, types
-class Waiting(types.ModuleType):
-    def __getattr__(self, name):
-        print("begun", flush=True)
-        time.sleep(60)
-sys.modules["instep.cli.app"] = Waiting("instep.cli.app")
+WAITS = """
+import sys, time, types
+def wait(*_):
+    print("begun", flush=True)
+    time.sleep(60)
+{where}
 from instep.cli import main
 main()
 """
+"""A command that begins as long as the test likes."""
+AT = {
+    "import": """
+waiting = type("Waiting", (types.ModuleType,), {"__getattr__": wait})
+sys.modules["instep.cli.app"] = waiting("instep.cli.app")
+""",
+    "plug-ins": "import instep.cli.run; instep.cli.run.build_source = wait",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("at", AT)
+def test_a_signal_before_the_command_has_begun_is_told(
+    number: signal.Signals, at: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "instep.toml"
+    file.write_text(CONFIG)
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", WAITS.format(where=AT[at]), "run", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"begun\n"

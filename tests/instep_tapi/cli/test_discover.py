@@ -82,6 +82,19 @@ async def test_a_stream_at_another_host_is_marked() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_hangs_up_may_speak_tls() -> None:
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        code, _, err = await instep(f"http://{address}")
+    assert code == 1
+    # What to write is an address, without the path that was asked for.
+    assert f"if it speaks TLS, write https://{address}\n" in err
+
+
+@pytest.mark.asyncio
 async def test_logins(tmp_path: Path) -> None:
     config = tmp_path / "auth.toml"
     config.write_text('[auth]\nkind = "bearer"\ntoken = "right-secret"\n')

@@ -93,7 +93,10 @@ def test_the_table_shows_where_it_is() -> None:
             assert process.stdout is not None
             assert "TAPI provider at" in process.stdout.readline()
             process.terminate()
-            assert "COMPACTED" in process.stdout.read()
+            shown = process.stdout.read()
+            assert "COMPACTED" in shown
+            # Whole, to be copied: the output is 80 columns wide.
+            assert len(re.findall(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", shown)) == 2
         finally:
             process.kill()
 
