@@ -7,6 +7,7 @@ nothing has to be rebuilt when it changes.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.proof import ENTITIES_AT, INTERVALS
@@ -14,6 +15,7 @@ from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
 from instep_spark.lake.tables.topology import CLASSES, TopologyTable
+from instep_spark.lake.typed import typed_reference, typed_view
 from instep_spark.lake.view import View
 from instep_spark.landing_schema import TABLES, comment_literal
 from instep_spark.place import LakePlace
@@ -227,9 +229,15 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def create_views(
-    spark: SparkSession, url: str, *, database: str = "", managed: bool = False
+    spark: SparkSession,
+    url: str,
+    *,
+    database: str = "",
+    managed: bool = False,
+    classes: Collection[str] = (),
 ) -> list[str]:
     """Make the tables of a lake and its views known by their names, and return these names.
+    `classes`: those that get a typed view, too (`typed_node` of NODE); making one takes a while.
 
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
@@ -237,6 +245,8 @@ def create_views(
     Functions of the session tell what was: `entities_at(moment)` and `topology_at(moment)` what
     existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`. The first takes
     times of the provider, the second one of ours. `topology_history` is a view of the session, too.
+
+    Raises `ConfigurationError` for a class that the YANG of TAPI does not have.
     """
     place = LakePlace(url, database, managed)
     known = {
@@ -247,8 +257,9 @@ def create_views(
     if not database:
         for name, table in known.items():
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
-    for view in VIEWS.values():
-        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in _WORD.findall(view.sql)]
+    for view in (*VIEWS.values(), *map(typed_view, classes)):
+        words = {"entities"} if view.columns else set(_WORD.findall(view.sql))
+        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in words]
         if not known.keys() >= set(read):
             continue
         sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)  # noqa: S608
@@ -256,7 +267,7 @@ def create_views(
         made = f"{'' if database else 'TEMPORARY'} VIEW {known[view.name]}"
         comment = comment_literal(view.meaning)
         query = f"WITH {sources} SELECT * FROM ({view.sql})"  # noqa: S608 — our own names
-        spark.sql(f"CREATE OR REPLACE {made} COMMENT {comment} AS {query}")
+        spark.sql(f"CREATE OR REPLACE {made} {view.ddl()}COMMENT {comment} AS {query}")
     if "entity_history" in known:
         history = known["entity_history"]
         spark.sql(ENTITIES_AT.format(history=history, changes=known["changes"]))
@@ -279,4 +290,5 @@ def _create_topology_at(spark: SparkSession, place: LakePlace, history: str) -> 
 def views_reference() -> str:
     """The views as a table of the reference, in Markdown."""
     rows = "\n".join(f"| `{view.name}` | {view.meaning} |" for view in VIEWS.values())
-    return f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"
+    views = f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"
+    return f"{views}\n\n{typed_reference()}"
