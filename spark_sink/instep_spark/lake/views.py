@@ -14,7 +14,7 @@ from instep_spark.lake.proof import ENTITIES_AT, INTERVALS
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
-from instep_spark.lake.tables.topology import CLASSES, TopologyTable
+from instep_spark.lake.tables.topology import CLASSES, TopologyTable, parent_of
 from instep_spark.lake.typed import typed_reference, typed_view
 from instep_spark.lake.view import View
 from instep_spark.landing_schema import TABLES, comment_literal
@@ -104,6 +104,52 @@ _ALARM_PLACES: Final = View(
     LEFT JOIN names n ON n.consumer = placed.consumer AND n.uuid = placed.node_uuid
     LEFT JOIN names k ON k.consumer = placed.consumer AND k.uuid = placed.link_uuid
     """,
+)
+_HELD: Final = "{0}.valid_from <= {1}.raised_at AND ({0}.open OR {0}.valid_to > {1}.raised_at)"
+_EPISODE: Final = "consumer, stream, id, episode"
+
+
+def _named_then(place: str) -> str:
+    """The name that this place of an alarm had at the raise, by episode."""
+    return f"""
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(p.name, p.valid_from) AS {place}_name
+        FROM lined a JOIN places p ON p.consumer = a.consumer AND p.uuid = a.{place}_uuid
+            AND {_HELD.format("p", "a")} GROUP BY ALL
+    """  # noqa: S608 — constants only
+
+
+_PLACES_AT_RAISE: Final = View(
+    "alarm_places_at_raise",
+    "`alarm_places` as the network was at `raised_at`. Null: nothing was stated there then, as "
+    "before the first reading of a stream.",
+    f"""
+    WITH places AS (
+        SELECT consumer, class, {_UUID} AS uuid, {_NAME} AS name,
+            CASE WHEN class = 'NODE' THEN {_UUID} ELSE {parent_of("node")} END AS node_uuid,
+            CASE WHEN class = 'NODE_EDGE_POINT' THEN {_UUID}
+                ELSE {parent_of("node-edge-point")} END AS nep_uuid,
+            valid_from, valid_to, open
+        FROM entity_history WHERE class IN ({", ".join(f"'{name}'" for name in CLASSES)})
+    ), measured AS (
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(named_struct('class', p.class,
+            'uuid', p.uuid, 'node_uuid', p.node_uuid, 'nep_uuid', p.nep_uuid), p.valid_from)
+            AS place
+        FROM alarms a JOIN places p ON p.consumer = a.consumer
+            AND p.uuid = a.measured_entity_uuid AND {_HELD.format("p", "a")} GROUP BY ALL
+    ), placed AS (
+        SELECT a.* EXCEPT (node_uuid), coalesce(a.node_uuid, place.node_uuid) AS node_uuid, place
+        FROM alarms a LEFT JOIN measured USING ({_EPISODE})
+    ), lines AS (
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(l.link_uuid, l.valid_from) AS line
+        FROM placed a JOIN edge_history l ON l.consumer = a.consumer
+            AND l.from_nep_uuid = a.place.nep_uuid AND {_HELD.format("l", "a")} GROUP BY ALL
+    ), lined AS (
+        SELECT placed.* EXCEPT (place),
+            CASE WHEN place.class = 'LINK' THEN place.uuid ELSE line END AS link_uuid
+        FROM placed LEFT JOIN lines USING ({_EPISODE})
+    ), nodes AS ({_named_then("node")}), links AS ({_named_then("link")})
+    SELECT * FROM lined LEFT JOIN nodes USING ({_EPISODE}) LEFT JOIN links USING ({_EPISODE})
+    """,  # noqa: S608 — constants only
 )
 _CONNECTIONS: Final = View(
     "connections",
@@ -215,7 +261,8 @@ _HOURLY: Final = View(
 VIEWS: Final = {
     view.name: view
     for view in (
-        *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _CONNECTIONS, _HOPS, _SERVICES, _CAPACITY),
+        *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _PLACES_AT_RAISE, _CONNECTIONS, _HOPS, _SERVICES),
+        _CAPACITY,
         *(_IMPACT, INTERVALS, _AVAILABILITY, _HOURLY),
     )
 }
