@@ -27,6 +27,7 @@ __all__ = [
     "arrow_schema",
     "comment_literal",
     "ddl",
+    "described_schema",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -179,19 +180,27 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
 
 
-def ddl(columns: Iterable[Column]) -> str:
-    """The columns for `CREATE TABLE … (…) USING delta`, and for readers that want a schema.
+def described_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The columns for Arrow, each with its meaning, as a new table takes it."""
+    columns = tuple(columns)
+    meanings = ({"comment": _comment(column.meaning)} for column in columns)
+    return pa.schema(map(pa.Field.with_metadata, arrow_schema(columns), meanings))
 
-    Without comments: DataFusion, by which delta-rs answers queries, fails on a table whose columns
-    have any.
-    """
+
+def ddl(columns: Iterable[Column]) -> str:
+    """The columns for `CREATE TABLE … (…) USING delta`, and for readers that want a schema."""
     return ", ".join(
-        f"`{c.name}` {_DDL[c.type]}{'' if c.nullable else ' NOT NULL'}" for c in columns
+        f"`{c.name}` {_DDL[c.type]}{'' if c.nullable else ' NOT NULL'} "
+        f"COMMENT {comment_literal(c.meaning)}"
+        for c in columns
     )
 
 
 def comment_literal(meaning: str) -> str:
     """SQL for the text of a COMMENT."""
+    return f"'{_comment(meaning)}'"
+
+
+def _comment(meaning: str) -> str:
     # COMMENT takes no expression, and engines differ in escapes.
-    text = meaning.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")
-    return f"'{text}'"
+    return meaning.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")

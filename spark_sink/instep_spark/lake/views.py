@@ -7,13 +7,15 @@ nothing has to be rebuilt when it changes.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from instep_spark.lake.proof import ENTITIES_AT, INTERVALS
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
-from instep_spark.lake.tables.topology import CLASSES, TopologyTable
+from instep_spark.lake.tables.topology import CLASSES, TopologyTable, parent_of
+from instep_spark.lake.typed import typed_reference, typed_view
 from instep_spark.lake.view import View
 from instep_spark.landing_schema import TABLES, comment_literal
 from instep_spark.place import LakePlace
@@ -102,6 +104,52 @@ _ALARM_PLACES: Final = View(
     LEFT JOIN names n ON n.consumer = placed.consumer AND n.uuid = placed.node_uuid
     LEFT JOIN names k ON k.consumer = placed.consumer AND k.uuid = placed.link_uuid
     """,
+)
+_HELD: Final = "{0}.valid_from <= {1}.raised_at AND ({0}.open OR {0}.valid_to > {1}.raised_at)"
+_EPISODE: Final = "consumer, stream, id, episode"
+
+
+def _named_then(place: str) -> str:
+    """The name that this place of an alarm had at the raise, by episode."""
+    return f"""
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(p.name, p.valid_from) AS {place}_name
+        FROM lined a JOIN places p ON p.consumer = a.consumer AND p.uuid = a.{place}_uuid
+            AND {_HELD.format("p", "a")} GROUP BY ALL
+    """  # noqa: S608 — constants only
+
+
+_PLACES_AT_RAISE: Final = View(
+    "alarm_places_at_raise",
+    "`alarm_places` as the network was at `raised_at`. Null: nothing was stated there then, as "
+    "before the first reading of a stream.",
+    f"""
+    WITH places AS (
+        SELECT consumer, class, {_UUID} AS uuid, {_NAME} AS name,
+            CASE WHEN class = 'NODE' THEN {_UUID} ELSE {parent_of("node")} END AS node_uuid,
+            CASE WHEN class = 'NODE_EDGE_POINT' THEN {_UUID}
+                ELSE {parent_of("node-edge-point")} END AS nep_uuid,
+            valid_from, valid_to, open
+        FROM entity_history WHERE class IN ({", ".join(f"'{name}'" for name in CLASSES)})
+    ), measured AS (
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(named_struct('class', p.class,
+            'uuid', p.uuid, 'node_uuid', p.node_uuid, 'nep_uuid', p.nep_uuid), p.valid_from)
+            AS place
+        FROM alarms a JOIN places p ON p.consumer = a.consumer
+            AND p.uuid = a.measured_entity_uuid AND {_HELD.format("p", "a")} GROUP BY ALL
+    ), placed AS (
+        SELECT a.* EXCEPT (node_uuid), coalesce(a.node_uuid, place.node_uuid) AS node_uuid, place
+        FROM alarms a LEFT JOIN measured USING ({_EPISODE})
+    ), lines AS (
+        SELECT a.consumer, a.stream, a.id, a.episode, max_by(l.link_uuid, l.valid_from) AS line
+        FROM placed a JOIN edge_history l ON l.consumer = a.consumer
+            AND l.from_nep_uuid = a.place.nep_uuid AND {_HELD.format("l", "a")} GROUP BY ALL
+    ), lined AS (
+        SELECT placed.* EXCEPT (place),
+            CASE WHEN place.class = 'LINK' THEN place.uuid ELSE line END AS link_uuid
+        FROM placed LEFT JOIN lines USING ({_EPISODE})
+    ), nodes AS ({_named_then("node")}), links AS ({_named_then("link")})
+    SELECT * FROM lined LEFT JOIN nodes USING ({_EPISODE}) LEFT JOIN links USING ({_EPISODE})
+    """,  # noqa: S608 — constants only
 )
 _CONNECTIONS: Final = View(
     "connections",
@@ -213,7 +261,8 @@ _HOURLY: Final = View(
 VIEWS: Final = {
     view.name: view
     for view in (
-        *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _CONNECTIONS, _HOPS, _SERVICES, _CAPACITY),
+        *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _PLACES_AT_RAISE, _CONNECTIONS, _HOPS, _SERVICES),
+        _CAPACITY,
         *(_IMPACT, INTERVALS, _AVAILABILITY, _HOURLY),
     )
 }
@@ -227,9 +276,15 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def create_views(
-    spark: SparkSession, url: str, *, database: str = "", managed: bool = False
+    spark: SparkSession,
+    url: str,
+    *,
+    database: str = "",
+    managed: bool = False,
+    classes: Collection[str] = (),
 ) -> list[str]:
     """Make the tables of a lake and its views known by their names, and return these names.
+    `classes`: those that get a typed view, too (`typed_node` of NODE); making one takes a while.
 
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
@@ -237,6 +292,8 @@ def create_views(
     Functions of the session tell what was: `entities_at(moment)` and `topology_at(moment)` what
     existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`. The first takes
     times of the provider, the second one of ours. `topology_history` is a view of the session, too.
+
+    Raises `ConfigurationError` for a class that the YANG of TAPI does not have.
     """
     place = LakePlace(url, database, managed)
     known = {
@@ -247,8 +304,9 @@ def create_views(
     if not database:
         for name, table in known.items():
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
-    for view in VIEWS.values():
-        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in _WORD.findall(view.sql)]
+    for view in (*VIEWS.values(), *map(typed_view, classes)):
+        words = {"entities"} if view.columns else set(_WORD.findall(view.sql))
+        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in words]
         if not known.keys() >= set(read):
             continue
         sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)  # noqa: S608
@@ -256,7 +314,7 @@ def create_views(
         made = f"{'' if database else 'TEMPORARY'} VIEW {known[view.name]}"
         comment = comment_literal(view.meaning)
         query = f"WITH {sources} SELECT * FROM ({view.sql})"  # noqa: S608 — our own names
-        spark.sql(f"CREATE OR REPLACE {made} COMMENT {comment} AS {query}")
+        spark.sql(f"CREATE OR REPLACE {made} {view.ddl()}COMMENT {comment} AS {query}")
     if "entity_history" in known:
         history = known["entity_history"]
         spark.sql(ENTITIES_AT.format(history=history, changes=known["changes"]))
@@ -279,4 +337,5 @@ def _create_topology_at(spark: SparkSession, place: LakePlace, history: str) -> 
 def views_reference() -> str:
     """The views as a table of the reference, in Markdown."""
     rows = "\n".join(f"| `{view.name}` | {view.meaning} |" for view in VIEWS.values())
-    return f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"
+    views = f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"
+    return f"{views}\n\n{typed_reference()}"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from instep_spark import create_views
 from instep_spark.lake.lake import Lake
+from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.views import VIEWS
 from instep_tapi.provider.context import Context, Nested, Node
 from instep_tapi.provider.topology import topology_context
@@ -205,6 +206,34 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, network:
     for question in questions:
         assert len(question.text.strip().splitlines()) <= 5
         assert found(question.text) or may_be_empty(question.text), question.text
+
+
+@pytest.mark.parametrize("name", ["entities", "entity_history", "alarms", "topology"])
+def test_columns_state_what_they_mean_and_delta_rs_still_answers(
+    network: Network, name: str
+) -> None:
+    table = DeltaTable(network.lake / name)
+    schema = json.loads(table.schema().to_json())
+    told = {field["name"]: field["metadata"].get("comment") for field in schema["fields"]}
+    assert told == {
+        column.name: column.meaning.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")
+        for column in LAKE_TABLES[name].columns
+    }
+    found: pa.Table = pa.table(
+        QueryBuilder()
+        .register("t", table)
+        .execute(
+            "SELECT count(*) AS n, max(b.last) AS last FROM t "
+            "JOIN (SELECT stream, max(ordinal) AS last FROM t GROUP BY stream) b USING (stream) "
+            "WHERE t.ordinal <= b.last"
+        )
+        .read_all()
+    )
+    read = pa.table(table.to_pyarrow_table())
+    assert read.num_rows > 0
+    assert found.to_pylist() == [
+        {"n": read.num_rows, "last": max(read["ordinal"].to_pylist())},
+    ]
 
 
 def answers_of(program: str, questions: list[Snippet], lake: Path) -> list[Any]:

@@ -1,6 +1,7 @@
 """What the Delta sink refuses, quarantines and reports; nothing is lost."""
 
 import asyncio
+import json
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from instep.model.position import Position
 from instep.model.records import Unreadable
 from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
-from instep_spark.landing_schema import CHANGES, arrow_schema, ddl
+from instep_spark.landing_schema import CHANGES, TABLES, arrow_schema, ddl
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, stream_info
 
@@ -130,7 +131,31 @@ async def test_no_access_and_no_lake(tmp_path: Path) -> None:
 
 
 def test_ddl_is_what_arrow_has() -> None:
-    assert ddl(CHANGES).count(",") == len(arrow_schema(CHANGES)) - 1
+    assert ddl(CHANGES).count(" COMMENT '") == len(arrow_schema(CHANGES))
+
+
+@pytest.mark.asyncio
+async def test_columns_state_what_they_mean_and_delta_rs_still_answers(
+    tmp_path: Path, writer: dict[str, Any]
+) -> None:
+    url = url_of(tmp_path)
+    async with stage(url, **writer) as at:
+        await at.commit(create_update("a", 1), create_update("b", 2))
+    for name, columns in TABLES.items():
+        schema = json.loads(DeltaTable(f"{url}/{name}").schema().to_json())
+        told = [field["metadata"].get("comment") for field in schema["fields"]]
+        assert [one.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for one in told] == [
+            column.meaning for column in columns
+        ]
+    # DataFusion once failed on columns with comments, where a plan names them twice.
+    found = rows(
+        url,
+        "SELECT a.key, count(*) AS n, row_number() OVER (ORDER BY a.key) AS place FROM changes a "
+        "JOIN (SELECT stream, max(ordinal) AS last FROM changes GROUP BY stream UNION ALL "
+        "SELECT stream, count FROM stream_facts WHERE fact = 'none') b ON a.stream = b.stream "
+        "WHERE a.kind = 'CREATE_UPDATE' AND a.ordinal <= b.last GROUP BY a.key",
+    )
+    assert found == [{"key": "a", "n": 1, "place": 1}, {"key": "b", "n": 1, "place": 2}]
 
 
 def test_secrets_do_not_show() -> None:

@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
     def ddl(self) -> str:
         """The column for `CREATE TABLE … (…)` and `ADD COLUMNS (…)`."""
-        return f"`{self.name}` {self.type}"
+        return f"`{self.name}` {self.type} COMMENT {comment_literal(self.meaning)}"
 
 
 class TableSchema(NamedTuple):
@@ -43,7 +43,7 @@ class TableSchema(NamedTuple):
     partitioned_by: tuple[str, ...] = ()
 
     def ddl(self) -> str:
-        """The columns for `CREATE TABLE … (…)`."""
+        """The columns for `CREATE TABLE … (…)`, each with its meaning."""
         return ", ".join(column.ddl() for column in self.columns)
 
     @property

@@ -13,7 +13,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CLASSES", "TopologyTable"]
+__all__ = ["CLASSES", "TopologyTable", "parent_of"]
 
 CLASSES: Final = (
     *("TOPOLOGY", "NODE", "LINK", "NODE_EDGE_POINT", "CONNECTION_END_POINT"),
@@ -23,7 +23,8 @@ CLASSES: Final = (
 _END: Final = "STRUCT<`node-uuid`: STRING, `node-edge-point-uuid`: STRING>"
 
 
-def _parent(entity_class: str) -> str:
+def parent_of(entity_class: str) -> str:
+    """SQL for the uuid of the entity of this class in the parent-address; null where none is."""
     return f"nullif(regexp_extract(parent_address, r'\"{entity_class}-uuid:([^\"]+)\"', 1), '')"
 
 
@@ -55,9 +56,9 @@ class TopologyTable(EntitiesTable):
             *(f"`{name}`" for name in rows.columns if name not in {"uuid", "link_ends"}),
             "entity_uuid AS uuid",
             f"{json_path('name')} AS names",
-            f"{_own_or('TOPOLOGY', _parent('topology'))} AS topology_uuid",
-            f"{_own_or('NODE', _parent('node'))} AS node_uuid",
-            f"{_own_or('NODE_EDGE_POINT', _parent('node-edge-point'))} AS nep_uuid",
+            f"{_own_or('TOPOLOGY', parent_of('topology'))} AS topology_uuid",
+            f"{_own_or('NODE', parent_of('node'))} AS node_uuid",
+            f"{_own_or('NODE_EDGE_POINT', parent_of('node-edge-point'))} AS nep_uuid",
             f"{of_link.format(f'{first}.`node-uuid`')} AS a_node_uuid",
             f"{of_link.format(f'{first}.`node-edge-point-uuid`')} AS a_nep_uuid",
             f"{of_link.format(f'{last}.`node-uuid`')} AS z_node_uuid",

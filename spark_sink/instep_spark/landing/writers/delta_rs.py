@@ -25,7 +25,7 @@ from deltalake.exceptions import (
 from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, metadata_of_content
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
-from instep_spark.landing_schema import TABLES, arrow_schema
+from instep_spark.landing_schema import TABLES, described_schema
 from instep_spark.options import DeltaOptions
 
 __all__ = ["DeltaRsWriter", "as_sink_error"]
@@ -84,7 +84,7 @@ class DeltaRsWriter:
         # Of two processes that come here at once, the second finds the table of the first.
         return DeltaTable.create(
             where,
-            arrow_schema(TABLES[name]),
+            described_schema(TABLES[name]),
             mode="ignore",
             name=f"instep_{name}",
             configuration=made,
