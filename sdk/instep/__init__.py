@@ -5,8 +5,9 @@ stored and committed together with the position they came from; what the provide
 is found and removed. `Consumer` is where to begin.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from instep.config.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.alignment.audit import AuditReport, Finding, Verdict
@@ -97,65 +98,51 @@ __all__ = [
     "process_error",
 ]
 __version__ = "0.1.0"
-_PLACES = {
-    "instep.alignment.audit": ("AuditReport", "Finding", "Verdict"),
-    "instep.alignment.lag": ("Fidelity",),
-    "instep.alignment.settings": ("AlignmentSettings",),
-    "instep.errors": (
-        "AuditError",
-        "ConfigurationError",
-        "FencedError",
-        "InstepError",
-        "LeaseLostError",
-        "SinkError",
-        "SourceError",
-        "StoreUnavailableError",
-        "SweepHeldError",
-        "TokenRefusedError",
-    ),
-    "instep.model.entities": (
-        "Change",
-        "ChangeKind",
-        "Quarantined",
-        "StoredEntity",
-        "StreamStatus",
-    ),
-    "instep.model.messages": ("Message", "StoredMessage"),
-    "instep.model.position": ("Phase", "Position"),
-    "instep.model.records": ("Record", "RecordType"),
-    "instep.model.streams": ("Mode", "StreamInfo"),
-    "instep.ports.message_store": ("Handler", "HandlerConnection"),
-    "instep.ports.reader": ("SequenceStatus",),
-    "instep.runtime.consumer": ("Consumer",),
-    "instep.runtime.group": ("Group",),
-    "instep.runtime.health": (
-        "ConsumerEvent",
-        "ConsumerState",
-        "Health",
-        "IntakeHealth",
-        "PairHealth",
-        "StreamHealth",
-    ),
-    "instep.runtime.receiver": ("Receiver",),
-    "instep.runtime.retry": ("Environment", "process_error"),
-    "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
-    "instep.runtime.subscription": ("Subscription",),
-    "instep.sequencing.settings": ("SequencerSettings",),
-}
-"""Module → the names that are public here. They are imported at their first use: the command line
-starts in a third of the time.
-"""
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use (PEP 562)."""
-    for module, names in _PLACES.items():
-        if name in names:
-            found = globals()[name] = getattr(import_module(module), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names, imported or not."""
-    return [*globals(), *__all__]
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "instep.alignment.audit": ("AuditReport", "Finding", "Verdict"),
+        "instep.alignment.lag": ("Fidelity",),
+        "instep.alignment.settings": ("AlignmentSettings",),
+        "instep.errors": (
+            "AuditError",
+            "ConfigurationError",
+            "FencedError",
+            "InstepError",
+            "LeaseLostError",
+            "SinkError",
+            "SourceError",
+            "StoreUnavailableError",
+            "SweepHeldError",
+            "TokenRefusedError",
+        ),
+        "instep.model.entities": (
+            "Change",
+            "ChangeKind",
+            "Quarantined",
+            "StoredEntity",
+            "StreamStatus",
+        ),
+        "instep.model.messages": ("Message", "StoredMessage"),
+        "instep.model.position": ("Phase", "Position"),
+        "instep.model.records": ("Record", "RecordType"),
+        "instep.model.streams": ("Mode", "StreamInfo"),
+        "instep.ports.message_store": ("Handler", "HandlerConnection"),
+        "instep.ports.reader": ("SequenceStatus",),
+        "instep.runtime.consumer": ("Consumer",),
+        "instep.runtime.group": ("Group",),
+        "instep.runtime.health": (
+            "ConsumerEvent",
+            "ConsumerState",
+            "Health",
+            "IntakeHealth",
+            "PairHealth",
+            "StreamHealth",
+        ),
+        "instep.runtime.receiver": ("Receiver",),
+        "instep.runtime.retry": ("Environment", "process_error"),
+        "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
+        "instep.runtime.subscription": ("Subscription",),
+        "instep.sequencing.settings": ("SequencerSettings",),
+    },
+)
