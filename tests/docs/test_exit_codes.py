@@ -1,19 +1,24 @@
 """Each row of the tables of exit codes, tried for real."""
 
-import json
 import re
 import shlex
 import shutil
 import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.instep.cli.cli_kit import fill, instep, started, statement
+from tests.instep.cli.cli_kit import (
+    QUICK_CONFIG,
+    align_and_lose_a_node,
+    fill,
+    instep,
+    small_provider,
+    started,
+    statement,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/reference/command-line.md"
 ROW = re.compile(r"^\| `instep (.+)` \| ([012]) \|", re.MULTILINE)
@@ -22,13 +27,6 @@ LIVE = "127.0.0.1:8548"
 """Where the page has its provider."""
 WITH_PROVIDER = {"audit", "discover", "follow", "init", "run"}
 LONG = {"demo --topology sndlib/polska"}
-CONFIG = """
-[[consumers]]
-name = "east"
-source = {{ kind = "tapi", endpoints = ["{url}"] }}
-sink = {{ kind = "sql", url = "sqlite:///{store}.db" }}
-settings = {{ alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.5 }} }}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
     """The provider of the second table. Gives its URL."""
-    small = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
-    with started("provider", *small, "--format", "jsonl") as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.kill()
+    with small_provider() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +49,10 @@ def configured(tmp_path_factory: pytest.TempPathFactory, provider: str) -> Path:
     """A folder with the configurations of the second table, and the store that lost an entity."""
     made = tmp_path_factory.mktemp("configured")
     for store in ("live", "lost"):
-        (made / f"{store}.toml").write_text(CONFIG.format(url=provider, store=store))
+        (made / f"{store}.toml").write_text(QUICK_CONFIG.format(url=provider, store=store))
     whole = made / "whole.toml"
-    whole.write_text(CONFIG.format(url=provider, store=made / "lost"))
-    with started("run", str(whole), "--until-aligned") as process:
-        process.communicate(timeout=60)
-    with closing(sqlite3.connect(made / "lost.db")) as raw, raw:
-        raw.execute(
-            "DELETE FROM instep_entity WHERE id ="
-            " (SELECT max(id) FROM instep_entity WHERE class = 'NODE')"
-        )
+    whole.write_text(QUICK_CONFIG.format(url=provider, store=made / "lost"))
+    align_and_lose_a_node(whole, made / "lost.db")
     return made
 
 

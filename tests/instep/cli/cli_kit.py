@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,13 @@ from instep.model import Batch, SweepStep, Unreadable
 from instep_sql import SqlStore
 from tests.json_names_kit import check_names
 
+QUICK_CONFIG = """
+[[consumers]]
+name = "east"
+source = {{ kind = "tapi", endpoints = ["{url}"] }}
+sink = {{ kind = "sql", url = "sqlite:///{store}.db" }}
+settings = {{ alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.5 }} }}
+"""
 T0_US = 1_700_000_000_123_456
 T0 = "2023-11-14T22:13:20.123456Z"
 READABLE_RAW = (
@@ -115,6 +125,31 @@ def started(*arguments: str, **environ: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+
+
+@contextmanager
+def small_provider(*options: str) -> Iterator[str]:
+    """A small provider in a process of its own. Gives its URL."""
+    small = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
+    with started("provider", *small, *options, "--format", "jsonl") as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            check_names(["provider"], line)
+            yield json.loads(line)["url"]
+        finally:
+            process.kill()
+
+
+def align_and_lose_a_node(config: Path, store: Path) -> None:
+    """Let the consumer of a configuration align, and then remove an entity from its store."""
+    with started("run", str(config), "--until-aligned") as process:
+        process.communicate(timeout=60)
+    with closing(sqlite3.connect(store)) as raw, raw:
+        raw.execute(
+            "DELETE FROM instep_entity WHERE id ="
+            " (SELECT max(id) FROM instep_entity WHERE class = 'NODE')"
+        )
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

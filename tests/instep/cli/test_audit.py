@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.instep.cli.cli_kit import failed, instep, lines, started
-
-SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
-CONFIG = """
-[[consumers]]
-name = "east"
-source = {{ kind = "tapi", endpoints = ["{url}"] }}
-sink = {{ kind = "sql", url = "sqlite:///{folder}/network.db" }}
-settings = {{ alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.5 }} }}
-"""
+from tests.instep.cli.cli_kit import (
+    QUICK_CONFIG,
+    align_and_lose_a_node,
+    failed,
+    instep,
+    lines,
+    small_provider,
+    started,
+)
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
-    with started("provider", *SMALL, "--format", "jsonl") as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.kill()
+    with small_provider() as url:
+        yield url
 
 
 @pytest.fixture
 def config(tmp_path: Path, provider: str) -> str:
     """Of a store that is aligned, and of which then an entity was lost."""
     file = tmp_path / "instep.toml"
-    file.write_text(CONFIG.format(url=provider, folder=tmp_path))
-    with started("run", str(file), "--until-aligned") as process:
-        process.communicate(timeout=60)
-    with closing(sqlite3.connect(tmp_path / "network.db")) as raw, raw:
-        raw.execute(
-            "DELETE FROM instep_entity WHERE id = (SELECT max(id) FROM instep_entity WHERE class ="
-            " 'NODE')"
-        )
+    store = tmp_path / "network"
+    file.write_text(QUICK_CONFIG.format(url=provider, store=store))
+    align_and_lose_a_node(file, store.with_suffix(".db"))
     return str(file)
 
 

@@ -22,10 +22,9 @@ from typing import Any
 import pytest
 
 from instep_sql.engine.schema import VERSION_TABLE
-from tests.instep.cli.cli_kit import fill, instep, lines, started
+from tests.instep.cli.cli_kit import fill, instep, lines, small_provider, started
 from tests.json_names_kit import check_names
 
-SMALL = ["--topology", "sndlib/polska", "--services", "5", "--alarms", "9"]
 DEADLINE_S = 60
 CONFIG = """
 [[consumers]]
@@ -47,15 +46,8 @@ alignment = {{ quiet_s = 0.5, unreached_quiet_s = 1 }}
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
     """A provider with a storm. Gives its URL."""
-    options = ["--token", "s3cret", "--storm", "200", "--control", "--format", "jsonl"]
-    with started("provider", *SMALL, *options) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            check_names(["provider"], line)
-            yield json.loads(line)["url"]
-        finally:
-            process.kill()
+    with small_provider("--token", "s3cret", "--storm", "200", "--control") as url:
+        yield url
 
 
 def control(provider: str, call: str, body: dict[str, Any] | None = None) -> str:
