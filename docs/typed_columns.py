@@ -20,7 +20,7 @@ from pyang.context import Context
 from pyang.repository import FileRepository
 from pyang.types import EnumTypeSpec, IdentityrefTypeSpec, LeafrefTypeSpec
 
-from instep_spark.lake.typed import FILE, TypedClass, TypedColumn
+from instep_spark.lake.typed_views import FILE, TypedClass, TypedColumn
 from instep_tapi.wire.names import OBJECT_CLASSES, class_of
 
 __all__ = ["typed_classes", "write"]

@@ -54,7 +54,7 @@ from instep_tapi.wire.containment import carried_classes, carried_events, contai
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
-from instep_tapi.wire.subtrees import is_below
+from instep_tapi.wire.subtree_filter import is_below
 
 __all__ = ["KIND", "TapiSource"]
 

@@ -75,7 +75,7 @@ def _unlike_statements_are_one() -> list[Change]:
 
 
 def _joined_whatever_the_place() -> list[Change]:
-    return [(key_reconciliation, "_places", lambda _record: frozenset())]
+    return [(key_reconciliation._Parents, "places", frozenset())]
 
 
 def _joined_whatever_the_class() -> list[Change]:

@@ -106,6 +106,8 @@ async def test_killed_and_started_anew_it_goes_on_where_it_was(tmp_path: Path) -
     for sender, last in ((BOB, 2), (ALICE, 4)):
         stream = [one for one in listed if one["stream"] == f"lot-7 {sender}"]
         assert [one["number"] for one in stream] == list(range(1, last + 1))
-        assert [one["id"] for one in stream] == [f"bid-{order}" for order in range(1, last + 1)]
+        assert [one["message_id"] for one in stream] == [
+            f"bid-{order}" for order in range(1, last + 1)
+        ]
         assert all(one["body"]["type"] == BID for one in stream)
         assert all(one["received_at"] and one["delivered_at"] for one in stream)

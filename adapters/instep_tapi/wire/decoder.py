@@ -46,7 +46,7 @@ from instep_tapi.wire.record_header import (
     read_record_type,
     text_of,
 )
-from instep_tapi.wire.subtrees import is_below
+from instep_tapi.wire.subtree_filter import is_below
 from instep_tapi.wire.times import BROKEN_FRACTION, MAX_TIME_CHARS, UNBROKEN_CHARS
 
 __all__ = ["FrameDecoder", "decoder_for"]

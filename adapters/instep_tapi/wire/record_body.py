@@ -37,6 +37,7 @@ __all__ = [
     "entity_of",
     "find_clear",
     "open_body",
+    "parent_address_of",
     "states_clear",
     "uuid_of",
     "with_header",
@@ -284,6 +285,13 @@ def with_header(envelope: bytes, header: Fields) -> bytes:
     return b"%b,%b" % (envelope[:-1], kept) if len(envelope) > len(b"{}") else b"{" + kept
 
 
+def parent_address_of(envelope: Buffer) -> list[str]:
+    """The parent-address that an envelope states, highest ancestor first; empty where it states
+    none. Raises `msgspec.MsgspecError`.
+    """
+    return _placed.decode(envelope).parent_address
+
+
 def uuid_of(content: Buffer, envelope: Buffer) -> str:
     """The entity's own uuid; of a local class its place, from the nearest uuid down. Empty where
     neither is stated. Raises `BadRecord`.
@@ -292,7 +300,7 @@ def uuid_of(content: Buffer, envelope: Buffer) -> str:
         stated = _identified.decode(content)
         uuid = stated.uuid
         if not uuid and stated.local_id:
-            uuid = local_identity(_placed.decode(envelope).parent_address, stated.local_id)
+            uuid = local_identity(parent_address_of(envelope), stated.local_id)
     except msgspec.MsgspecError:
         return ""
     if uuid:

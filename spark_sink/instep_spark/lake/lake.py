@@ -25,7 +25,7 @@ from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.sql.literals import rows_behind, rows_between
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.messages import MessagesTable
-from instep_spark.lake.tables.schema import LAKE_TABLES
+from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
 from instep_spark.place import LakePlace
@@ -257,10 +257,7 @@ class Lake:
         Connect reads a table anew for each statement about it. So what is there now is bounded by
         its ordinals: all that is asked of the rows is then asked of the same ones.
         """
-        done = {
-            key: min((t.progress[key].ordinal for t in self._pipeline.targets), default=0)
-            for key in self._pipeline.entities.progress.by_stream
-        }
+        done = self._pipeline.done()
         changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
         rows = rows_behind(changes, done, limit_records=_BATCH_RECORDS)
         ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
@@ -348,7 +345,7 @@ class Lake:
             table = self._place.table(name)
             with self._errors(), self._keeping(table):
                 self.spark.sql(
-                    f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+                    f"ALTER TABLE {table} SET TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')"
                 )
         return names
 

@@ -20,6 +20,7 @@ import msgspec
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
 from instep_spark.lake.sql.literals import (
+    NAMED_STREAMS,
     StreamKey,
     in_any_stream,
     in_stream,
@@ -61,7 +62,6 @@ FOLLOWERS: Final = tuple(_FOLLOWING)
 """The tables that follow `entities`."""
 _CONFLICTS: Final = 5
 """How often a micro-batch is tried when other writers commit to the same table."""
-_NAMED_STREAMS: Final = 50
 _REMADE_RECORDS: Final = 500_000
 """Rows of a stream from which a table is made again at a time."""
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
@@ -164,7 +164,7 @@ class Pipeline:
     ) -> DataFrame:
         """The rows of `changes` whose ordinals compare so with those of their streams."""
         rows = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608 — our own table
-        if len(ordinal_by_stream) > _NAMED_STREAMS:
+        if len(ordinal_by_stream) > NAMED_STREAMS:
             known = ordinals(spark, known=ordinal_by_stream)
             return rows.join(known, ["consumer", "stream"]).where(f"ordinal {how} known")
         # So the statistics of files tell which few to read.
@@ -175,11 +175,15 @@ class Pipeline:
 
     def rows_behind(self, spark: SparkSession) -> int:
         """How many rows of `changes` the tables still lack."""
-        done = {
+        rows = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608 — our own table
+        return rows_behind(rows, self.done()).count()
+
+    def done(self) -> dict[StreamKey, int]:
+        """Up to which ordinal of each stream no table lacks a row."""
+        return {
             key: min(target.progress[key].ordinal for target in self.targets)
             for key in self.entities.progress.by_stream
         }
-        return rows_behind(spark.sql(f"SELECT * FROM {self.changes}"), done).count()  # noqa: S608
 
     def lags(self) -> bool:
         """Whether a table has not come as far as `entities`: it was asked for later, or a run was

@@ -21,7 +21,7 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
-from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
+from instep_spark.lake.sql.supersede import ENTITY, ENTITY_ID, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
@@ -83,7 +83,7 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
 def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
     """Compute the entities from the rows of `changes` up to `progress` (None: from all rows)."""
     spark = changes.sparkSession
-    rows = changes.selectExpr("*", "CASE WHEN uuid <> '' THEN uuid ELSE key END AS id")
+    rows = changes.selectExpr("*", f"{ENTITY_ID} AS id")
     if progress is not None:
         upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
         rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])

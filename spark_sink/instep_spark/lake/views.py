@@ -10,20 +10,20 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.proof import ENTITIES_AT, INTERVALS
+from instep_spark.lake.bitemporal import ENTITIES_AT, INTERVALS
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
 from instep_spark.lake.tables.topology import CLASSES, TopologyTable, parent_of
-from instep_spark.lake.typed import typed_reference, typed_view
-from instep_spark.lake.view import View
+from instep_spark.lake.typed_views import typed_reference, typed_view
+from instep_spark.lake.view_definition import ViewDefinition
 from instep_spark.landing_schema import TABLES, comment_literal
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["VIEWS", "View", "create_views", "views_reference"]
+__all__ = ["VIEWS", "ViewDefinition", "create_views", "views_reference"]
 
 _END: Final = "STRUCT<`node-uuid`: STRING, `node-edge-point-uuid`: STRING>"
 _HOP: Final = (
@@ -39,10 +39,10 @@ def _size(name: str) -> str:
     return f"try_cast({path} AS DOUBLE)"
 
 
-def _edges(name: str, meaning: str, table: str, *validity: str) -> View:
+def _edges(name: str, meaning: str, table: str, *validity: str) -> ViewDefinition:
     """The links of a table as edges; `validity`: its columns that say when they were so."""
     more = "".join(f", {column}" for column in validity)
-    return View(
+    return ViewDefinition(
         name,
         meaning,
         f"""
@@ -79,7 +79,7 @@ _EDGE_HISTORY: Final = _edges(
     "entity_history",
     *("valid_from", "valid_to", "valid_to_basis", "open"),
 )
-_ALARM_PLACES: Final = View(
+_ALARM_PLACES: Final = ViewDefinition(
     "alarm_places",
     "Alarms with the names of the node and the link that they are at, as the network is now. The "
     "node of an alarm is the one it names, else that of the measured end point.",
@@ -118,7 +118,7 @@ def _named_then(place: str) -> str:
     """  # noqa: S608 — constants only
 
 
-_PLACES_AT_RAISE: Final = View(
+_PLACES_AT_RAISE: Final = ViewDefinition(
     "alarm_places_at_raise",
     "`alarm_places` as the network was at `raised_at`. Null: nothing was stated there then, as "
     "before the first reading of a stream.",
@@ -151,7 +151,7 @@ _PLACES_AT_RAISE: Final = View(
     SELECT * FROM lined LEFT JOIN nodes USING ({_EPISODE}) LEFT JOIN links USING ({_EPISODE})
     """,  # noqa: S608 — constants only
 )
-_CONNECTIONS: Final = View(
+_CONNECTIONS: Final = ViewDefinition(
     "connections",
     "Connections with their states.",
     f"""
@@ -162,7 +162,7 @@ _CONNECTIONS: Final = View(
     FROM entities WHERE class = 'CONNECTION'
     """,  # noqa: S608 — constants only
 )
-_HOPS: Final = View(
+_HOPS: Final = ViewDefinition(
     "connection_hops",
     "The end points that the routes of a connection pass, in order; `position` counts from 0. "
     "`link_uuid`: the link at this end point.",
@@ -187,7 +187,7 @@ _HOPS: Final = View(
         ON lines.consumer = hops.consumer AND from_nep_uuid = hop.`node-edge-point-uuid`
     """,  # noqa: S608 — constants only
 )
-_SERVICES: Final = View(
+_SERVICES: Final = ViewDefinition(
     "services",
     "Connectivity services with what they request and the connections that they have.",
     f"""
@@ -200,7 +200,7 @@ _SERVICES: Final = View(
     FROM entities WHERE class = 'CONNECTIVITY_SERVICE'
     """,  # noqa: S608 — constants only
 )
-_CAPACITY: Final = View(
+_CAPACITY: Final = ViewDefinition(
     "link_capacity",
     "Capacity of links as their provider states it: in total, free, and used, with its unit.",
     f"""
@@ -211,7 +211,7 @@ _CAPACITY: Final = View(
     FROM entities WHERE class = 'LINK'
     """,  # noqa: S608 — constants only
 )
-_IMPACT: Final = View(
+_IMPACT: Final = ViewDefinition(
     "impact",
     "Which connections and services an open alarm is on: by the link that it is at, else by its "
     "node. A service without a known connection is not among them.",
@@ -237,7 +237,7 @@ _IMPACT: Final = View(
     LEFT JOIN serving USING (consumer, connection_uuid)
     """,
 )
-_AVAILABILITY: Final = View(
+_AVAILABILITY: Final = ViewDefinition(
     "availability",
     "From when to when an entity that states an operational-state was up, down, or planned (not "
     "yet installed); how sure that is, as in `entity_intervals`.",
@@ -249,7 +249,7 @@ _AVAILABILITY: Final = View(
     FROM entity_intervals WHERE {enum_field("operational-state")} IS NOT NULL
     """,  # noqa: S608 — constants only
 )
-_HOURLY: Final = View(
+_HOURLY: Final = ViewDefinition(
     "alarm_hourly",
     "Alarms that were raised, by hour, node and worst severity.",
     """

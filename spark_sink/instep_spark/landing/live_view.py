@@ -71,9 +71,22 @@ _FOLLOWED: Final = """
     UNION ALL SELECT {headers}, false AS ends FROM {{entities}}
     WHERE consumer = {consumer} AND stream = {stream}
 """
-_HEADERS: Final = (
-    "ordinal, key, uuid, token, class, lineage, attempt, partition, record_offset, appended_at"
+_HEADERS: Final = ", ".join(
+    f"coalesce({name}, {name}) AS {name}"
+    for name in (
+        "ordinal",
+        "key",
+        "uuid",
+        "token",
+        "class",
+        "lineage",
+        "attempt",
+        "partition",
+        "record_offset",
+        "appended_at",
+    )
 )
+"""Expressions, because DataFusion refuses a UNION of columns that have comments."""
 _NAMED: Final = "SELECT *, max(uuid) OVER (PARTITION BY key) AS named FROM ({stated}) AS every"
 _NAMES_UUIDS: Final = "SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1"
 _SWEEPS: Final = """

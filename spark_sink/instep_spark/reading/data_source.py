@@ -22,20 +22,20 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from instep_spark.reading.change_rows import CHANGE_SCHEMA_DDL, Choice, to_microseconds
-from instep_spark.reading.journal_changes import JournalChanges
-from instep_spark.reading.lake_changes import LakeChanges
-from instep_spark.reading.source_options import SourceOptions
+from instep_spark.reading.change_filter import CHANGE_SCHEMA_DDL, ChangeFilter, to_microseconds
+from instep_spark.reading.data_source_options import DataSourceOptions
+from instep_spark.reading.journal_change_reader import JournalChangeReader
+from instep_spark.reading.lake_change_reader import LakeChangeReader
 
 __all__ = ["InstepDataSource", "register"]
 
 Offset = dict[str, int]
 
 
-class Changes(Protocol):
+class ChangeReader(Protocol):
     """Where changes are read from. Offsets are plain data; `read` runs wherever Spark runs it."""
 
-    choice: Choice
+    change_filter: ChangeFilter
 
     def first(self) -> Offset:
         """Where to begin."""
@@ -88,11 +88,11 @@ class InstepDataSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 — Spark's own words
         """For `spark.read`: what is there now."""
-        return _Reader(SourceOptions.read(self.options))
+        return _Reader(DataSourceOptions.read(self.options))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For `spark.readStream`."""
-        return _StreamReader(SourceOptions.read(self.options))
+        return _StreamReader(DataSourceOptions.read(self.options))
 
 
 class _Partition(InputPartition):
@@ -100,27 +100,29 @@ class _Partition(InputPartition):
         self.part = part
 
 
-def _changes(options: SourceOptions) -> Changes:
+def _changes(options: DataSourceOptions) -> ChangeReader:
     if options.lake:
-        return LakeChanges(options.lake, options.choice, version=options.starting_version)
-    return JournalChanges(options.store, options.choice, after=options.starting_cursor)
+        return LakeChangeReader(
+            options.lake, options.change_filter, version=options.starting_version
+        )
+    return JournalChangeReader(options.store, options.change_filter, after=options.starting_cursor)
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: DataSourceOptions) -> None:
         self._changes = _changes(options)
         self._parts = options.parts
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 — Spark's own word
-        """Take the filters that a `Choice` can say; Spark 4.1 and later ask this, where
+        """Take the filters that a `ChangeFilter` can say; Spark 4.1 and later ask this, where
         `spark.sql.python.filterPushdown.enabled` is set. The others are Spark's.
         """
         for one in filters:
-            choice = _as_choice(one)
-            if choice is None:
+            change_filter = _as_filter(one)
+            if change_filter is None:
                 yield one
             else:
-                self._changes.choice = self._changes.choice.narrowed(choice)
+                self._changes.change_filter = self._changes.change_filter.narrowed(change_filter)
 
     def partitions(self) -> list[InputPartition]:
         """See `DataSourceReader`."""
@@ -135,7 +137,7 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: DataSourceOptions) -> None:
         self._changes = _changes(options)
         self._options = options
         self._last: Offset | None = None
@@ -169,22 +171,22 @@ class _StreamReader(DataSourceStreamReader):
 _COLUMNS = {"consumer": "consumers", "stream": "streams", "class": "classes"}
 
 
-def _as_choice(one: Any) -> Choice | None:
-    """A filter of Spark as a choice. By names: before 4.1 there are no such classes."""
+def _as_filter(one: Any) -> ChangeFilter | None:
+    """A filter of Spark as one of ours. By names: before 4.1 there are no such classes."""
     column = ".".join(getattr(one, "attribute", ()))
     value, kind = getattr(one, "value", None), type(one).__name__
     if column in _COLUMNS and kind in ("EqualTo", "In"):
         names: Iterable[str] = [str(value)] if kind == "EqualTo" else map(str, value or ())
-        return msgspec.structs.replace(Choice(), **{_COLUMNS[column]: frozenset(names)})
+        return msgspec.structs.replace(ChangeFilter(), **{_COLUMNS[column]: frozenset(names)})
     if column == "appended_at" and isinstance(value, datetime) and value.tzinfo is not None:
         at_us = to_microseconds(value)
         match kind:
             case "GreaterThanOrEqual":
-                return Choice(since_us=at_us)
+                return ChangeFilter(since_us=at_us)
             case "GreaterThan":
-                return Choice(since_us=at_us + 1)
+                return ChangeFilter(since_us=at_us + 1)
             case "LessThan":
-                return Choice(until_us=at_us)
+                return ChangeFilter(until_us=at_us)
             case "LessThanOrEqual":
-                return Choice(until_us=at_us + 1)
+                return ChangeFilter(until_us=at_us + 1)
     return None

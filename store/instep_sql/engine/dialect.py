@@ -18,11 +18,11 @@ from instep_sql.options import SqlOptions
 __all__ = [
     "AttemptMark",
     "ChangeRow",
+    "CommitNotifications",
     "Dialect",
     "EndRow",
     "EntityRow",
     "FailureKind",
-    "Notifications",
     "StatedRow",
     "StoredRow",
     "UnstorableError",
@@ -83,7 +83,7 @@ class FailureKind(Enum):
     """
 
 
-class Notifications(Protocol):
+class CommitNotifications(Protocol):
     """Tells who follows the journal that there may be more of it."""
 
     async def wait(self, seen: int, within_s: float) -> int:
@@ -121,7 +121,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def notifications(self) -> Notifications | None:
+    def notifications(self) -> CommitNotifications | None:
         """What tells of commits by other processes; None where the database cannot."""
         ...
 

@@ -16,8 +16,8 @@ import pytest
 from instep.errors import ConfigurationError
 from instep_spark.lake.lake import Lake
 from instep_spark.reading.data_source import _Reader, _StreamReader, register
-from instep_spark.reading.lake_changes import LakeChanges
-from instep_spark.reading.source_options import SourceOptions
+from instep_spark.reading.data_source_options import DataSourceOptions
+from instep_spark.reading.lake_change_reader import LakeChangeReader
 from instep_sql import SqlStore
 from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, frame, pipeline
 from tests.instep_spark.lake.lake_kit import read as read_table
@@ -74,7 +74,7 @@ def test_every_change_is_a_row_once_over_restarts(tmp_path: Path, spark: SparkSe
 def test_ranges_are_bounded_and_cut(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     asyncio.run(fill(url, 1, 30))
-    options = SourceOptions.read({"store": url, "maxRowsPerTrigger": "10", "partitions": "3"})
+    options = DataSourceOptions.read({"store": url, "maxRowsPerTrigger": "10", "partitions": "3"})
     reader = _StreamReader(options)
     assert reader.initialOffset() == {"cursor": 0}
     assert reader.latestOffset() == {"cursor": 10}
@@ -92,7 +92,7 @@ def test_the_newest_offset_is_found_without_a_row(
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     asyncio.run(fill(url, 1, 3))
-    reader = _StreamReader(SourceOptions.read({"store": url}))
+    reader = _StreamReader(DataSourceOptions.read({"store": url}))
     reader.initialOffset()
     monkeypatch.delattr("instep_sql.reader.SqlReader.changes")
     assert reader.latestOffset() == {"cursor": 4}
@@ -101,7 +101,7 @@ def test_the_newest_offset_is_found_without_a_row(
 def test_a_journal_that_was_trimmed_is_read_from_its_oldest_change(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     asyncio.run(fill(url, 1, 30, journal_retention_records=10))
-    reader = _Reader(SourceOptions.read({"store": url, "partitions": "2"}))
+    reader = _Reader(DataSourceOptions.read({"store": url, "partitions": "2"}))
     cursors = [row["cursor"] for row in rows_of(reader, reader.partitions())]
     assert cursors == list(range(cursors[0], 32))
     assert cursors[0] > 1
@@ -113,7 +113,7 @@ def test_what_is_chosen_is_read_and_nothing_else(tmp_path: Path) -> None:
     asyncio.run(fill(url, 1, 5, consumer="d"))
 
     def read(**options: str) -> list[tuple[str, str, int]]:
-        reader = _Reader(SourceOptions.read({"store": url, **options}))
+        reader = _Reader(DataSourceOptions.read({"store": url, **options}))
         rows = rows_of(reader, reader.partitions())
         return [(row["consumer"], row["key"], row["appended_at"].microsecond) for row in rows]
 
@@ -138,7 +138,7 @@ def test_filters_that_can_be_pushed_down_are_taken(tmp_path: Path) -> None:
         # By the names of Spark 4.1: 4.0 has no such classes.
         return type(kind, (SimpleNamespace,), {})(attribute=(column,), value=value)
 
-    reader = _Reader(SourceOptions.read({"store": url}))
+    reader = _Reader(DataSourceOptions.read({"store": url}))
     others = [
         named("EqualTo", "key", "k2"),
         named("LessThan", "appended_at", datetime(1970, 1, 1)),  # noqa: DTZ001 - without a zone
@@ -196,7 +196,7 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     tables = pipeline(spark, tmp_path, tables=["entity_history"])
     lake = Lake(url, spark, tables=["entity_history"], settings=UNGUARDED)
     with pytest.raises(ConfigurationError, match="keeps no change data feed") as refused:
-        LakeChanges(url, SourceOptions.read({"lake": url}).choice).first()
+        LakeChangeReader(url, DataSourceOptions.read({"lake": url}).change_filter).first()
     assert "instep lake feed" in str(refused.value.hint)
     assert lake.feed() == ["entity_history"]
     tables.open(spark)
@@ -204,7 +204,7 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     tables.settle(spark)
     existing = {row["key"] for row in read_table(tmp_path, "entity_history") if row["open"]}
     # What exists, bounded.
-    new = _StreamReader(SourceOptions.read({"lake": url, "maxRowsPerTrigger": "2"}))
+    new = _StreamReader(DataSourceOptions.read({"lake": url, "maxRowsPerTrigger": "2"}))
     at = new.initialOffset()
     portions = []
     while (to := new.latestOffset()) != at:
@@ -222,7 +222,9 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     model = Model()
     model.read(log)
     # All from the first commit on, whatever maintenance did: and by several readers.
-    whole = _Reader(SourceOptions.read({"lake": url, "startingVersion": "1", "partitions": "3"}))
+    whole = _Reader(
+        DataSourceOptions.read({"lake": url, "startingVersion": "1", "partitions": "3"})
+    )
     everything = rows_of(whole, whole.partitions())
     assert told_by(everything) == told_of(model)
     # On from what existed.
@@ -237,7 +239,7 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     assert [row["cursor"] for row in later]
     kinds = {(row["change"], row["kind"]) for row in everything}
     assert {("updated", "CREATE_UPDATE"), ("deleted", "TOMBSTONE"), ("swept", None)} <= kinds
-    only = _Reader(SourceOptions.read({"lake": url, "startingVersion": "1", "class": "NODE"}))
+    only = _Reader(DataSourceOptions.read({"lake": url, "startingVersion": "1", "class": "NODE"}))
     chosen = rows_of(only, only.partitions())
     assert chosen == [row for row in everything if row["class"] == "NODE"]
 
@@ -273,4 +275,4 @@ def test_options_are_checked() -> None:
         ({"lake": "file:///lake", "startingCursor": "3"}, "'startingcursor' is one of a store"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            SourceOptions.read(options)
+            DataSourceOptions.read(options)

@@ -76,7 +76,7 @@ class StreamWorker:
         """The error that has ended it, while other streams of the consumer go on."""
         self._clock_offset_us = stream.clock_offset_us
         self._dated_by: tuple[int, int] | None = None
-        """The clock's offset by which the last baseline was dated, and the error of that."""
+        """`_clock` as the last baseline was dated by it."""
         self._gone = False
         self._connected_before = False
         self._realign_reason = ""
@@ -356,8 +356,8 @@ class StreamWorker:
         """Read current state while the read-ahead buffers the stream: its bound stops the reading
         of the stream, not of the baseline.
         """
-        error_us = self._feed.clock_error_us if self._feed is not None else 0
-        self._dated_by = self._clock_offset_us, error_us
+        self._dated_by = self._clock
+        _, error_us = self._clock
         pages = self._source.baseline(self.stream, max(0, self._provider_us() - error_us))
         try:
             async for page in pages:
@@ -373,8 +373,8 @@ class StreamWorker:
         dated, also by another connection. Of a baseline that another process has read, only the
         time since our connection is known.
         """
-        error_us = self._feed.clock_error_us if self._feed is not None else 0
-        offset_us, dated_error_us = self._dated_by or (self._clock_offset_us, error_us)
+        _, error_us = self._clock
+        offset_us, dated_error_us = self._dated_by or self._clock
         try:
             async with asyncio.timeout(_REFRESH_S):
                 found = await self._source.refresh(self.stream)
@@ -401,6 +401,11 @@ class StreamWorker:
             released = await self._sink.sweep_released(self.stream.id, core.position.attempt)
             if released and self.sweep_held:
                 self.release_sweep()
+
+    @property
+    def _clock(self) -> tuple[int, int]:
+        """The offset of the provider's clock as this connection shows it, and the error of that."""
+        return self._clock_offset_us, self._feed.clock_error_us if self._feed is not None else 0
 
     @property
     def _tick_s(self) -> float:

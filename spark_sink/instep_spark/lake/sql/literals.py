@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "NAMED_STREAMS",
     "StreamKey",
     "in_any_stream",
     "in_stream",
@@ -25,7 +26,7 @@ __all__ = [
 _SPECIAL: Final = re.compile(r"['\\$]")
 _NAMED: Final = 500
 """So many values a condition names at most: each is compared with the statistics of each file."""
-_NAMED_STREAMS: Final = 50
+NAMED_STREAMS: Final = 50
 """So many streams a condition names at most, each with bounds of its own: it is evaluated for each
 row."""
 StreamKey = tuple[str, str]
@@ -90,7 +91,7 @@ def rows_between(
     """Return the rows of these streams behind the ordinal in `begin` and up to the one in `upto`;
     both have the same streams. Literals tell by the statistics of files which of them to read.
     """
-    if len(upto) > _NAMED_STREAMS:
+    if len(upto) > NAMED_STREAMS:
         rows = rows.where(f"ordinal > {min(begin.values())} AND ordinal <= {max(upto.values())}")
         joined = rows.join(
             ordinals(rows.sparkSession, begin=begin, upto=upto), ["consumer", "stream"]
@@ -109,7 +110,7 @@ def rows_behind(
     """Return the rows with a larger ordinal than their stream has in `known`, or of a stream that
     it lacks; of each stream only those that are less than `limit_records` behind.
     """
-    if len(known) > _NAMED_STREAMS:
+    if len(known) > NAMED_STREAMS:
         joined = rows.join(ordinals(rows.sparkSession, known=known), ["consumer", "stream"], "left")
         bounds = "ordinal > coalesce(known, 0)"
         if limit_records is not None:

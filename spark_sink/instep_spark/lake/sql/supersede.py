@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTITY",
+    "ENTITY_ID",
     "HEADER",
     "IDENTITY",
     "RECORD",
@@ -36,6 +37,8 @@ HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordina
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
 RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
 """Rows of `changes` that are records."""
+ENTITY_ID: Final = "CASE WHEN uuid <> '' THEN uuid ELSE key END"
+"""The `id` of a row of `changes`."""
 ENTITY: Final = f"({RECORD} AND whole)"
 """Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its
 entity whole."""

@@ -14,6 +14,7 @@ from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.sql.supersede import (
     ENTITY,
+    ENTITY_ID,
     HEADER,
     IDENTITY,
     RECORD,
@@ -219,7 +220,7 @@ class IntervalTable(LakeTable):
     def _stated(self, sweeps: list[Sweep]) -> str:
         """Return the query of what the attempts have stated, up to the places of the sweeps."""
         changing = {s.stream for s in sweeps if self.progress[s.stream].by_change}
-        stated = f"*, CASE WHEN uuid <> '' THEN uuid ELSE key END AS id FROM {self._changes}"
+        stated = f"*, {ENTITY_ID} AS id FROM {self._changes}"
         sources = {
             (stated, ENTITY): [sweep for sweep in sweeps if sweep.stream not in changing],
             (f"* FROM {self._composed}", RECORD): [s for s in sweeps if s.stream in changing],

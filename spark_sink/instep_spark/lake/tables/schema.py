@@ -12,11 +12,20 @@ from typing import Final, NamedTuple
 
 from instep_spark.landing_schema import comment_literal
 
-__all__ = ["LAKE_TABLES", "LAKE_VERSION", "VERSION_PROPERTY", "Column", "TableSchema", "reference"]
+__all__ = [
+    "FEED_PROPERTY",
+    "LAKE_TABLES",
+    "LAKE_VERSION",
+    "VERSION_PROPERTY",
+    "Column",
+    "TableSchema",
+    "reference",
+]
 
 LAKE_VERSION: Final = 3
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
+FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RULES: Final = "../topics/alignment.md#the-rules"
 

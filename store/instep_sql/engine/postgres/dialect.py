@@ -19,10 +19,10 @@ from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.dialect import (
     AttemptMark,
     ChangeRow,
+    CommitNotifications,
     EndRow,
     EntityRow,
     FailureKind,
-    Notifications,
     StatedRow,
     StoredRow,
 )
@@ -153,7 +153,7 @@ class Postgres:
     def reader(self) -> Engine:
         return self._engine(read_only=True)
 
-    def notifications(self) -> Notifications:
+    def notifications(self) -> CommitNotifications:
         return PostgresNotifications(self.reader)
 
     def _engine(self, *, read_only: bool) -> Engine:

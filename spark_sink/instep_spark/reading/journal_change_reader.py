@@ -1,4 +1,4 @@
-"""Changes of the journal of a SQL store, for `format("instep")`. Offsets are its cursors."""
+"""ChangeReader of the journal of a SQL store, for `format("instep")`. Offsets are its cursors."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pyarrow as pa
 from instep.config.plugins import store_plugin
 from instep.model.entities import Change
 from instep.ports.reader import StoreReader
-from instep_spark.reading.change_rows import CHANGE_SCHEMA, Choice
+from instep_spark.reading.change_filter import CHANGE_SCHEMA, ChangeFilter
 
-__all__ = ["JournalChanges", "even_ranges"]
+__all__ = ["JournalChangeReader", "even_ranges"]
 
 _BATCH_RECORDS: Final = 1_000
 
 
-class JournalChanges:
+class JournalChangeReader:
     """Reads ranges of a journal, wherever Spark runs it."""
 
-    def __init__(self, url: str, choice: Choice, *, after: int = 0) -> None:
+    def __init__(self, url: str, change_filter: ChangeFilter, *, after: int = 0) -> None:
         """`after`: the cursor to begin behind; 0 begins with the oldest change kept."""
         self._url = url
         self._after = after
-        self.choice = choice
+        self.change_filter = change_filter
 
     def first(self) -> dict[str, int]:
         """Where to begin."""
@@ -46,7 +46,7 @@ class JournalChanges:
         """The chosen changes of a part, in order, in bounded memory."""
         changes = self._changes(*part)
         while page := list(islice(changes, _BATCH_RECORDS)):
-            yield from self.choice.chosen(_rows(page)).to_batches()
+            yield from self.change_filter.apply(_rows(page)).to_batches()
 
     def _changes(self, after: int, upto: int) -> Iterator[Change]:
         loop = asyncio.new_event_loop()
@@ -54,9 +54,9 @@ class JournalChanges:
         # What one value can say is left to the store.
         changes: Any = reader.changes(
             after,
-            consumer=_only(self.choice.consumers),
-            stream=_only(self.choice.streams),
-            entity_class=_only(self.choice.classes),
+            consumer=_only(self.change_filter.consumers),
+            stream=_only(self.change_filter.streams),
+            entity_class=_only(self.change_filter.classes),
         )
         try:
             while True:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 import msgspec
 
 from instep.model.records import Record
 from instep_tapi.wire.framing import BadRecord
-from instep_tapi.wire.record_body import uuid_of
+from instep_tapi.wire.record_body import parent_address_of, uuid_of
 
 __all__ = ["is_below"]
-
-
-class _Placed(msgspec.Struct, rename="kebab", gc=False):
-    parent_address: list[str] = []
-
-
-_placed: Final = msgspec.json.Decoder(_Placed).decode
 
 
 def is_below(record: Record, roots: Collection[str]) -> bool:
@@ -31,7 +23,7 @@ def is_below(record: Record, roots: Collection[str]) -> bool:
     if record.ends:
         return True
     try:
-        address = _placed(record.envelope).parent_address if record.envelope else []
+        address = parent_address_of(record.envelope) if record.envelope else []
     except (msgspec.MsgspecError, RecursionError):
         return True
     if not address or any(element.partition(":")[2] in roots for element in address):

@@ -1,4 +1,4 @@
-"""Changes of the entities of a lake, for `format("instep")`: aligned, whole, in their order.
+"""ChangeReader of the entities of a lake, for `format("instep")`: aligned, whole, in their order.
 
 First come the entities that exist, then what happens to them. Both are read from `entity_history`:
 the first from a version of it, the second from its change data feed, commit by commit. An offset is
@@ -19,12 +19,12 @@ from deltalake.exceptions import DeltaError
 
 from instep.errors import ConfigurationError, SinkError
 from instep.model.entities import ChangeKind
-from instep_spark.reading.change_rows import CHANGE_SCHEMA, Choice
-from instep_spark.reading.journal_changes import even_ranges
+from instep_spark.lake.tables.schema import FEED_PROPERTY
+from instep_spark.reading.change_filter import CHANGE_SCHEMA, ChangeFilter
+from instep_spark.reading.journal_change_reader import even_ranges
 
-__all__ = ["FEED_PROPERTY", "LakeChanges"]
+__all__ = ["LakeChangeReader"]
 
-FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _NOTHING: Final = -1
 """The version before all: nothing was read."""
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
@@ -63,14 +63,16 @@ class _Part(NamedTuple):
     version: int | None = None
 
 
-class LakeChanges:
+class LakeChangeReader:
     """Reads ranges of changes of a lake, wherever Spark runs it. Raises `SinkError`."""
 
-    def __init__(self, url: str, choice: Choice, *, version: int | None = None) -> None:
+    def __init__(
+        self, url: str, change_filter: ChangeFilter, *, version: int | None = None
+    ) -> None:
         """`version`: the commit of `entity_history` to begin with, instead of what exists."""
         self._where = f"{url.rstrip('/')}/entity_history"
         self._first = _NOTHING if version is None else version - 1
-        self.choice = choice
+        self.change_filter = change_filter
 
     def first(self) -> dict[str, int]:
         """Where to begin. Raises `ConfigurationError` where the lake keeps no feed."""
@@ -131,7 +133,7 @@ class LakeChanges:
                 return
             table = self._table()
             for version in range(part.after + 1, part.upto + 1):
-                yield from self.choice.chosen(self._commit(table, version)).to_batches()
+                yield from self.change_filter.apply(self._commit(table, version)).to_batches()
 
     def _existing(self, part: _Part, version: int) -> Iterator[pa.RecordBatch]:
         table = self._table(version)
@@ -140,11 +142,15 @@ class LakeChanges:
         for batch in QueryBuilder().register("history", table).execute(query):
             rows = pa.table(batch)
             same = {"change": ChangeKind.CREATED.value, "kind": "CREATE_UPDATE", "previous": None}
-            yield from self.choice.chosen(_changes(rows, {**same, "committed_at": at})).to_batches()
+            yield from self.change_filter.apply(
+                _changes(rows, {**same, "committed_at": at})
+            ).to_batches()
 
     def _commit(self, table: DeltaTable, version: int) -> pa.Table:
         """The changes that a commit has made, by its rows before and after it."""
-        feed = pa.table(table.load_cdf(version, version, predicate=self.choice.predicate() or None))
+        feed = pa.table(
+            table.load_cdf(version, version, predicate=self.change_filter.predicate() or None)
+        )
         if not feed.num_rows:
             return CHANGE_SCHEMA.empty_table()
         at = feed["_commit_timestamp"][0].cast(pa.timestamp("us"))
@@ -199,7 +205,7 @@ class LakeChanges:
         )
 
     def _chosen(self) -> str:
-        predicate = self.choice.predicate()
+        predicate = self.change_filter.predicate()
         return f"AND {predicate}" if predicate else ""
 
     def _table(self, version: int | None = None) -> DeltaTable:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_spark.lake.view import View
+from instep_spark.lake.view_definition import ViewDefinition
 
 __all__ = ["FILE", "TypedClass", "TypedColumn", "typed_classes", "typed_reference", "typed_view"]
 
@@ -77,7 +77,7 @@ def typed_classes() -> dict[str, TypedClass]:
     return _read().classes
 
 
-def typed_view(entity_class: str) -> View:
+def typed_view(entity_class: str) -> ViewDefinition:
     """The view of a class. Raises `ConfigurationError` for one that the YANG does not have."""
     known = typed_classes()
     if entity_class not in known:
@@ -112,7 +112,7 @@ def _named(entity_class: str) -> str:
     return f"typed_{entity_class.lower()}"
 
 
-def _view(name: str, one: TypedClass) -> View:
+def _view(name: str, one: TypedClass) -> ViewDefinition:
     values = ", ".join(f"{_value(column)} AS `{column.name}`" for column in one.columns)
     names = ", ".join(f"`{column.name}`" for column in one.columns)
     bad = ", ".join(f"CASE WHEN {_bad(column)} THEN '{column.name}' END" for column in one.columns)
@@ -132,7 +132,9 @@ def _view(name: str, one: TypedClass) -> View:
         ("body", "the entity as JSON, as the provider stated it"),
         (_BAD, "columns whose value in `body` is none of their type, so they are null"),
     )
-    return View(_named(name), f"Each {name} with its members. {one.meaning}".strip(), sql, columns)
+    return ViewDefinition(
+        _named(name), f"Each {name} with its members. {one.meaning}".strip(), sql, columns
+    )
 
 
 _Tree = dict[str, Any]

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from instep.errors import ConfigurationError
 from instep_spark import create_views
-from instep_spark.lake.typed import FILE, typed_classes, typed_view
+from instep_spark.lake.typed_views import FILE, typed_classes, typed_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_spark.reading.change_rows import Choice, to_microseconds
+from instep_spark.reading.change_filter import ChangeFilter, to_microseconds
 
-__all__ = ["SourceOptions"]
+__all__ = ["DataSourceOptions"]
 
 _WHERE: Final = "format instep"
 _NUMBERS: Final = {
@@ -24,19 +24,19 @@ _NUMBERS: Final = {
 _TEXTS: Final = ("store", "lake", "path", "consumer", "stream", "class", "since", "until")
 
 
-class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+class DataSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to read, from where on, and in which portions."""
 
     store: str = ""
     lake: str = ""
-    choice: Choice = Choice()
+    change_filter: ChangeFilter = ChangeFilter()
     starting_cursor: int = 0
     starting_version: int | None = None
     limit: int = 100_000
     parts: int = 2
 
     @classmethod
-    def read(cls, options: Mapping[str, str]) -> SourceOptions:
+    def read(cls, options: Mapping[str, str]) -> DataSourceOptions:
         """Options as Spark has them. Raises `ConfigurationError` naming the option."""
         given = {key.lower(): value for key, value in options.items()}
         unknown = sorted(given.keys() - _NUMBERS.keys() - set(_TEXTS))
@@ -64,14 +64,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             for name, (field, least) in _NUMBERS.items()
             if name in given
         }
-        choice = Choice(
+        change_filter = ChangeFilter(
             consumers=_names(given.get("consumer")),
             streams=_names(given.get("stream")),
             classes=_names(given.get("class"), ","),
             since_us=_moment("since", given.get("since")),
             until_us=_moment("until", given.get("until")),
         )
-        return cls(store=store, lake=lake, choice=choice, **numbers)
+        return cls(store=store, lake=lake, change_filter=change_filter, **numbers)
 
 
 def _names(value: str | None, separator: str | None = None) -> frozenset[str] | None:

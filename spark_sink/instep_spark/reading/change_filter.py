@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["CHANGE_SCHEMA", "CHANGE_SCHEMA_DDL", "Choice", "to_microseconds"]
+__all__ = ["CHANGE_SCHEMA", "CHANGE_SCHEMA_DDL", "ChangeFilter", "to_microseconds"]
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 CHANGE_SCHEMA_DDL: Final = (
@@ -39,7 +39,7 @@ def to_microseconds(moment: datetime) -> int:
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which changes are read. None: all."""
 
     consumers: frozenset[str] | None = None
@@ -50,9 +50,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     until_us: int | None = None
     """Before this append time."""
 
-    def narrowed(self, other: Choice) -> Choice:
+    def narrowed(self, other: ChangeFilter) -> ChangeFilter:
         """What both choose."""
-        return Choice(
+        return ChangeFilter(
             consumers=_both(self.consumers, other.consumers),
             streams=_both(self.streams, other.streams),
             classes=_both(self.classes, other.classes),
@@ -72,7 +72,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             if names is not None
         )
 
-    def chosen(self, rows: pa.Table) -> pa.Table:
+    def apply(self, rows: pa.Table) -> pa.Table:
         """The rows, of those of `CHANGE_SCHEMA`, that are chosen."""
         for column, names in self._names():
             if names is not None:

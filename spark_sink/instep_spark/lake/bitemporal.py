@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import Fidelity
-from instep_spark.lake.view import View
+from instep_spark.lake.sql.supersede import ENTITY_ID
+from instep_spark.lake.view_definition import ViewDefinition
 
 __all__ = ["ENTITIES_AT", "INTERVALS"]
 
 _US: Final = "unix_micros({})"
-INTERVALS: Final = View(
+INTERVALS: Final = ViewDefinition(
     "entity_intervals",
     "`entity_history` with its proof. `known_from`, `known_until`: our time when what began and "
     "what ended an interval had landed; null where it is open, or `changes` no longer has the row. "
@@ -26,7 +27,7 @@ INTERVALS: Final = View(
     f"""
     WITH landed AS (
         SELECT consumer, stream, ordinal, committed_at,
-            CASE WHEN uuid <> '' THEN uuid ELSE key END AS id
+            {ENTITY_ID} AS id
         FROM changes
     ), marked AS (
         SELECT h.*, CASE WHEN NOT h.open THEN h.valid_to_basis

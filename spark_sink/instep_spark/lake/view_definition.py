@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from instep_spark.landing_schema import comment_literal
 
-__all__ = ["View"]
+__all__ = ["ViewDefinition"]
 
 
-class View(NamedTuple):
+class ViewDefinition(NamedTuple):
     """One view."""
 
     name: str

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.model.records import Record, RecordType
-from instep_tapi.wire.subtrees import is_below
+from instep_tapi.wire.subtree_filter import is_below
 
 
 def record(body: dict[str, Any], envelope: bytes, *, ends: bool = False) -> Record:
