@@ -75,6 +75,10 @@ class _Row:
         """Whether a record of the stream has named it, so that its key is that of the stream."""
         self.stored = stored
 
+    def is_named(self, record: Record) -> bool:
+        """Whether the record tells the key of this row, and not only its uuid."""
+        return bool(record.uuid) or self.parents.begin(record.key)
+
 
 class _Rows:
     """The rows of the entities of a batch; updated as the batch is read."""
@@ -207,7 +211,7 @@ def reconcile_keys(
                 joined += [(record, row) for row in found]
             continue
         row = found[0] if found else None
-        if row is not None and record.uuid and row.key != record.key:
+        if row is not None and row.key != record.key and row.is_named(record):
             old = row.key
             _rename(connection, dialect, stream, rows, row, record.key)
             if old != row.uuid:

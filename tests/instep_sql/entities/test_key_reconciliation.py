@@ -230,6 +230,18 @@ async def test_a13_the_end_at_one_place_finds_the_row_that_a_baseline_knows_by_u
         assert set(await rows(at)) == {"u9"}
 
 
+async def test_a13_an_end_from_before_the_baseline_hides_no_row_from_what_follows(
+    stage: Stages,
+) -> None:
+    """The log is read from its oldest record on: an end, and what was stated after it."""
+    async with stage(stream=BASELINE) as at:
+        key, envelope = one_of_two(1)
+        await at.commit(baseline_row("u1", 20, envelope=envelope), by_uuid=True)
+        again = create_update(key, 12, b"{}", uuid="u1", envelope=envelope)
+        await at.commit(end_record(key, 11, RecordType.TOMBSTONE), again, by_uuid=True)
+        assert list(await rows(at)) == [key]
+
+
 async def test_a13_the_end_at_one_place_hides_no_statement_of_another(stage: Stages) -> None:
     async with stage(stream=BASELINE) as at:
         (key, envelope), (other, _) = one_of_two(1), one_of_two(2)

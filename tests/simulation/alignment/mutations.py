@@ -502,6 +502,10 @@ def _address_of_an_end_not_read() -> list[Change]:
     return [(key_reconciliation._Rows, "_at", lambda _self, _key: [])]
 
 
+def _address_of_an_end_tells_no_key() -> list[Change]:
+    return [(key_reconciliation._Row, "is_named", lambda _self, record: bool(record.uuid))]
+
+
 def _another_place_taken_for_a_move() -> list[Change]:
     of = key_reconciliation._Rows.of
 
@@ -613,6 +617,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: simulate(2353, as_first=True),
     ),
     "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(7)),
+    "address of an end tells no key": (_address_of_an_end_tells_no_key, lambda: simulate(8804)),
     "forgotten unread not missed": (
         _forgotten_unread_not_missed,
         test_machine_lag.test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline,

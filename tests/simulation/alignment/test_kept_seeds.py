@@ -44,6 +44,7 @@ KEPT_FURTHER = {
     3651: "the same, behind a pause",
     6845: "the simulation missed what a snapshot had left out, because it ended further on",
     9944: "an attempt at the oldest record went on, after the store was away, as one at the newest",
+    8804: "an end from before the baseline hid the row from the statement that came with it",
     4977: "a provider went back behind the baseline, and the end that came before came no more",
 }
 
