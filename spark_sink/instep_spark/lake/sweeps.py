@@ -86,7 +86,9 @@ def apply_due_sweeps(
             )
             held.append(sweep.stream)
         else:
-            stream_progress = replace(stream_progress, ordinal=_behind(sweep, stream_progress))
+            stream_progress = replace(
+                stream_progress, ordinal=_behind(sweep, stream_progress), swept=sweep.ordinal
+            )
             passing.append(sweep)
         progress = progress.moved({sweep.stream: stream_progress})
     if any(counts[sweep.stream].unmarked for sweep in passing):
@@ -110,7 +112,8 @@ def apply_deferred_sweep(
     stream_progress = target.progress[key]
     at = stream_progress.ordinal if deferred.applied_ordinal is None else deferred.applied_ordinal
     applied = stream_progress.with_deferred(replace(deferred, applied_ordinal=at))
-    progress = target.progress.moved({key: replace(stream_progress, deferred=applied)})
+    moved = replace(stream_progress, deferred=applied, swept=max(stream_progress.swept, at))
+    progress = target.progress.moved({key: moved})
     target.sweep(spark, [Sweep(key, at, deferred.attempt, deferred.readable)], progress)
 
 
@@ -159,6 +162,7 @@ def apply_sweeps_behind(
         stream_progress = replace(
             stream_progress,
             ordinal=max(stream_progress.ordinal, _behind(event.sweep, stream_progress)),
+            swept=event.sweep.ordinal,
         )
         if event.deferred is not None:
             stream_progress = replace(

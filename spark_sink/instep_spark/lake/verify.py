@@ -37,8 +37,12 @@ _WANTED: Final = ("consumer", "stream", "id", "key", "class", "token", "body")
 _NEVER: Final = 9_223_372_036_854_775_807
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
-    "appended_at: TIMESTAMP, ordinal: BIGINT, marked: BIGINT, attempt: BIGINT>"
+    "appended_at: TIMESTAMP, ordinal: BIGINT, marked: BIGINT, attempt: BIGINT, "
+    "token: STRING>"
 )
+_OUTDATED: Final = """(stored.token = '' AND coalesce(exists(
+    sweeps, s -> s.at >= stored.ordinal AND s.at < row.ordinal), false))"""
+"""SQL: a sweep was made since a baseline read what is stored: it compares with nothing (A14)."""
 _SHOWN: Final = 100
 
 
@@ -104,16 +108,16 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     deferred = _late_values(progress)
     merged = f"""(stored, row) -> CASE
         WHEN {_swept("stored", "row.ordinal")} OR NOT coalesce(stored.alive, false)
-             OR NOT {row_supersedes("stored", "row")}
+             OR NOT {row_supersedes("stored", "row")} OR {_OUTDATED}
         THEN CAST(named_struct('alive', NOT row.ends, 'lineage', row.lineage,
             'partition', row.`partition`, 'record_offset', row.record_offset,
             'appended_at', row.appended_at, 'ordinal', row.ordinal, 'marked', row.ordinal,
-            'attempt', row.attempt) AS {_STATE})
+            'attempt', row.attempt, 'token', row.token) AS {_STATE})
         WHEN row.token = '' AND NOT row.ends
         THEN CAST(named_struct('alive', stored.alive, 'lineage', stored.lineage,
             'partition', stored.`partition`, 'record_offset', stored.record_offset,
             'appended_at', stored.appended_at, 'ordinal', stored.ordinal, 'marked', row.ordinal,
-            'attempt', row.attempt) AS {_STATE})
+            'attempt', row.attempt, 'token', stored.token) AS {_STATE})
         ELSE stored END"""
     found = spark.sql(f"""
         WITH late AS (SELECT * FROM VALUES {deferred} AS v(consumer, stream, ordinal, made)),

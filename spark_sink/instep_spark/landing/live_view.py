@@ -22,6 +22,7 @@ import pyarrow as pa
 from instep.model.ordering import SPARK_PLACE, Place, supersedes, supersedes_sql
 from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import SweepEstimate
+from instep_spark.lake.sql.supersede import OUTDATED
 from instep_spark.landing.writers.base import Writer
 
 __all__ = ["estimate_sweep", "has_older_entity", "live", "unresolved"]
@@ -68,9 +69,13 @@ _STATED: Final = """
         AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
 """
 _FOLLOWED: Final = """
-    UNION ALL SELECT {headers}, false AS ends FROM {{entities}}
+    UNION ALL SELECT {headers}, false AS ends FROM (
+        SELECT * EXCEPT (lineage), CASE WHEN token = '' AND ordinal <= {swept} THEN {outdated}
+            ELSE lineage END AS lineage FROM {{entities}}
+    ) AS entities
     WHERE consumer = {consumer} AND stream = {stream}
 """
+"""What a baseline had read when the last sweep was made compares with nothing (A14)."""
 _HEADERS: Final = ", ".join(
     f"coalesce({name}, {name}) AS {name}"
     for name in (
@@ -126,10 +131,12 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
     names: dict[str, Any] = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
     # Several questions follow: they are about the same rows, whatever is landed meanwhile.
     names["upto"] = writer.query(_UPTO.format(**names))["ordinal"][0].as_py()
-    names["followed"] = followed = writer.pipeline_ordinal(consumer, stream)
+    progress = writer.pipeline_progress(consumer, stream)
+    names["followed"] = followed = progress.ordinal
+    names["swept"] = progress.swept
     stated = _STATED.format(headers=_HEADERS, **names)
     if followed:
-        stated += _FOLLOWED.format(headers=_HEADERS, **names)
+        stated += _FOLLOWED.format(headers=_HEADERS, outdated=OUTDATED, **names)
     entity = "key"
     if len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0:
         entity = "CASE WHEN named <> '' THEN named ELSE key END"
@@ -206,6 +213,8 @@ def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tup
             while sweep is not None and sweep.ordinal < one.ordinal:
                 if stored is not None and sweep.removes(marked, stored.entity_class):
                     stored = None
+                elif stored is not None and stored.shown:
+                    stored = stored._replace(lineage=OUTDATED)  # compares with nothing (A14)
                 sweep = next(pending, None)
             if stored is None or not (
                 stored.lineage == one.lineage and supersedes(stored.place, one.place)

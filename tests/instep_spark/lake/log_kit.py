@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -50,6 +51,11 @@ class Row:
     def at(self) -> tuple[str, str, str]:
         """Whose the entity is, and its key."""
         return self.consumer, self.stream, self.key
+
+    @property
+    def shown(self) -> bool:
+        """Whether a baseline states it."""
+        return not self.token and not self.ends
 
     @property
     def body(self) -> str | None:
@@ -112,13 +118,17 @@ class Provider:
         keys: int = 8,
         offsets: bool = True,
         behind_us: int = 0,
+        baseline: bool = False,
     ) -> None:
-        """`behind_us`: how far event times lie behind append times."""
+        """`behind_us`: how far event times lie behind append times. `baseline`: it is realigned
+        from current state, and its clock may be set back after a sweep (A14).
+        """
         self._random = random.Random(f"{seed} {stream}")
         self._stream = stream
         self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]
         self._offsets = offsets
         self._behind_us = behind_us
+        self._baseline = baseline
         self._now_us = START_US
         self._offset = 0
         self._alive: dict[str, Row] = {}
@@ -194,11 +204,30 @@ class Provider:
         self._now_us += 1_000
         self._control("ATTEMPT")
         alive = sorted(self._alive.values(), key=lambda row: row.appended_at)
+        if self._baseline:
+            self._show(alive)
+            return
         for row in self._random.choice((alive, self._log)) if self._offsets else alive:
             self._land(row)
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
         self._control("SWEEP")
+
+    def _show(self, alive: Sequence[Row]) -> None:
+        """Current state, dated by the provider's clock; what comes meanwhile; and the sweep."""
+        shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
+        for row in alive:
+            self._land(replace(row, uuid=row.key, appended_at=self._now_us, **shown))
+        if self._random.random() < 0.5:
+            self._state(self._random.choice(self._keys))
+            self._control("SWEEP")
+            return
+        self._control("SWEEP")
+        # Only the baseline states what there is, so the clock may go back. Nothing of before that
+        # is sent again: by the clock, it would be newer than what comes.
+        if back_us := self._random.choice((0, 1_000_000, 3_600_000_000)):
+            self._now_us -= back_us
+            self._log = []
 
     def _lose_log(self) -> None:
         """The provider builds its log anew: other offsets, other times, another lineage."""

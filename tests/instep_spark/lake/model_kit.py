@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.instep_spark.lake.log_kit import Row
@@ -63,6 +63,8 @@ class Model:
         key = (row.consumer, row.stream, row.key)
         stored = self.entities.get(key)
         if stored is not None and stored.lineage == row.lineage and newer(stored, row):
+            if row.shown:
+                self.marks[key] = row.attempt
             return
         if row.ends:
             self.entities.pop(key, None)
@@ -75,6 +77,11 @@ class Model:
         stored, end = self.open.get(key), self.ended.get(key)
         known = stored or end
         if known is not None and known.lineage == row.lineage and newer(known, row):
+            if row.shown and stored is not None:
+                self.shown[key] = row.attempt
+            return
+        if row.shown and stored is not None and stored.body == row.body:
+            self.shown[key] = row.attempt
             return
         past = self.history[key]
         begin = max([row.appended_at, *(one["to"] or one["from"] for one in past)])
@@ -131,6 +138,11 @@ class Model:
         for key in [k for k in self.entities if k[:2] == stream]:
             if self.marks[key] < sweep.attempt:
                 del self.entities[key]
+        # What a baseline has read compares with nothing that comes now (A14).
+        for rows in (self.entities, self.open):
+            for key, row in rows.items():
+                if key[:2] == stream and row.shown:
+                    rows[key] = replace(row, lineage=-1)
         for key in [k for k in self.open if k[:2] == stream]:
             if self.shown[key] >= sweep.attempt:
                 continue

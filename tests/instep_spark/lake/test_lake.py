@@ -22,6 +22,8 @@ from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.landing.live_view import live
+from instep_spark.landing.writers.delta_rs import DeltaRsWriter
+from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
 from tests.instep_spark.lake.change_only_kit import Change
 from tests.instep_spark.lake.lake_kit import (
@@ -438,7 +440,7 @@ async def test_tables_of_a_database_are_landed_in_and_followed(
             lake = Lake(url, spark, tables=tables, **named)
             await asyncio.to_thread(lake.run, once=True)
             assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 2)
-            assert at.sink._writer.pipeline_ordinal("c", "s1") == 3
+            assert at.sink._writer.pipeline_progress("c", "s1").ordinal == 3
             await at.commit(end_record("k1", 3))
             await asyncio.to_thread(lake.run, once=True)
         assert spark.sql(f"SELECT key FROM {database}.entities").collect()[0].key == "k2"
@@ -510,6 +512,40 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
+@pytest.mark.parametrize("cuts", [(), (3, 5, 6)])
+def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
+    spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
+) -> None:
+    """The provider's clock was set back: what it states then lies before the baseline's date."""
+    rows = [row(1, "ATTEMPT", key="")]
+    shown: dict[str, Any] = {"token": "", "appended_at": START_US + 50_000_000}
+    rows += [row(n, key=f"u{n}", uuid=f"u{n}", **shown) for n in (2, 3, 4)]
+    stated: dict[str, Any] = {"key": "u2", "uuid": "u2", "value": 7}
+    rows += [row(5, **stated), row(6, "SWEEP", key="", readable=("NODE",))]
+    end = row(8, "DELETE", key="u3", uuid="u3", ends=True)
+    rows += [row(7, **stated | {"value": 8}), end]
+    writer = DeltaRsWriter(DeltaOptions(url=url_of(tmp_path)))
+    writer.open("c")
+    lake = Path(url_of(tmp_path).removeprefix("file://"))
+    land(lake, rows)
+    made = pipeline(spark, lake, tables=["entity_history", "topology"])
+    for upto in cuts:
+        made.apply(frame(spark, lake, rows[:upto]))
+    # What is not followed yet is read from `changes`.
+    assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [4, 7]
+    made.apply(changes(spark, lake))
+    assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u2": 7, "u4": 4}
+    history = read(lake, "entity_history")
+    assert {one["ordinal"]: one["ended_by"] for one in history} == {
+        2: "UPDATE",
+        3: "DELETE",
+        4: None,
+        7: None,
+    }
+    assert {one["id"] for one in read(lake, "topology")} == {"u2", "u4"}
+    assert Lake(lake.as_uri(), spark).verify().clean
+
+
 @pytest.mark.asyncio
 async def test_the_guard_of_the_sink_counts_from_entities(
     spark: SparkSession, tmp_path: Path
@@ -523,7 +559,7 @@ async def test_the_guard_of_the_sink_counts_from_entities(
         at.attempt = 2
         await at.commit(create_update("k3", 3), create_update("k1", 10))
         writer = at.sink._writer
-        assert writer.pipeline_ordinal("c", "s1") == 8
+        assert writer.pipeline_progress("c", "s1").ordinal == 8
         assert "entities" in live(writer, "c", "s1")
         assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(6, 4)
         assert await at.sink.has_older_entity("s1", create_update("x", 5), 1)

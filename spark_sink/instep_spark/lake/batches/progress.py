@@ -78,6 +78,10 @@ class StreamProgress(msgspec.Struct, frozen=True):
     """Ordinal and time of commit (in microseconds since 1970) of a row of `changes` that it covers:
     other rows that get its ordinal, after a RESTORE, have another time.
     """
+    swept: int = 0
+    """Where the last sweep was made. What a baseline has read up to there is older than all that
+    comes behind it, whatever the clocks say (A14).
+    """
 
     def held(self) -> DeferredSweep | None:
         """The sweep that waits for a decision."""
@@ -113,6 +117,10 @@ class TableProgress:
     def moved(self, changes: dict[tuple[str, str], StreamProgress]) -> TableProgress:
         """Return this progress with some streams moved."""
         return TableProgress({**self.by_stream, **changes})
+
+    def swept(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Where the last sweep of each of these streams was made; 0: none was."""
+        return {key: self[key].swept for key in keys}
 
     def by_change(self, keys: Iterable[tuple[str, str]]) -> TableProgress:
         """Return this progress with these streams marked as CHANGE_ONLY."""

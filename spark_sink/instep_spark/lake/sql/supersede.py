@@ -10,9 +10,11 @@ redelivery, a new attempt), all are compared, by their headers alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from instep.model.ordering import SPARK_PLACE, Place, supersedes_sql
+from instep_spark.lake.sql.literals import StreamKey, ordinals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,11 +24,13 @@ __all__ = [
     "ENTITY_ID",
     "HEADER",
     "IDENTITY",
+    "OUTDATED",
     "RECORD",
     "effective_rows",
     "end_supersedes",
     "latest_per_entity",
     "news",
+    "outdated",
     "resolve_ids",
     "row_supersedes",
 ]
@@ -43,6 +47,9 @@ ENTITY: Final = f"({RECORD} AND whole)"
 """Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its
 entity whole."""
 
+OUTDATED: Final = -1
+"""Stands for the lineage of a statement that compares with no log, and with no other baseline."""
+
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
     "appended_at: TIMESTAMP, counting: ARRAY<BIGINT>>"
@@ -55,6 +62,21 @@ def row_supersedes(stored: str, row: str) -> str:
     Both are aliases, or structs with the columns of `HEADER`; a NULL is never newer.
     """
     return supersedes_sql(Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE), nullable=True)
+
+
+def outdated(stored: DataFrame, swept: Mapping[StreamKey, int]) -> DataFrame:
+    """Return stored statements so that what a baseline had read when the last sweep of its stream
+    was made compares with nothing (A14). `swept`: the ordinals of these sweeps.
+    """
+    made = {key: ordinal for key, ordinal in swept.items() if ordinal}
+    if not made:
+        return stored
+    joined = stored.join(ordinals(stored.sparkSession, swept=made), ["consumer", "stream"], "left")
+    others = [f"`{name}`" for name in stored.columns if name != "lineage"]
+    return joined.selectExpr(
+        *others,
+        f"CASE WHEN token = '' AND ordinal <= swept THEN {OUTDATED}L ELSE lineage END AS lineage",
+    )
 
 
 def latest_per_entity(rows: DataFrame) -> DataFrame:

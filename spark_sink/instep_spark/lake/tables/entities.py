@@ -14,6 +14,7 @@ from instep_spark.lake.sql.supersede import (
     ENTITY,
     effective_rows,
     latest_per_entity,
+    outdated,
     resolve_ids,
     row_supersedes,
 )
@@ -62,7 +63,8 @@ class EntitiesTable(LakeTable):
             rows = resolve_ids(rows, stored)
         fresh = f"NOT {row_supersedes('t', 's')}"
         if pending.backwards or by_uuid:
-            rows, fresh = effective_rows(rows, stored), "true"
+            known = outdated(stored, self.progress.swept(by_uuid))
+            rows, fresh = effective_rows(rows, known), "true"
         if pending.repeated or by_uuid:
             rows = latest_per_entity(rows)
         if by_uuid:

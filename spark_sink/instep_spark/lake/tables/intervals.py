@@ -20,6 +20,7 @@ from instep_spark.lake.sql.supersede import (
     RECORD,
     effective_rows,
     news,
+    outdated,
     resolve_ids,
     row_supersedes,
 )
@@ -101,7 +102,7 @@ class IntervalTable(LakeTable):
         closed.createOrReplaceTempView("instep_closed")
         ended = closed.where("lineage IS NOT NULL")
         compare = effective_rows if pending.backwards or by_uuid else news
-        rows = compare(rows, stored, ended)
+        rows = compare(rows, outdated(stored, self.progress.swept(by_uuid)), ended)
         rows.createOrReplaceTempView("instep_rows")
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")

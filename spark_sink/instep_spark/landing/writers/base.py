@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from instep.errors import SinkError, StoreVersionError
+from instep_spark.lake.batches.progress import StreamProgress
 from instep_spark.landing_schema import SCHEMA_VERSION, TABLES, arrow_schema
 
 __all__ = ["Conflict", "Transaction", "Writer", "check_table", "table_properties"]
@@ -62,9 +63,9 @@ class Writer(Protocol):
         """
         ...
 
-    def pipeline_ordinal(self, consumer: str, stream: str) -> int:
-        """The ordinal up to which the pipeline's `entities` follow a stream; 0 where there is no
-        such table.
+    def pipeline_progress(self, consumer: str, stream: str) -> StreamProgress:
+        """How far the pipeline's `entities` follow a stream; not at all where there is no such
+        table.
         """
         ...
 

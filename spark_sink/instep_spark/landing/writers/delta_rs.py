@@ -23,7 +23,12 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, metadata_of_content
+from instep_spark.lake.batches.progress import (
+    RECENT_COMMITS,
+    Commit,
+    StreamProgress,
+    metadata_of_content,
+)
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
 from instep_spark.landing_schema import TABLES, described_schema
 from instep_spark.options import DeltaOptions
@@ -153,7 +158,7 @@ class DeltaRsWriter:
         except Exception as error:
             raise as_sink_error(error, self._options, self._options.url) from error
 
-    def pipeline_ordinal(self, consumer: str, stream: str) -> int:
+    def pipeline_progress(self, consumer: str, stream: str) -> StreamProgress:
         """See `Writer`. What is read of `entities` after this is as new as this, or newer."""
         try:
             entities = self._load("entities")
@@ -168,13 +173,13 @@ class DeltaRsWriter:
                     for commit in entities.history(limit)
                 )
                 if metadata is not None:
-                    return metadata.progress[consumer, stream].ordinal
+                    return metadata.progress[consumer, stream]
         except TableNotFoundError:
-            return 0
+            return StreamProgress()
         except Exception as error:
             where = self._options.location("entities")
             raise as_sink_error(error, self._options, where) from error
-        return 0
+        return StreamProgress()
 
     def text(self, value: str) -> str:
         """See `Writer`."""

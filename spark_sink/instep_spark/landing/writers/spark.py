@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError
-from instep_spark.lake.batches.progress import read_commit_metadata
+from instep_spark.lake.batches.progress import StreamProgress, read_commit_metadata
 from instep_spark.lake.sql.literals import text
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
@@ -148,14 +148,14 @@ class SparkWriter:
             sql.format_map({name: self._target(name) for name in (*TABLES, "entities")})
         )
 
-    def pipeline_ordinal(self, consumer: str, stream: str) -> int:
+    def pipeline_progress(self, consumer: str, stream: str) -> StreamProgress:
         """See `Writer`."""
         try:
             spark, entities = self._spark, self._target("entities")
             if not table_exists(spark, entities):
-                return 0
+                return StreamProgress()
             metadata = read_commit_metadata(spark, entities)
-            return 0 if metadata is None else metadata.progress[consumer, stream].ordinal
+            return StreamProgress() if metadata is None else metadata.progress[consumer, stream]
         except Exception as error:
             raise self._as_sink_error(error) from error
 

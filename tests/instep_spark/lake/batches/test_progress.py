@@ -79,4 +79,4 @@ def test_l2_a_writer_without_java_sees_what_was_restored(tmp_path: Path, others:
     for _ in range(others):
         write_deltalake(tmp_path / "entities", rows, mode="append")
     writer = DeltaRsWriter(DeltaOptions(url=tmp_path.as_uri()))
-    assert writer.pipeline_ordinal("c", "s") == 10
+    assert writer.pipeline_progress("c", "s").ordinal == 10
