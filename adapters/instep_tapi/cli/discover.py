@@ -63,7 +63,7 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
 
     What would be followed, what not, and why.
 
-    Ends with 1 where no stream would be followed.
+    Ends with 1 where no stream would be followed, and with 2 where none has an id that was named.
     """
     options = connection(
         url,
@@ -88,7 +88,8 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     else:
         _print(found)
     if not any(choice.chosen for choice in found.choices):
-        raise typer.Exit(1)
+        offered = {name for choice in found.choices for name in (choice.id, choice.stream.uuid)}
+        raise typer.Exit(1 if offered.issuperset(ids or ()) else 2)
 
 
 def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from instep.cli.output import Format, FormatOption
 from instep.cli.signals import until_signalled
 from instep.cli.store import LimitOption
-from instep.errors import ConfigurationError
+from instep.errors import ConfigurationError, NoStreamError
 from instep.model.streams import Start
 from instep_tapi.cli.connection import (
     AuthConfigOption,
@@ -102,6 +102,10 @@ async def _follow(
             await follow_entities(source, printer)
         else:
             await follow_records(source, start, printer)
+    except NoStreamError as error:
+        if not (options["streams"]["ids"] or options["streams"]["classes"]):
+            raise
+        raise ConfigurationError(error.message, where=error.where, hint=error.hint) from error
     except asyncio.CancelledError:
         printer.flush()
         printer.say(f"stopped; {printer.lines:,} {counted} were printed", "info")
