@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -108,7 +109,7 @@ async def _follow(
         raise ConfigurationError(error.message, where=error.where, hint=error.hint) from error
     except asyncio.CancelledError:
         printer.flush()
-        printer.say(f"stopped; {printer.lines:,} {counted} were printed", "info")
+        printer.say(f"stopped; {printer.lines:,} {counted} were printed", logging.INFO)
         raise
     finally:
         printer.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, cast
@@ -59,7 +60,7 @@ async def follow_entities(source: Source, printer: FollowPrinter) -> None:
 async def _say_events(consumer: Consumer, printer: FollowPrinter) -> None:
     async for event in consumer.events():
         if event.kind in _SAID:
-            level = "info" if event.kind in {"aligned", "stream-found"} else "warning"
+            level = logging.INFO if event.kind in {"aligned", "stream-found"} else logging.WARNING
             printer.say(f"{event.stream or event.consumer}: {event.kind}: {event.text}", level)
 
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-import time
 from typing import Final
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Column
 
+from instep.cli.log_lines import say
 from instep.cli.output import (
     KEY_WIDTH,
     MOMENT_WIDTH,
     WIDE,
     Format,
     Listing,
-    json_bytes,
     json_line,
     moment,
     one_line,
-    plain,
     stamp,
 )
 from instep.model.entities import Change
@@ -138,14 +136,9 @@ class FollowPrinter:
             self._row(change.change.value, change)
         self._counted()
 
-    def say(self, text: str, level: str = "warning") -> None:
+    def say(self, text: str, level: int = logging.WARNING) -> None:
         """Say something about the following itself, on stderr."""
-        if self._output is Format.JSONL:
-            at = stamp(time.time_ns() // 1_000)
-            line = {"at": at, "log": level, "logger": "instep.follow", "text": text}
-            typer.echo(json_bytes(line), err=True)
-        else:
-            typer.echo(f"{level}: {plain(text)}", err=True)
+        say(text, logger="instep.follow", level=level)
 
     def flush(self) -> None:
         """Print what was added since the last call."""

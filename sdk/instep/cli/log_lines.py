@@ -6,9 +6,11 @@ import logging
 from contextvars import ContextVar
 from typing import Final
 
+import typer
+
 from instep.cli.output import Format, json_bytes, plain, stamp
 
-__all__ = ["OUTPUT", "LogLines", "log_to_stderr"]
+__all__ = ["OUTPUT", "LogLines", "log_to_stderr", "say"]
 
 OUTPUT: Final[ContextVar[Format]] = ContextVar("OUTPUT", default=Format.TABLE)
 """How the command prints: its errors on stderr, too."""
@@ -45,3 +47,9 @@ def log_to_stderr(output: Format) -> None:
     handler.setFormatter(LogLines(output))
     if not ours:
         root.addHandler(handler)
+
+
+def say(text: str, *, logger: str, level: int = logging.INFO) -> None:
+    """Print a line to stderr as `logger` would, also one that only tells how a command goes on."""
+    record = logging.LogRecord(logger, level, "", 0, text, None, None)
+    typer.echo(LogLines(OUTPUT.get()).format(record), err=True)

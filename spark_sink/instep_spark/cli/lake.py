@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from instep.cli.log_lines import say
 from instep.cli.output import Format, FormatOption, json_line
 from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
@@ -203,6 +204,7 @@ def _each(
     """
     console = Console(stderr=True, highlight=False)
     for options, settings in found:
+        say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
             spark = open_session(options.spark, app="instep lake")
         with _view(console, output) as view:

@@ -84,6 +84,7 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     config.write_text(CONFIG.replace(DELTA, TEE).format(url=lake.as_uri(), folder=tmp_path))
     ran = instep("lake", "run", str(config), "--once", "--format", "jsonl")
     assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stderr.splitlines()[0])["text"].startswith("starting Spark")
     *steps, end = lines(ran)
     moved = {step["table"] for step in steps if "table" in step}
     rows = len(pa.table(DeltaTable(lake / "changes").to_pyarrow_table()))

@@ -172,7 +172,7 @@ async def test_only_what_is_asked_for() -> None:
         none, _, why = await ended(provider.url, "--stream", "nope")
     assert (code, err) == (0, "")
     assert [json.loads(line)["class"] for line in out.splitlines()] == ["NODE"] * 7
-    assert none == 1
+    assert none == 2
     assert "network: its id is not asked for" in why
 
 
