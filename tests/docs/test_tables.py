@@ -107,6 +107,10 @@ def test_every_deviation_is_listed() -> None:
     assert "| `offset-backwards` | " in markdown
 
 
+def test_no_help_shows_the_name_of_a_python_type() -> None:
+    assert re.findall(r"<(?:str|int|float|bool|list|path)\b[^>]*>", tables.command_line()) == []
+
+
 def test_every_command_is_listed_with_its_help() -> None:
     markdown = tables.command_line()
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]

@@ -16,23 +16,41 @@ _SHOWN_BYTES = 2_000
 
 
 def conformance(
-    provider: Annotated[str, typer.Argument(help="The address of the device (an XAddr).")],
+    provider: Annotated[
+        str, typer.Argument(metavar="URL", help="The address of the device (an XAddr).")
+    ],
     listen: Annotated[
-        str, typer.Option(help="Where reports are received; an address that the device reaches.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where reports are received; an address that the device reaches.",
+        ),
     ] = "127.0.0.1:0",
     notify_to: Annotated[
-        str, typer.Option(help="What the device sends to, where that is another address.")
+        str,
+        typer.Option(
+            metavar="URL", help="What the device sends to, where that is another address."
+        ),
     ] = "",
     actions: Annotated[
         list[str] | None,
-        typer.Option("--action", help="A report to subscribe to; repeatable. Default: all."),
+        typer.Option(
+            "--action", metavar="ACTION", help="A report to subscribe to; repeatable. Default: all."
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to receive reports.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="How long to receive reports.")
+    ] = 30.0,
     refuse: Annotated[
         bool, typer.Option("--refuse", help="Answer one report with a fault (R0801).")
     ] = False,
     hold: Annotated[
-        float, typer.Option(min=0, help="Leave one report unanswered for so many seconds (R0802).")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Leave one report unanswered for so many seconds (R0802).",
+        ),
     ] = 0.0,
     output: FormatOption = Format.TABLE,
 ) -> None:

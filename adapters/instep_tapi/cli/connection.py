@@ -28,14 +28,18 @@ __all__ = [
     "survey",
 ]
 
-UrlArgument = Annotated[str, typer.Argument(help="The provider: https://host:port.")]
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="The provider: https://host:port.")]
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True),
+    typer.Option(
+        "--token", metavar="TOKEN", help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option("--token-file", help="A file that holds a bearer token.", dir_okay=False),
+    typer.Option(
+        "--token-file", metavar="FILE", help="A file that holds a bearer token.", dir_okay=False
+    ),
 ]
 AuthConfigOption = Annotated[
     Path | None,
@@ -44,12 +48,15 @@ AuthConfigOption = Annotated[
     ),
 ]
 CaOption = Annotated[
-    Path | None, typer.Option("--ca", help="A file with the certificates of the issuer (CA).")
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="A file with the certificates of the issuer (CA)."),
 ]
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
 ]
-ProxyOption = Annotated[str | None, typer.Option("--proxy", help="URL of an HTTP proxy.")]
+ProxyOption = Annotated[
+    str | None, typer.Option("--proxy", metavar="URL", help="URL of an HTTP proxy.")
+]
 RootOption = Annotated[
     list[str] | None,
     typer.Option("--root", metavar="PATH", help="A RESTCONF root to try; repeatable."),

@@ -17,12 +17,18 @@ __all__ = ["demo"]
 
 def demo(
     topology: Annotated[
-        str, typer.Option(help="A backbone of topohub: the network of the provider.")
+        str,
+        typer.Option(metavar="NAME", help="A backbone of topohub: the network of the provider."),
     ] = "sndlib/germany50",
     storm: Annotated[
         float, typer.Option(metavar="RATE", min=1.0, help="Changes per second of the storm.")
     ] = 400.0,
-    seed: Annotated[int, typer.Option(help="Of all that happens by chance.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="The seed of everything random: the same seed, the same run."
+        ),
+    ] = 0,
     store: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Where to keep the entities; default: a temporary file."),

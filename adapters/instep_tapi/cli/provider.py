@@ -58,16 +58,24 @@ def _fault(text: str) -> tuple[str, Any]:
 
 def provider(  # noqa: PLR0917 - options, given by name on the command line
     context: Annotated[
-        Path | None, typer.Option(help="A TAPI context in JSON to serve.", dir_okay=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="A TAPI context in JSON to serve.", dir_okay=False),
     ] = None,
     topology: Annotated[
-        str | None, typer.Option(help="A backbone of topohub, such as sndlib/germany50.")
+        str | None,
+        typer.Option(metavar="NAME", help="A backbone of topohub, such as sndlib/germany50."),
     ] = None,
-    services: Annotated[int, typer.Option(help="Services laid over the backbone.", min=0)] = 200,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0)] = 0,
+    services: Annotated[
+        int, typer.Option(metavar="N", help="Services laid over the backbone.", min=0)
+    ] = 200,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The port; 0 takes a free one.", min=0)
+    ] = 0,
     root: Annotated[
-        str, typer.Option(help="The RESTCONF root; empty for plain /data.")
+        str, typer.Option(metavar="PATH", help="The RESTCONF root; empty for plain /data.")
     ] = "/restconf",
     strategy: Annotated[
         Strategy, typer.Option(help="What the logs keep.", case_sensitive=False)
@@ -76,54 +84,89 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         LogRecordStrategy, typer.Option(help="What a record states.", case_sensitive=False)
     ] = LogRecordStrategy.WHOLE_ENTITY_ON_CHANGE,
     statement_period: Annotated[
-        str, typer.Option(help="With WHOLE_ENTITY_PERIODIC: how often all is stated.")
+        str,
+        typer.Option(metavar="PERIOD", help="With WHOLE_ENTITY_PERIODIC: how often all is stated."),
     ] = "15m",
-    partitions: Annotated[int, typer.Option(help="Partitions of each log.", min=1)] = 1,
-    compaction_delay: Annotated[str, typer.Option(help="How long every record is kept.")] = "10m",
-    tombstone_retention: Annotated[str, typer.Option(help="How long tombstones are kept.")] = "4h",
+    partitions: Annotated[
+        int, typer.Option(metavar="N", help="Partitions of each log.", min=1)
+    ] = 1,
+    compaction_delay: Annotated[
+        str, typer.Option(metavar="PERIOD", help="How long every record is kept.")
+    ] = "10m",
+    tombstone_retention: Annotated[
+        str, typer.Option(metavar="PERIOD", help="How long tombstones are kept.")
+    ] = "4h",
     record_retention: Annotated[
-        str, typer.Option(help="How long a TRUNCATED or EMULATED log keeps records.")
+        str,
+        typer.Option(metavar="PERIOD", help="How long a TRUNCATED or EMULATED log keeps records."),
     ] = "24h",
     record_limit: Annotated[
-        int | None, typer.Option(help="How many records a TRUNCATED log keeps.", min=1)
+        int | None, typer.Option(metavar="N", help="How many records a TRUNCATED log keeps.", min=1)
     ] = None,
     time_scale: Annotated[
-        float, typer.Option(help="How many seconds of these periods pass in one.", min=1e-6)
+        float,
+        typer.Option(
+            metavar="NUMBER", help="How many seconds of these periods pass in one.", min=1e-6
+        ),
     ] = 1.0,
     wrapper: Annotated[
-        str, typer.Option(help="Frames: bare, list, log-record, stream-record or notification.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Frames: bare, list, log-record, stream-record or notification."
+        ),
     ] = "bare",
     records_per_frame: Annotated[
-        int, typer.Option(help="Records a frame, with a wrapper that holds several.", min=1)
+        int,
+        typer.Option(
+            metavar="N", help="Records a frame, with a wrapper that holds several.", min=1
+        ),
     ] = 1,
-    alarms: Annotated[int, typer.Option(help="Alarms that are active at the start.", min=0)] = 100,
+    alarms: Annotated[
+        int, typer.Option(metavar="N", help="Alarms that are active at the start.", min=0)
+    ] = 100,
     storm: Annotated[
-        float, typer.Option(help="Changes per second of an event storm; 0 for none.", min=0)
+        float,
+        typer.Option(
+            metavar="RATE", help="Changes per second of an event storm; 0 for none.", min=0
+        ),
     ] = 0.0,
     storm_keys: Annotated[
-        int | None, typer.Option(help="Over how many keys the storm goes.", min=1)
+        int | None, typer.Option(metavar="N", help="Over how many keys the storm goes.", min=1)
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="The seed of everything random: the same seed, the same run.")
+        int,
+        typer.Option(
+            metavar="N", help="The seed of everything random: the same seed, the same run."
+        ),
     ] = 0,
     token: Annotated[
         list[str] | None,
         typer.Option(metavar="TOKEN", help="A Bearer token that is accepted; repeatable."),
     ] = None,
     oauth2: Annotated[
-        str | None, typer.Option(help="CLIENT:SECRET for OAuth2 at /oauth2/token.")
+        str | None,
+        typer.Option(metavar="CLIENT:SECRET", help="CLIENT:SECRET for OAuth2 at /oauth2/token."),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="USER:PASSWORD for OAuth2 and the JSON login.")
+        str | None,
+        typer.Option(metavar="USER:PASSWORD", help="USER:PASSWORD for OAuth2 and the JSON login."),
     ] = None,
-    token_life: Annotated[str, typer.Option(help="How long a login lasts.")] = "1h",  # noqa: S107 - a period
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
+    token_life: Annotated[
+        str, typer.Option(metavar="PERIOD", help="How long a login lasts.")
+    ] = "1h",  # noqa: S107 - a period
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key, PEM.")] = None,
     pong_timeout: Annotated[
-        str, typer.Option(help="Real time without a Pong after which a client is dropped.")
+        str,
+        typer.Option(
+            metavar="PERIOD", help="Real time without a Pong after which a client is dropped."
+        ),
     ] = "30s",
     sign: Annotated[
-        str | None, typer.Option(help="Sign each record by HMAC-SHA256 with this secret.")
+        str | None,
+        typer.Option(metavar="SECRET", help="Sign each record by HMAC-SHA256 with this secret."),
     ] = None,
     compression: Annotated[bool, typer.Option(help="Accept permessage-deflate.")] = True,
     host_meta: Annotated[bool, typer.Option(help="Answer /.well-known/host-meta.")] = True,
@@ -138,7 +181,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         bool, typer.Option(help="Serve /_instep/, without login, to steer it from outside.")
     ] = False,
     ready_file: Annotated[
-        Path | None, typer.Option(help="Written, with the URL, when it serves.")
+        Path | None, typer.Option(metavar="FILE", help="Written, with the URL, when it serves.")
     ] = None,
     output: Annotated[
         Format, typer.Option("--format", help="How it tells where it is.")

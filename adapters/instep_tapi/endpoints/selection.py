@@ -110,7 +110,7 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
     if not stream.uuid:
         return "it has no uuid"
     if wanted.ids and id_ not in wanted.ids and stream.uuid not in wanted.ids:
-        return "its id is not asked for"
+        return "other ids are asked for"
     if stream.state not in _CONNECTABLE:
         return f"its state is {stream.state.name}"
     if type_ is None:

@@ -32,7 +32,7 @@ def audit(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Hold stores against their providers' logs by a second connection (TR-548 ST-2.3).
+    """Compare stores with the logs of their providers over a second connection (TR-548 ST-2.3).
 
     The consumers go on meanwhile, in whatever process they are; without one, what the store has not
     come to yet is undecided. Ends with 1 where something is wrong and was not repaired.

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from instep.config.entry_points import Command
 
@@ -44,7 +44,12 @@ class LazyCommand(TyperCommand):
             return group(self.name or "", self._summary, verbs)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(self.name)(with_exit_code(command))
-        return typer.main.get_command(alone)
+        found = typer.main.get_command(alone)
+        for parameter in found.params:
+            if isinstance(parameter, TyperArgument):
+                # The name of a Python type tells a user nothing that its own name does not.
+                parameter.display_type_rich = _nothing  # type: ignore[method-assign]
+        return found
 
 
 def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> TyperGroup:
@@ -60,6 +65,10 @@ def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> Typer
 
 def _summary(command: Callable[..., Any]) -> str:
     return (inspect.getdoc(command) or "").partition("\n\n")[0]
+
+
+def _nothing(ctx: Any) -> None:  # noqa: ARG001 - asked for by name
+    return None
 
 
 def _same(command: Callable[..., Any]) -> Command:

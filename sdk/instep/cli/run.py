@@ -40,13 +40,20 @@ def run(
         float | None,
         typer.Option(
             "--timeout",
+            metavar="SECONDS",
             min=0.1,
             help="With --until-aligned: end with 1 after so many seconds.",
             show_default=False,
         ),
     ] = None,
     period_s: Annotated[
-        float, typer.Option("--period", min=0.1, help="Seconds between two JSON lines of health.")
+        float,
+        typer.Option(
+            "--period",
+            metavar="SECONDS",
+            min=0.1,
+            help="The time between two JSON lines of health.",
+        ),
     ] = 5.0,
     output: Annotated[
         Format | None,

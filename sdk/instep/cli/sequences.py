@@ -95,7 +95,9 @@ def give_up(
     consumer: ConsumerOption = None,
     through: Annotated[
         int | None,
-        typer.Option("--through", help="The last number given up.", show_default="the highest"),
+        typer.Option(
+            "--through", metavar="N", help="The last number given up.", show_default="the highest"
+        ),
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -110,7 +112,7 @@ def reset(
     consumer: ConsumerOption = None,
     following: Annotated[
         int | None,
-        typer.Option("--next", help="The next number.", show_default="the first"),
+        typer.Option("--next", metavar="N", help="The next number.", show_default="the first"),
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:

@@ -79,7 +79,10 @@ def optimize(config: ConfigArgument = None, output: FormatOption = Format.TABLE)
 def vacuum(
     config: ConfigArgument = None,
     retain_hours: Annotated[
-        float, typer.Option("--retain-hours", min=0, help="Kept for readers of older versions.")
+        float,
+        typer.Option(
+            "--retain-hours", metavar="HOURS", min=0, help="Kept for readers of older versions."
+        ),
     ] = 168.0,
     output: FormatOption = Format.TABLE,
 ) -> None:

@@ -173,7 +173,7 @@ async def test_only_what_is_asked_for() -> None:
     assert (code, err) == (0, "")
     assert [json.loads(line)["class"] for line in out.splitlines()] == ["NODE"] * 7
     assert none == 2
-    assert "network: its id is not asked for" in why
+    assert "network: other ids are asked for" in why
 
 
 @pytest.mark.asyncio

@@ -98,7 +98,7 @@ def test_by_class_by_id_and_by_strategy() -> None:
     }
     assert chosen(*streams, ids=("uuid-net", "all")) == {
         "net": None,
-        "alarms": "its id is not asked for",
+        "alarms": "other ids are asked for",
         "all": None,
     }
     assert chosen(*streams, strategies=("LOG_STORAGE_STRATEGY_TRUNCATED",)) == {
