@@ -68,6 +68,7 @@ NAMES = {
         "Batch",
         "CommitResult",
         "DecodedRecords",
+        "Measurement",
         "MessageHeader",
         "Ranges",
         "RecordChunk",

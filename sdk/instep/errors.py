@@ -21,7 +21,8 @@ InstepError
 │   ├── JournalOffError       changes were asked for, the journal is not kept
 │   ├── ChangesTrimmedError   changes after a cursor are no longer kept
 │   ├── ReferencesOffError    references were asked for, they are not kept
-│   └── AlarmsOffError        alarms were asked for, their episodes are not kept
+│   ├── AlarmsOffError        alarms were asked for, their episodes are not kept
+│   └── MeasurementsOffError  measurements were asked for, their series are not kept
 ├── AuditError                an audit that can prove nothing, now or ever
 ├── NotAlignedError           `instep run --until-aligned` was given a time, and it has passed
 └── SweepHeldError            a sweep waits for a decision (A6)
@@ -44,6 +45,7 @@ __all__ = [
     "InstepError",
     "JournalOffError",
     "LeaseLostError",
+    "MeasurementsOffError",
     "NoStoreError",
     "NoStreamError",
     "NotAlignedError",
@@ -266,6 +268,12 @@ class AlarmsOffError(SinkError):
     """Alarms were asked for, but this store does not keep their episodes."""
 
     code = "alarms-off"
+
+
+class MeasurementsOffError(SinkError):
+    """Measurements were asked for, but this store does not keep their series."""
+
+    code = "measurements-off"
 
 
 class AuditError(InstepError):

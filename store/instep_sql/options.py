@@ -71,6 +71,11 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The normalized names of native conditions, where the provider states none (TR-548 4.9)."""
     alarm_retention_records: _Positive = 1_000_000
     """The number of newest episodes kept; older ones are removed once they have ended."""
+    measurements: bool | None = None
+    """Whether the store keeps periods of measurement as series (`instep_measurement`), for all its
+    consumers; None: as it does already, and a new store does not."""
+    measurement_retention_records: _Positive = 10_000_000
+    """The number of newest periods kept, of all series together."""
     class_index: bool | None = None
     """Whether the store has an index by class, so that questions about one class need not read
     all entities. A new entity then costs a tenth more. None: as it does already, and a new store

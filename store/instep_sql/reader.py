@@ -30,11 +30,13 @@ from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import commit, quarantine, streams, sweep, sweep_approvals
+from instep_sql.measurements.reading import MeasurementReading
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
 from instep_sql.references import maintenance as references
-from instep_sql.references.reading import ReferenceReading, stored_entity
+from instep_sql.references.reading import ReferenceReading
+from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
 
@@ -125,7 +127,7 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-class SqlReader(MessageReading, ReferenceReading, AlarmReading, StoreReader):
+class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReading, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;

@@ -28,6 +28,7 @@ from instep_sql.entities import commit, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
+from instep_sql.measurements import maintenance as measurements
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
@@ -85,7 +86,7 @@ class SqlStore(Sink):
         self._database = Database(self._dialect.writer, self._dialect, "writer")
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
-        self._alarms = False
+        self._alarms = self._measurements = False
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -129,8 +130,9 @@ class SqlStore(Sink):
 
     @property
     def latest_only(self) -> bool:
-        """See `Sink`: only the journal and the episodes of alarms need every record."""
-        return self.options.journal is Journal.OFF and not self._alarms
+        """See `Sink`: only the journal, episodes of alarms and measurements need every record."""
+        needed = self.options.journal is not Journal.OFF or self._alarms or self._measurements
+        return not needed
 
     @property
     def several_processes(self) -> bool:
@@ -167,6 +169,9 @@ class SqlStore(Sink):
                     now_us=self._clock_us(),
                 )
             self._alarms = alarms.are_kept(connection)
+            if self.options.measurements is not None:
+                measurements.keep(connection, self._dialect, wanted=self.options.measurements)
+            self._measurements = measurements.are_kept(connection)
             alarms.keep_names(connection, consumer, self.options.alarm_names)
             projected.keep(connection, self._dialect, self._projections, self._clock_us())
             if self.options.class_index is not None:

@@ -51,7 +51,9 @@ def statements(block: str, database: str) -> list[str]:
 
 
 async def fill(url: str) -> None:
-    async with SqlStore(url, references=True, journal="previous", class_index=True) as store:
+    async with SqlStore(
+        url, references=True, journal="previous", class_index=True, measurements=True
+    ) as store:
         await store.open("east")
         await store.position(info("network"))
         node = b'{"uuid":"u1","name":[{"value":"Aachen"}],"operational-state":"ENABLED"}'

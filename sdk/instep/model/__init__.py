@@ -4,6 +4,7 @@ imports `instep.errors` only.
 
 from instep.model.alarms import AlarmEpisode
 from instep.model.batches import Batch, CommitResult, SweepStep
+from instep.model.measurements import Measurement
 from instep.model.messages import MessageHeader
 from instep.model.position import SweepBarrier
 from instep.model.ranges import Ranges
@@ -15,6 +16,7 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
+    "Measurement",
     "MessageHeader",
     "Ranges",
     "RecordChunk",

@@ -25,6 +25,7 @@ from instep.model.entities import (
     StoredEntity,
     StreamStatus,
 )
+from instep.model.measurements import Measurement
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
@@ -237,6 +238,25 @@ class StoreReader(ABC):
         cannot keep them.
         """
         raise ConfigurationError("this kind of store keeps no episodes of alarms")
+
+    # -- measurements ----------------------------------------------------------------------------
+
+    def measurements(
+        self,
+        *,
+        series: str | None = None,  # noqa: ARG002
+        since_us: int | None = None,  # noqa: ARG002
+        until_us: int | None = None,  # noqa: ARG002
+        consumer: str | None = None,  # noqa: ARG002
+        stream: str | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[Measurement]:
+        """Periods of measurement, one series after another, each in the order of time: those that
+        end at `since_us` or later and before `until_us`, in microseconds since 1970.
+
+        Raises `MeasurementsOffError` where they are not kept, `ConfigurationError` for a store that
+        cannot keep them.
+        """
+        raise ConfigurationError("this kind of store keeps no series of measurements")
 
     # -- held sweeps (A6) ------------------------------------------------------------------------
 

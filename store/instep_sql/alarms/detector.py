@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +16,14 @@ import msgspec
 
 from instep.model.records import Record
 from instep_sql.engine.value_check import LONGEST_UUID_CHARS, storable_text
+from instep_sql.tapi_members import (
+    UNREADABLE,
+    flag,
+    plain_members,
+    read_json,
+    text_member,
+    time_us,
+)
 
 __all__ = [
     "DETECTOR",
@@ -47,14 +54,7 @@ _IDENTITY: Final = re.compile(
     r"|[A-Z]+_OBJECT_TYPE_)?(.*)",
     re.DOTALL,
 )
-_YANG_TIME: Final = re.compile(
-    r"(\d{14})(?:[.,](\d{1,12}))?\s*(?:Z|([+-])(\d\d):?(\d\d))?", re.ASCII
-)
-"""tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
-_LONGEST_TIME_CHARS: Final = 64
 _USUAL_NAME_CHARS: Final = 128
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_US: Final = timedelta(microseconds=1)
 
 
 class _Legacy(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True):
@@ -91,8 +91,6 @@ class _Usual(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unkno
     name: Any = None
 
 
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 _decode_usual: Final = msgspec.json.Decoder(_Usual).decode
 
@@ -156,7 +154,7 @@ def _usual_detector(
         return None
     try:
         read = _decode_usual(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     detail = read.alarm_condition_detector_detail
     legacy = detail.legacy_properties
@@ -187,31 +185,31 @@ def _usual_detector(
 
 
 def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str, str]) -> Detector:
-    members = _members(_read(body))
+    members = _members(read_json(body))
     state = _identity(members, "alarm-detector-state", "simple-detector-state")
     severity = _identity(members, "perceived-severity")
     detector_type = _identity(members, "condition-detector-type")
     measured_class = _identity(members, "measured-entity-class")
-    measured_uuid = _text(members, "measured-entity-uuid")
+    measured_uuid = text_member(members, "measured-entity-uuid")
     if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
-    native = _text(members, "condition-native-name")
+    native = text_member(members, "condition-native-name")
     return Detector(
         state=state or "ACTIVE",
         event=state is None and detector_type in _EVENT_TYPES,
         severity=severity,
         service_affect=_identity(members, "service-affect"),
-        acknowledged=_flag(members.get("is-acknowledged")),
+        acknowledged=flag(members.get("is-acknowledged")),
         info=_list(members.get("additional-alarm-info")),
         condition=native,
-        condition_normalized=_text(members, "condition-normalized-name")
+        condition_normalized=text_member(members, "condition-normalized-name")
         or normalized.get(native or ""),
         detector_type=detector_type,
-        detector_native_id=_text(members, "detector-native-id"),
-        detector_uuid=_text(members, "detector-uuid"),
+        detector_native_id=text_member(members, "detector-native-id"),
+        detector_uuid=text_member(members, "detector-uuid"),
         measured_class=measured_class,
         measured_uuid=measured_uuid,
-        measured_native_id=_text(members, "measured-entity-native-id"),
+        measured_native_id=text_member(members, "measured-entity-native-id"),
         measured_local_id=_list(members.get("measured-entity-local-id")),
         node_uuid=_node(address, measured_class, measured_uuid),
     )
@@ -231,34 +229,18 @@ def same_body(before: Detector, record: Record, normalized: Mapping[str, str]) -
 def time_of(record: Record) -> ApproximateTime:
     """When it happened: the event time, flat as the YANG has it or nested as in TR-548 6.3."""
     stated = _envelope(record.envelope).get("event-time-stamp")
-    members = _plain(stated)
-    members = _plain(members.get("approx-date-and-time")) or members
-    primary = stated if isinstance(stated, str) else _text(members, "primary-time-stamp")
-    at_us = _time_us(primary)
+    members = plain_members(stated)
+    members = plain_members(members.get("approx-date-and-time")) or members
+    primary = stated if isinstance(stated, str) else text_member(members, "primary-time-stamp")
+    at_us = time_us(primary)
     if at_us is None:
         return ApproximateTime(record.appended_at_us, spread="BEFORE")
     return ApproximateTime(
         at_us,
-        _time_us(_text(members, "start-time-stamp")),
+        time_us(text_member(members, "start-time-stamp")),
         _identity(members, "spread"),
         _identity(members, "source-precision"),
     )
-
-
-def _read(json: bytes | bytearray) -> Any:
-    try:
-        return _decode(json) if json else None
-    except _UNREADABLE:
-        return None
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """The members of an object without the names of their modules; of anything else none."""
-    if not isinstance(value, dict):
-        return {}
-    if ":" not in "".join(value):
-        return value
-    return {name.rpartition(":")[2]: inner for name, inner in value.items()}
 
 
 def _members(value: Any) -> dict[str, Any]:
@@ -268,7 +250,7 @@ def _members(value: Any) -> dict[str, Any]:
     from_outer: list[dict[str, Any]] = []
     level = [value]
     for _ in range(len(_CONTAINERS) + 1):
-        plain = [_plain(one) for one in level]
+        plain = [plain_members(one) for one in level]
         from_outer += plain
         level = [one[name] for one in plain for name in one if name in _CONTAINERS]
         if not level:
@@ -279,14 +261,9 @@ def _members(value: Any) -> dict[str, Any]:
     return found
 
 
-def _text(members: dict[str, Any], name: str) -> str | None:
-    value = members.get(name)
-    return storable_text(value) if isinstance(value, str) and value else None
-
-
 def _identity(members: dict[str, Any], *names: str) -> str | None:
     for name in names:
-        value = _text(members, name)
+        value = text_member(members, name)
         if value is not None:
             return _named(value)
     return None
@@ -310,12 +287,6 @@ _usual_name: Final = lru_cache(maxsize=1_024)(_name)
 """YANG defines a few dozen."""
 
 
-def _flag(value: Any) -> bool | None:
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value)
-    return value if isinstance(value, bool) else None
-
-
 def _list(value: Any) -> str | None:
     if not isinstance(value, list) or not value:
         return None
@@ -324,7 +295,7 @@ def _list(value: Any) -> str | None:
 
 
 def _read_envelope(envelope: bytes | bytearray) -> dict[str, Any]:
-    return _plain(_read(envelope))
+    return plain_members(read_json(envelope))
 
 
 _envelope: Final = lru_cache(maxsize=1)(_read_envelope)
@@ -343,24 +314,3 @@ def _node(address: Any, measured_class: str | None, measured_uuid: str | None) -
                 return node
             break
     return measured_uuid if measured_class == "NODE" else None
-
-
-def _time_us(text: str | None) -> int | None:
-    """A time that names no zone is taken as UTC; None for what is no time."""
-    if text is None or len(text) > _LONGEST_TIME_CHARS:
-        return None
-    text = text.strip()
-    try:
-        if match := _YANG_TIME.fullmatch(text):
-            digits, fraction, sign, hours, minutes = match.groups()
-            moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            moment += timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
-            offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-            moment = moment + offset if sign == "-" else moment - offset
-        else:
-            moment = datetime.fromisoformat(text)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-        return (moment - _EPOCH) // _US
-    except (ValueError, OverflowError):
-        return None

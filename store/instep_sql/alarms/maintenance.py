@@ -19,6 +19,7 @@ from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
+from instep_sql.stored_entities import stored_record
 
 __all__ = ["are_kept", "follow", "keep", "keep_names", "swept", "trim"]
 
@@ -147,7 +148,7 @@ def keep(
         rows = connection.execute(_STORED, values).all()
         for row in rows:
             log = LogReading(row.lineage, row.attempt, now_us, None, names)
-            episode = followed(None, _record(row), log)
+            episode = followed(None, stored_record(row), log)
             if episode is not None:
                 episode.reduced = not episode.detector.event
                 _write(connection, dialect, row.stream_no, [episode], {})
@@ -356,20 +357,4 @@ def _episode(row: Row[Any]) -> Episode:
         cleared=None if cleared[0] is None else ApproximateTime(*cleared),
         ended_by=ended_by,
         id=id,
-    )
-
-
-def _record(row: Row[Any]) -> Record:
-    """The last statement of a stored entity."""
-    return Record(
-        row.stream,
-        row.key,
-        RecordType.CREATE_UPDATE,
-        row.token,
-        row.appended_at_us,
-        row.partition,
-        row._mapping["offset"],  # noqa: SLF001 — SQLAlchemy's public name for it
-        DETECTOR,
-        row.body,
-        row.envelope,
     )

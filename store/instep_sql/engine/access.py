@@ -21,6 +21,7 @@ PUBLIC_VIEWS: Final = (
     "instep_references",
     "instep_alarms",
     "instep_alarm_events",
+    "instep_measurements",
 )
 """The views whose columns are public."""
 _ROLE: Final = text("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = :role)")

@@ -19,6 +19,7 @@ from instep_sql.entities import change_only, journal, key_reconciliation, quaran
 from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
+from instep_sql.measurements import maintenance as measurements
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
@@ -48,11 +49,11 @@ def commit(
 
     1. The position is advanced; `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. Where they are
-       kept, episodes of alarms follow each statement.
+       kept, episodes of alarms and series of measurements follow each statement.
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. Where they are kept, places, references and projections follow the changed entities.
     5. Unreadable records go to quarantine, and departures from the specification are counted.
-    6. The journal and the episodes are trimmed to their retention.
+    6. The journal, the episodes and the series are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     written = Written()
@@ -98,6 +99,8 @@ def commit(
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.alarms:
         alarms.trim(connection, dialect, options, len(batch.records))
+    if stream.measurements:
+        measurements.trim(connection, dialect, options, len(batch.records))
     return result
 
 
@@ -161,6 +164,8 @@ def write_records(
             position=position,
             now_us=now_us,
         )
+    if stream.measurements:
+        measurements.follow(connection, no, records, position)
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)

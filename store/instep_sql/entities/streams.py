@@ -33,6 +33,7 @@ _FIND: Final = text("""
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms,
+           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'measurements') AS measuring,
            (SELECT definition FROM instep_projection
             WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
@@ -88,6 +89,8 @@ class StreamRow(msgspec.Struct):
     """Whether the store keeps places and references."""
     alarms: bool = False
     """Whether the store keeps episodes of alarms."""
+    measurements: bool = False
+    """Whether the store keeps series of measurements."""
     alarm_names: dict[str, str] = {}
     """The normalized names of native conditions (4.9)."""
 
@@ -111,6 +114,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         event_classes=frozenset(info.get("event_classes", ())),
         references=bool(row.referring),
         alarms=bool(row.alarms),
+        measurements=bool(row.measuring),
         alarm_names=json.loads(row.alarm_names or "{}"),
     )
 

@@ -12,8 +12,9 @@ from instep.errors import ReferencesOffError
 from instep.model.entities import Ancestor, Reference, Skeleton, StoredEntity
 from instep_sql.engine.dialect import Dialect
 from instep_sql.references.maintenance import are_kept, behind
+from instep_sql.stored_entities import stored_entity
 
-__all__ = ["ReferenceReading", "stored_entity"]
+__all__ = ["ReferenceReading"]
 
 T = TypeVar("T")
 
@@ -190,20 +191,3 @@ class ReferenceReading(ABC):
             return work(connection)
 
         return await self._fetch(checked)
-
-
-def stored_entity(row: Row[Any]) -> StoredEntity:
-    """An entity of a row of `instep_entity`, with its consumer and stream."""
-    return StoredEntity(
-        stream=row.stream,
-        key=row.key,
-        entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
-        token=row.token,
-        appended_at_us=row.appended_at_us,
-        attempt=row.attempt,
-        body=row.body,
-        envelope=row.envelope,
-        uuid=row.uuid,
-        proven=bool(row.proven),
-        consumer=row.consumer,
-    )

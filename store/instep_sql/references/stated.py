@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from instep_sql.engine.value_check import LONGEST_UUID_CHARS
+from instep_sql.tapi_members import UNREADABLE, read_json
 
 __all__ = ["PLACE", "REFERENCE", "Place", "Reference", "digest_of", "stated"]
 
@@ -28,18 +29,16 @@ class _Envelope(msgspec.Struct, rename="kebab", gc=False):
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope).decode
-_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _USUAL_BYTES: Final = 4_096
 """Longest addresses that are remembered."""
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def stated(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], list[Reference]]:
     """The places and references of an entity, sorted; none where it cannot be read."""
     places = list(_places(*_addresses(envelope)))
     refers, has_id = b'-uuid"' in body, not uuid and b'"local-id"' in body
-    document = _read(body) if refers or has_id else None
+    document = read_json(body) if refers or has_id else None
     if has_id and isinstance(document, dict):
         uuid = _local_uuid(document.get("local-id"), places)
     if uuid and len(uuid) <= LONGEST_UUID_CHARS:
@@ -58,18 +57,11 @@ def _named(body: bytes) -> int:
     return -1 if b"\\" in body else body.count(b'-uuid"')
 
 
-def _read(json: bytes) -> Any:
-    try:
-        return _decode(json)
-    except _UNREADABLE:
-        return None
-
-
 def _addresses(envelope: bytes) -> tuple[bytes, bytes]:
     """The parent-address and the further ones, as JSON."""
     try:
         read = _envelope(envelope)
-    except _UNREADABLE:
+    except UNREADABLE:
         return b"", b""
     return bytes(read.parent_address), bytes(read.further_parent_addresses)
 
@@ -80,8 +72,8 @@ def _places(address: bytes, further: bytes) -> tuple[Place, ...]:
 
 
 def _read_places(address: bytes, further: bytes) -> tuple[Place, ...]:
-    others = _read(further) if further else None
-    addresses = [_read(address), *(others if isinstance(others, list) else ())]
+    others = read_json(further) if further else None
+    addresses = [read_json(address), *(others if isinstance(others, list) else ())]
     return tuple(
         (place, distance, *element)
         for place, one in enumerate(addresses)
