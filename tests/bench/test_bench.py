@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,6 +29,11 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=100,
     )
+
+
+def _long(*scenarios: str) -> list[Any]:
+    """Those that `make long` runs."""
+    return [pytest.param(one, marks=pytest.mark.long) for one in scenarios]
 
 
 def _frames(sent: bytes) -> list[bytes]:
@@ -63,7 +69,7 @@ def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
 
 @pytest.mark.parametrize(
     "scenario",
-    ["update-50", "journal-storm", "references-new", "alarms-update", "postgresql-update"],
+    ["update-50", *_long("journal-storm", "references-new", "alarms-update", "postgresql-update")],
 )
 def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     if scenario.startswith("postgresql"):
@@ -89,7 +95,7 @@ def test_both_put_a_sequence_in_order(load: str) -> None:
     assert floor(groups) == product(groups) == 3_000
 
 
-@pytest.mark.parametrize("scenario", ["sequence-lost", "inbox-100", "wsrm-100", "wsr-100"])
+@pytest.mark.parametrize("scenario", ["sequence-lost", "wsrm-100", *_long("inbox-100", "wsr-100")])
 def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=500", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr
@@ -100,7 +106,7 @@ def test_a_scenario_of_sequences_runs_floor_and_product(scenario: str) -> None:
     assert result["ratio"] > 0
 
 
-@pytest.mark.parametrize("scenario", ["reports-1", "reports-50"])
+@pytest.mark.parametrize("scenario", ["reports-1", *_long("reports-50")])
 def test_a_scenario_of_reports_runs_floor_and_product(scenario: str) -> None:
     done = _bench("--records=400", "--rounds=1", f"--scenario={scenario}", "--format=jsonl")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.mutations import MUTATIONS
+from tests.end_to_end.mutations import MUTATIONS, applied
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RUN = """
@@ -23,6 +23,13 @@ with applied(sys.argv[1]):
 """
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_can_still_be_made(name: str) -> None:
+    with applied(name):
+        pass
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mistake_is_found(name: str) -> None:
     path, option, words = shlex.split(MUTATIONS[name][1])

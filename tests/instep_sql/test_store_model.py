@@ -129,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.hypothesis
 def test_the_store_is_the_model(database: str) -> None:
-    examples = 40 if database.startswith("sqlite") else 15
+    examples = 25 if database.startswith("sqlite") else 8
     run_state_machine_as_test(
         partial(StoreMachine, database, count()),  # type: ignore[arg-type]  # any factory will do
         settings=settings(max_examples=examples, stateful_step_count=15, deadline=None),

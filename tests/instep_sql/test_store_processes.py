@@ -42,7 +42,7 @@ async def test_a1_the_position_is_never_ahead_of_the_data_whenever_killed(
     print("seed", seed)
     chance = random.Random(seed)
     ordinal = 0
-    for _ in range(20):
+    for _ in range(12):
         process = await start(database, "east", 1_000_000)
         await asyncio.sleep(chance.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)

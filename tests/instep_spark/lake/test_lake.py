@@ -293,7 +293,7 @@ def test_l2_rows_of_unknown_progress_are_refused(spark: SparkSession, tmp_path: 
 
 
 def test_l3_a_table_is_made_again_beside_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
-    log = Provider(11, "one", keys=3).run(16)
+    log = Provider(11, "one", keys=3).run(6)
     land(tmp_path, log)
     lake = Lake(tmp_path.as_uri(), spark, settings=UNGUARDED)
     lake.run(once=True)
@@ -425,7 +425,7 @@ def test_nothing_is_left_in_the_session_of_the_user(spark: SparkSession, tmp_pat
     assert user.sql("SELECT own FROM instep_rows").collect()[0].own == 7
 
 
-@pytest.mark.parametrize("managed", [False, True])
+@pytest.mark.parametrize("managed", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.asyncio
 async def test_tables_of_a_database_are_landed_in_and_followed(
     spark: SparkSession, tmp_path: Path, managed: bool
@@ -512,7 +512,7 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
-@pytest.mark.parametrize("cuts", [(), (3, 5, 6)])
+@pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 6), marks=pytest.mark.long)])
 def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
     spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
 ) -> None:

@@ -291,6 +291,7 @@ def test_a_view_of_which_a_table_is_not_there_is_left_out(
     assert not {"topology", "alarm_places", "availability"} & set(made)
 
 
+@pytest.mark.long
 def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "changes", table([Row("c", "s", 1, "ATTEMPT")]))
     database = "spark_catalog.views"

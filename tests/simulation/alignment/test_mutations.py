@@ -14,6 +14,13 @@ from tests.simulation.alignment.mutations import (
 _MOST_SEEDS = 200
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_can_still_be_made(name: str) -> None:
+    with applied(name):
+        pass
+
+
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mistake_is_found(name: str) -> None:

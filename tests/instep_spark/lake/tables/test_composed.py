@@ -58,6 +58,7 @@ def check_history(lake: Path) -> None:
             assert one["valid_to"] == after["valid_from"] or one["ended_by"] != "UPDATE"
 
 
+@pytest.mark.long
 def test_random_changes_in_random_micro_batches(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
+@pytest.mark.long
 def test_a_sweep_of_changes_that_was_held_is_made_later(
     spark: SparkSession, tmp_path: Path
 ) -> None:

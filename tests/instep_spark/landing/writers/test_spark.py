@@ -38,6 +38,7 @@ def land(url: str, spark: dict[str, Any], *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server() as (remote, _):
         output = land(url_of(tmp_path), {"remote": remote})
