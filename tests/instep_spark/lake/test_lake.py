@@ -305,6 +305,12 @@ def test_l3_a_table_is_made_again_beside_the_old_one(spark: SparkSession, tmp_pa
 
     before = tables()
     assert all(before)
+    for name in names:
+        whose = DeltaTable(tmp_path / name).schema().fields[:2]
+        assert [(one.name, one.nullable) for one in whose] == [
+            ("consumer", False),
+            ("stream", False),
+        ]
     version = DeltaTable(tmp_path / "alarms").version()
     spark.sql(f"DELETE FROM delta.`{tmp_path.as_uri()}/alarms`")
     spark.sql(f"UPDATE delta.`{tmp_path.as_uri()}/entity_history` SET valid_to = valid_from")

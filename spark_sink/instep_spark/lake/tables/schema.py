@@ -37,10 +37,13 @@ class Column(NamedTuple):
     type: str
     """As Spark's DDL names it."""
     meaning: str
+    required: bool = False
+    """NOT NULL in a table that is made; a column that is added to one must be nullable."""
 
-    def ddl(self) -> str:
-        """The column for `CREATE TABLE … (…)` and `ADD COLUMNS (…)`."""
-        return f"`{self.name}` {self.type} COMMENT {comment_literal(self.meaning)}"
+    def ddl(self, *, constrained: bool = False) -> str:
+        """The column for `ADD COLUMNS (…)`, `constrained` for `CREATE TABLE … (…)`."""
+        null = " NOT NULL" if self.required and constrained else ""
+        return f"`{self.name}` {self.type}{null} COMMENT {comment_literal(self.meaning)}"
 
 
 class TableSchema(NamedTuple):
@@ -53,7 +56,7 @@ class TableSchema(NamedTuple):
 
     def ddl(self) -> str:
         """The columns for `CREATE TABLE … (…)`, each with its meaning."""
-        return ", ".join(column.ddl() for column in self.columns)
+        return ", ".join(column.ddl(constrained=True) for column in self.columns)
 
     @property
     def comment(self) -> str:
@@ -62,13 +65,14 @@ class TableSchema(NamedTuple):
 
 
 _WHOSE: Final = (
-    Column("consumer", "STRING", "name of the consumer"),
-    Column("stream", "STRING", "id of the stream"),
+    Column("consumer", "STRING", "name of the consumer", required=True),
+    Column("stream", "STRING", "id of the stream", required=True),
     Column(
         "id",
         "STRING",
         "what tells entities of the stream apart: the uuid where the stream is joined with a "
         "baseline, else the entity-key",
+        required=True,
     ),
     Column("key", "STRING", "entity-key"),
 )
