@@ -23,6 +23,7 @@ from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.stream_metadata import StreamMetadata
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
+from instep_spark.reading.change_filter import to_microseconds
 
 __all__ = ["DeltaReader"]
 
@@ -81,7 +82,7 @@ class DeltaReader(StoreReader):
             entities=live_view.estimate_sweep(writer, consumer, stream, 0).total,
             quarantined=quarantined,
             deviations={one["name"]: int(one["times"]) for one in counts},
-            updated_at_us=_us(row["at"]),
+            updated_at_us=to_microseconds(row["at"]),
         )
 
     async def entities(
@@ -154,7 +155,7 @@ class DeltaReader(StoreReader):
                     stream=row["stream"],
                     reason=row["reason"],
                     token=row["token"],
-                    received_at_us=_us(row["received_at"]),
+                    received_at_us=to_microseconds(row["received_at"]),
                     raw=row["raw"],
                     consumer=row["consumer"],
                 )
@@ -213,10 +214,6 @@ def _plain(info: StreamInfo | None) -> dict[str, Any]:
     return {} if info is None else msgspec.to_builtins(info)
 
 
-def _us(moment: Any) -> int:
-    return int(moment.timestamp() * 1e6 + 0.5)
-
-
 def _runs(ordinals: Sequence[int]) -> list[tuple[int, int]]:
     """Return first and last of the ranges of these ordinals. A scan reads what lies in between, so
     ordinals that are far apart are not read as one range.
@@ -236,7 +233,7 @@ def _entity(consumer: str, stream: str, row: dict[str, Any]) -> StoredEntity:
         key=row["key"],
         entity_class=row["class"],
         token=row["token"],
-        appended_at_us=_us(row["appended_at"]),
+        appended_at_us=to_microseconds(row["appended_at"]),
         attempt=row["attempt"],
         body=(row["body"] or "").encode(),
         envelope=(row["envelope"] or "").encode(),
