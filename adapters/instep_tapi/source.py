@@ -283,6 +283,7 @@ class TapiSource(Source):
         only = type_.classes if self._options.streams.only_classes else ()
         below = sorted(set(self._options.streams.only_below))
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
+        left_out = carried_classes(stream.type.classes).difference(only) if only else frozenset()
         try:
             connect_to = stream_address(
                 stream.address,
@@ -330,7 +331,9 @@ class TapiSource(Source):
             record_retention_s=type_.record_retention_s,
             unprovable=unprovable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
             compacts=mode is Mode.BASELINE and compacts(type_),
-            readable=readable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            readable=readable_classes(type_.classes) | left_out
+            if mode is Mode.BASELINE
+            else frozenset(),
             event_classes=carried_events(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,

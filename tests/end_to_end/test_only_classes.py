@@ -74,11 +74,15 @@ async def test_3_12_only_what_is_asked_for_is_kept(strategy: str, tmp_path: Path
         await is_kept(here, "NODE")
 
 
-async def test_3_12_another_selection_is_read_from_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_3_12_another_selection_is_read_from_the_start(strategy: str, tmp_path: Path) -> None:
     """What is asked for now was not stored so far, and what was stored is not asked for."""
-    async with site(provider(network(4, 3)), tmp_path) as here:
-        async with here.consumer(**NODES) as consumer:
+    async with site(provider(network(4, 3), **STRATEGIES[strategy]), tmp_path) as here:
+        here.provider.raise_alarm("n1")
+        alarms = {"streams": {"only_classes": ["NODE", "CONDITION_DETECTOR"]}}
+        async with here.consumer(**alarms) as consumer:
             await consumer.aligned(30)
+            await is_kept(here, "NODE", "CONDITION_DETECTOR")
         ports = {"streams": {"only_classes": ["NODE_EDGE_POINT", "TOPOLOGY"]}}
         async with here.consumer(**ports) as consumer:
             await consumer.aligned(30)

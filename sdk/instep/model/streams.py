@@ -78,7 +78,9 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     record.
     """
     readable: frozenset[str] = frozenset()
-    """Classes whose current state `Source.baseline` can show (BASELINE only)."""
+    """Classes whose entities exist only if `Source.baseline` or the log shows them (BASELINE only):
+    those that it can read, and those that are left out of the stream.
+    """
     unprovable: frozenset[str] = frozenset()
     """Classes of which neither the log nor the baseline shows every entity (BASELINE only): of
     these, what the log has forgotten is not known.
