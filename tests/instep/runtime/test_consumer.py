@@ -228,7 +228,7 @@ async def test_realign_on_request_reads_from_the_start(store: SqlStore) -> None:
 async def test_realign_on_request_does_not_wait_for_an_idle_stream(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream that has been silent for long is looked at every 15 s only."""
+    """A stream that has been silent for long is looked at once a minute."""
     monkeypatch.setattr(ScriptedFeed, "detects_dead_peer", True)
     ahead_s = [0.0]
     environment = Environment(now=LATER.now, monotonic=lambda: time.monotonic() + ahead_s[0])

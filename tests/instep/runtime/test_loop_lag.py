@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
 
 from instep.runtime.loop_lag import LoopLag
 from tests.simulation.loop import VirtualLoop
@@ -46,3 +49,50 @@ def test_it_can_be_left_off() -> None:
         assert lag.worst_s == 0.0
 
     asyncio.run(measure())
+
+
+class CountingLoop(VirtualLoop):
+    """Counts the timers that are set."""
+
+    timers = 0
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self.timers += 1
+        return super().call_at(when, callback, *args, context=context)
+
+
+async def _measure_together(loop: CountingLoop) -> None:
+    lags = [LoopLag(0.5, lambda _: None) for _ in range(100)]
+    for lag in lags:
+        lag.start()
+    await asyncio.sleep(10)
+    assert loop.timers < 30
+    lags[0].stop()
+    loop._now_s += 4.0
+    await asyncio.sleep(0.6)
+    assert lags[0].worst_s < 0.001
+    assert all(lag.worst_s > 3.0 for lag in lags[1:])
+    for lag in lags:
+        lag.stop()
+    timers = loop.timers
+    await asyncio.sleep(10)
+    assert loop.timers <= timers + 1
+    lags[0].start()
+    loop._now_s += 4.0
+    await asyncio.sleep(0.6)
+    assert lags[0].worst_s > 3.0
+    lags[0].stop()
+
+
+def test_many_measure_by_one_timer_until_the_last_stops() -> None:
+    loop = CountingLoop()
+    try:
+        loop.run_until_complete(_measure_together(loop))
+    finally:
+        loop.close()

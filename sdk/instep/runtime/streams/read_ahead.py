@@ -25,9 +25,9 @@ _GATHER_S: Final = 0.001
 for records then. One large chunk costs less than many small ones. A feed that has read far enough
 ahead leaves the event loop idle meanwhile, and the thread that commits gets the interpreter's lock.
 """
-_IDLE_ASK_S: Final = 120.0
+_IDLE_ASK_S: Final = 300.0
 """Longest time between two queries of a silent stream that is aligned."""
-_IDLE_TICK_S: Final = 15.0
+_IDLE_TICK_S: Final = 60.0
 """The same between two ticks of its alignment."""
 _IDLE_GROWTH: Final = 4.0
 """Until then both are this many times the silence so far."""
