@@ -13,16 +13,13 @@ from yarl import URL
 
 from instep.errors import DiscoveryError
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
-from instep_tapi.restconf.json_bounds import decode_bounded, decode_members
+from instep_tapi.restconf.json_bounds import SMALL_BYTES, decode_bounded, decode_members
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, parse_context
 
 __all__ = ["MAX_STREAMS_BYTES", "ContextAddress", "find_context"]
 
 MAX_STREAMS_BYTES: Final = 16 * 1024 * 1024
 """Largest answer that shows streams, or the state of one: a thousand of them have 2 MB."""
-
-_SMALL_BYTES: Final = 65_536
-"""An answer up to here is read at once, and what was read of it is remembered."""
 
 
 FIELD_ROOTS = ("/restconf", "/tapi", "", "/rests")
@@ -84,7 +81,7 @@ async def find_context(
 
 
 async def _read_context(body: bytes) -> StreamContext | None:
-    if len(body) <= _SMALL_BYTES:
+    if len(body) <= SMALL_BYTES:
         return _read_small_context(body)
     return parse_context(await decode_members(body, MEMBERS))
 
