@@ -79,6 +79,9 @@ class Scale(msgspec.Struct, frozen=True):
     """… when all streams are aligned …"""
     idle_bytes: int
     """… and at the end of the idle time."""
+    settle_s: float
+    """From then on the streams are asked ever less; no part of the idle time."""
+    settle_cpu_s: float
     idle_s: float
     idle_cpu_s: float
 
@@ -96,16 +99,20 @@ class Scale(msgspec.Struct, frozen=True):
         return self.stream_bytes <= STREAM_BYTES and self.idle_core_share <= IDLE_CORE_SHARE
 
 
-def measure_scale(providers: int, streams: int, idle_s: float) -> Scale:
-    """Follow so many providers of so many streams each, and wait for so long after that."""
+def measure_scale(providers: int, streams: int, settle_s: float, idle_s: float) -> Scale:
+    """Follow so many providers of so many streams each until they are aligned, wait for
+    `settle_s`, then measure for `idle_s`.
+    """
     with (
         _serving(providers, streams) as urls,
         tempfile.TemporaryDirectory(prefix="instep-scale-") as folder,
     ):
-        return asyncio.run(_measured(urls, Path(folder), streams, idle_s))
+        return asyncio.run(_measured(urls, Path(folder), streams, settle_s, idle_s))
 
 
-async def _measured(urls: list[str], folder: Path, streams: int, idle_s: float) -> Scale:
+async def _measured(
+    urls: list[str], folder: Path, streams: int, settle_s: float, idle_s: float
+) -> Scale:
     settle()
     empty_bytes, begun_s, begun_cpu_s = rss_bytes(), time.perf_counter(), time.process_time()
     consumers = [
@@ -126,10 +133,8 @@ async def _measured(urls: list[str], folder: Path, streams: int, idle_s: float) 
         settle()
         await asyncio.gather(*map(aligned, consumers))
         aligned_bytes, aligned_cpu_s = rss_bytes(), time.process_time() - begun_cpu_s
-        idle_from_s, idle_from_cpu_s = time.perf_counter(), time.process_time()
-        await asyncio.sleep(idle_s)
-        idle_cpu_s = time.process_time() - idle_from_cpu_s
-        idled_s = time.perf_counter() - idle_from_s
+        settled_s, settle_cpu_s = await _asleep(settle_s)
+        idled_s, idle_cpu_s = await _asleep(idle_s)
         idle_bytes = rss_bytes()
         health = [stream for one in group.health() for stream in one.streams]
         odd = [one for one in health if one.attempt != 1 or not one.connected or one.quarantined]
@@ -145,9 +150,18 @@ async def _measured(urls: list[str], folder: Path, streams: int, idle_s: float) 
         empty_bytes=empty_bytes,
         aligned_bytes=aligned_bytes,
         idle_bytes=idle_bytes,
+        settle_s=round(settled_s, 2),
+        settle_cpu_s=round(settle_cpu_s, 3),
         idle_s=round(idled_s, 2),
         idle_cpu_s=round(idle_cpu_s, 3),
     )
+
+
+async def _asleep(for_s: float) -> tuple[float, float]:
+    """Wait. Returns the seconds that passed, and the processor time of the process in them."""
+    from_s, from_cpu_s = time.perf_counter(), time.process_time()
+    await asyncio.sleep(for_s)
+    return time.perf_counter() - from_s, time.process_time() - from_cpu_s
 
 
 @contextmanager
@@ -199,6 +213,9 @@ def main(
     streams: Annotated[
         int, typer.Option(min=1, max=MAX_STREAMS, help="Streams of each provider.")
     ] = 10,
+    settle_s: Annotated[
+        float, typer.Option("--settle", min=0.1, help="Seconds from aligned to idle.")
+    ] = 60.0,
     idle_s: Annotated[
         float, typer.Option("--idle", min=0.1, help="Seconds of the idle time measured.")
     ] = 60.0,
@@ -210,7 +227,7 @@ def main(
     """
     _open_files_as_allowed()
     with Console(stderr=True).status(f"{providers} providers of {streams} streams"):
-        result = measure_scale(providers, streams, idle_s)
+        result = measure_scale(providers, streams, settle_s, idle_s)
     if format is Format.JSONL:
         derived = {
             "stream_bytes": round(result.stream_bytes),
@@ -244,6 +261,10 @@ def _print(result: Scale) -> None:
         f"{result.stream_bytes / _MIB:.2f} MiB",
         f"{STREAM_BYTES / _MIB:.2f} MiB",
         "yes" if result.stream_bytes <= STREAM_BYTES else "[red]no",
+    )
+    shown.add_row(
+        f"share of a core in the {result.settle_s:.0f} s after that",
+        f"{result.settle_cpu_s / result.settle_s:.1%}",
     )
     shown.add_row(
         f"share of a core over {result.idle_s:.0f} idle s",

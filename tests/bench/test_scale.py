@@ -13,9 +13,9 @@ _ROOT = Path(__file__).parents[2]
 
 
 def test_it_follows_all_streams_until_they_are_aligned() -> None:
-    command = [sys.executable, "-m", "bench.scale", "--providers=2", "--streams=3", "--idle=0.5"]
+    command = [sys.executable, "-m", "bench.scale", "--providers=2", "--streams=3"]
     done = subprocess.run(
-        [*command, "--format=jsonl"],
+        [*command, "--settle=0.1", "--idle=0.5", "--format=jsonl"],
         cwd=_ROOT,
         capture_output=True,
         text=True,
@@ -45,6 +45,8 @@ def test_a_target_is_met_up_to_it() -> None:
             empty_bytes=1_000,
             aligned_bytes=1_000,
             idle_bytes=1_000 + int(4 * stream_bytes),
+            settle_s=1.0,
+            settle_cpu_s=1.0,
             idle_s=100.0,
             idle_cpu_s=100 * core_share,
         )
