@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -14,6 +15,11 @@ from instep.config.secret import warn_if_readable
 from instep.errors import ConfigurationError
 
 __all__ = ["TlsFiles", "TlsOptions", "check_files", "client_context", "server_context"]
+
+_shared: Final[WeakValueDictionary[bool, ssl.SSLContext]] = WeakValueDictionary()
+"""The contexts in use without files of their own, by whether they verify. One takes 0.8 MB and 50
+ms, because it has all authorities of the system.
+"""
 
 
 class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,10 +71,20 @@ def check_files(tls: TlsFiles, where: str) -> None:
 
 
 def client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
-    """The TLS context of a client: verification is on unless it is turned off by name.
+    """The TLS context of a client: verification is on unless it is turned off by name. Those that
+    name no files share one: it must not be changed.
 
     Raises `ConfigurationError`, with the option that is wrong below `where`.
     """
+    if tls.ca or tls.cert:
+        return _client_context(tls, where)
+    context = _shared.get(tls.verifies)
+    if context is None:
+        context = _shared[tls.verifies] = _client_context(tls, where)
+    return context
+
+
+def _client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (ssl.SSLError, OSError) as error:

@@ -67,3 +67,12 @@ def test_verification_is_on_unless_it_is_turned_off_by_name(pem: str) -> None:
     assert client_context(TlsOptions(verify="off"), "x").verify_mode is ssl.CERT_NONE
     assert server_context(pem, None, "x").verify_mode is ssl.CERT_NONE
     assert server_context(pem, pem, "x", client_ca=pem).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_clients_without_files_share_one_context(pem: str) -> None:
+    first = client_context(TlsOptions(), "x")
+    assert client_context(TlsOptions(verify="on"), "x") is first
+    unverified = client_context(TlsOptions(verify="off"), "x")
+    assert unverified is not first
+    assert first.verify_mode is ssl.CERT_REQUIRED
+    assert client_context(TlsOptions(ca=pem), "x") is not client_context(TlsOptions(ca=pem), "x")

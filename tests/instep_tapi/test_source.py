@@ -210,3 +210,16 @@ async def test_a_truncated_stream_is_aligned_from_a_baseline() -> None:
 
 
 # --- bad input, each with its message ---------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_a_discovery_after_others_finds_what_is_offered_then() -> None:
+    """Most find the same, so what was read of an answer is remembered."""
+    async with serving(one_stream()) as (provider, source):
+        first = await only(source)
+        assert await only(source) is first
+        provider.pause("network")
+        paused = await only(source)
+        assert (first.details["state"], paused.details["state"]) == ("ACTIVE", "PAUSED")
+        provider.activate("network")
+        assert await only(source) == first

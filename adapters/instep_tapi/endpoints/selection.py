@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import Final
@@ -43,6 +44,7 @@ _PROTOCOLS: Final = {
     **dict.fromkeys(("websocket", "websockets", "ws", "wss"), WEBSOCKET),
     **dict.fromkeys(("sse", "eventsource", "serversentevents", "serversentevent"), SSE),
 }
+_BLANK: Final = re.compile("[\\x00-\\x20]")
 _SCHEMES: Final = {
     WEBSOCKET: {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"},
     SSE: {"http": "http", "https": "https"},
@@ -237,7 +239,7 @@ def stream_address(
     url = endpoint.join(URL(address, encoded=True))
     # A blank would end the request's target. A user would replace our login, and be shown with the
     # address.
-    blank = any(char <= " " for char in address)
+    blank = _BLANK.search(address) is not None
     scheme = _SCHEMES[protocol].get(url.scheme)
     if blank or scheme is None or not url.host or url.raw_user is not None:
         raise ValueError(f"{address[:200]!r} is no address of a stream over {protocol}")

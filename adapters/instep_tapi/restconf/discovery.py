@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -12,7 +13,7 @@ from yarl import URL
 
 from instep.errors import DiscoveryError
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
-from instep_tapi.restconf.json_bounds import decode_members
+from instep_tapi.restconf.json_bounds import SMALL_BYTES, decode_bounded, decode_members
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, parse_context
 
 __all__ = ["MAX_STREAMS_BYTES", "ContextAddress", "find_context"]
@@ -59,7 +60,7 @@ async def find_context(
             answer = await rest.get(path, limit_bytes=0 if whole else MAX_STREAMS_BYTES)
             if answer.found:
                 try:
-                    found = parse_context(await decode_members(answer.body, MEMBERS))
+                    found = await _read_context(answer.body)
                 except ValueError as error:
                     tried[str(path)] = f"no JSON: {error}"
                     continue
@@ -77,6 +78,18 @@ async def find_context(
         hint="does this provider stream (TR-548 ST-0.2)? set roots if its RESTCONF root is unusual",
         tried=tried,
     )
+
+
+async def _read_context(body: bytes) -> StreamContext | None:
+    if len(body) <= SMALL_BYTES:
+        return _read_small_context(body)
+    return parse_context(await decode_members(body, MEMBERS))
+
+
+# Providers are asked every minute, and seldom answer anything new.
+@lru_cache(maxsize=256)
+def _read_small_context(body: bytes) -> StreamContext | None:
+    return parse_context(decode_bounded(body, MEMBERS))
 
 
 def _addresses(data: URL) -> Iterable[tuple[URL, URL]]:

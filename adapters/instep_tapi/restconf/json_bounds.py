@@ -14,7 +14,7 @@ import msgspec
 
 from instep_tapi.wire.names import strip_module
 
-__all__ = ["decode_bounded", "decode_members"]
+__all__ = ["SMALL_BYTES", "decode_bounded", "decode_members"]
 
 _FREE_VALUES: Final = 1_000_000
 _BYTES_PER_VALUE: Final = 16
@@ -23,6 +23,8 @@ _SLICE_BYTES: Final = 1 << 20
 """Largest part that is decoded in one piece: meanwhile no other thread runs."""
 _BLANKS: Final = 1 << 10
 """Most blanks before a value that is looked into member by member."""
+SMALL_BYTES: Final = 65_536
+"""An answer up to here is decoded at once."""
 _EVERYTHING: Final[Mapping[str, Any]] = {}
 _anything: Final = msgspec.json.Decoder()
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,8 +36,11 @@ async def decode_members(body: bytes, path: Mapping[str, Any]) -> Any:
     prefix and what it leads to, empty for all of the member. Raises `ValueError` saying what is
     wrong with it.
 
-    Decoded in a thread, slice by slice: a context of 100 MB must not keep Pongs waiting.
+    Decoded in a thread, slice by slice: a context of 100 MB must not keep Pongs waiting. A small
+    one is decoded sooner than a thread begins.
     """
+    if len(body) <= SMALL_BYTES:
+        return decode_bounded(body, path)
     return await asyncio.to_thread(decode_bounded, body, path)
 
 

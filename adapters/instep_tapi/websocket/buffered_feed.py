@@ -27,6 +27,8 @@ class BufferedFeed(Feed):
     reading of the transport: `_room` tells that there is room again.
     """
 
+    detects_dead_peer = True
+
     def __init__(
         self,
         options: Options,

@@ -24,12 +24,14 @@ from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import TLS_HINT
 from instep_tapi.websocket.assembly import offered_extensions
 from instep_tapi.websocket.close_codes import handshake_error
-from instep_tapi.websocket.socket_reads import MAX_READ_BYTES, limit_reads
+from instep_tapi.websocket.socket_reads import limit_reads
 
 __all__ = ["connect", "start_url"]
 
 _MAX_REDIRECTS: Final = 3
 _MAX_REASON_CHARS: Final = 200
+_READ_BUFFER_BYTES: Final = 16_384
+"""Of a new connection; the library doubles it where more comes at once."""
 _NEXT_ADDRESS_S: Final = 0.25
 """Seconds until another address of a host is tried beside one that does not answer (RFC 8305 5)."""
 _SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else may set its level
@@ -120,7 +122,7 @@ async def _upgrade(
             logger_name=_SILENT,
             enable_auto_pong=False,
             max_frame_size=options.max_frame_bytes,
-            read_buffer_init_size=2 * MAX_READ_BYTES,
+            read_buffer_init_size=_READ_BUFFER_BYTES,
             extra_headers=headers,
             max_redirects=0,
             proxy=proxy,

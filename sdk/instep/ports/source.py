@@ -34,6 +34,10 @@ class Feed(ABC):
     may have been appended before the opening (A5).
     """
 
+    detects_dead_peer: bool = False
+    """Whether `receive` raises by itself where the peer is gone and the connection half open. Then
+    an aligned stream is asked less often, the longer it is silent.
+    """
     peer_waits: bool = False
     """Whether the peer waits for `committed` before it sends on: then nothing is gained by waiting
     for more records.

@@ -87,7 +87,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     batch_bytes: Count = 32 * 1024 * 1024
     """Most bytes of one commit, and of what is read ahead of it."""
     poll_state_s: Seconds = 5.0
-    """The interval, in seconds, at which the state of a silent stream is queried."""
+    """The interval, in seconds, at which the state of a silent stream is queried. Where it is
+    aligned, and its source notices a peer that is gone, the interval grows to five minutes."""
     discover_every_s: Seconds = 60.0
     """The interval, in seconds, at which streams are looked for that have appeared meanwhile."""
     start_order: tuple[str, ...] = ()

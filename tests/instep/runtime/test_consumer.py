@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -222,6 +223,24 @@ async def test_realign_on_request_reads_from_the_start(store: SqlStore) -> None:
                 await asyncio.sleep(0.01)
         await started.aligned(5)
     assert await keys(store) == ["key-0"]
+
+
+async def test_realign_on_request_does_not_wait_for_an_idle_stream(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that has been silent for long is looked at once a minute."""
+    monkeypatch.setattr(ScriptedFeed, "detects_dead_peer", True)
+    ahead_s = [0.0]
+    environment = Environment(now=LATER.now, monotonic=lambda: time.monotonic() + ahead_s[0])
+    source = ScriptedSource([records(0, 1), SILENT], [records(0), SILENT])
+    async with Consumer("test", source, store, QUICK, environment=environment) as started:
+        await started.aligned(5)
+        ahead_s[0] = 60.0
+        await asyncio.sleep(0.1)
+        started.realign(STREAM, "an operator asked")
+        async with asyncio.timeout(5):
+            while started.health().streams[0].attempt < 2:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_baseline_is_read_while_the_stream_is_held(store: SqlStore) -> None:

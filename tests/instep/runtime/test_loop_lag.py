@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from instep.runtime.loop_lag import LoopLag
 from tests.simulation.loop import VirtualLoop
@@ -46,3 +49,41 @@ def test_it_can_be_left_off() -> None:
         assert lag.worst_s == 0.0
 
     asyncio.run(measure())
+
+
+async def _measure_together(loop: VirtualLoop, timers: list[float]) -> None:
+    lags = [LoopLag(0.5, lambda _: None) for _ in range(100)]
+    for lag in lags:
+        lag.start()
+    await asyncio.sleep(10)
+    assert len(timers) < 30
+    lags[0].stop()
+    loop._now_s += 4.0
+    await asyncio.sleep(0.6)
+    assert lags[0].worst_s < 0.001
+    assert all(lag.worst_s > 3.0 for lag in lags[1:])
+    for lag in lags:
+        lag.stop()
+    before = len(timers)
+    await asyncio.sleep(10)
+    assert len(timers) <= before + 1
+    lags[0].start()
+    loop._now_s += 4.0
+    await asyncio.sleep(0.6)
+    assert lags[0].worst_s > 3.0
+    lags[0].stop()
+
+
+def test_many_measure_by_one_timer_until_the_last_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, timers = VirtualLoop(), list[float]()
+    set_timer = loop.call_at
+
+    def call_at(when: float, *called: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return set_timer(when, *called, **more)
+
+    monkeypatch.setattr(loop, "call_at", call_at)
+    try:
+        loop.run_until_complete(_measure_together(loop, timers))
+    finally:
+        loop.close()

@@ -281,6 +281,7 @@ class _Member(Feed):
         if self._connection.feed is not None:
             self.clock_offset_us = self._connection.feed.clock_offset_us
             self.clock_error_us = self._connection.feed.clock_error_us
+            self.detects_dead_peer = self._connection.feed.detects_dead_peer
 
     @property
     def unheard_s(self) -> float:

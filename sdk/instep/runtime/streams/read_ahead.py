@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from math import inf
 from typing import Final
 
+from instep.alignment.resume import retention_s
 from instep.errors import InstepError, StreamGoneError
 from instep.model.columns import CompactedColumns, concatenated
 from instep.model.records import RecordChunk
@@ -23,6 +25,14 @@ _GATHER_S: Final = 0.001
 for records then. One large chunk costs less than many small ones. A feed that has read far enough
 ahead leaves the event loop idle meanwhile, and the thread that commits gets the interpreter's lock.
 """
+_IDLE_ASK_S: Final = 300.0
+"""Longest time between two queries of a silent stream that is aligned."""
+_IDLE_TICK_S: Final = 60.0
+"""The same between two ticks of its alignment."""
+_IDLE_GROWTH: Final = 4.0
+"""Until then both are this many times the silence so far."""
+_IDLE_RETENTION_SHARE: Final = 0.125
+"""Nor are both longer than this share of the time after which the log forgets."""
 _STORM_TURNS: Final = 8
 """In a storm, turns of the event loop instead: commits are short then, and reading is what takes
 time. The more records there are at once, the fewer of them are the latest of their entities.
@@ -49,6 +59,10 @@ class ReadAhead:
         """Create a read-ahead; with `compacts`, only the latest record of each entity is needed."""
         self.state = StreamState.UNKNOWN
         """The stream's state, if it was queried since the last record arrived."""
+        self.aligned = False
+        """Whether the stream is aligned and read up to its head. Nothing waits for a proof of its
+        silence then, so it is asked less often, the longer it is silent.
+        """
         self._decoded = decoded_storm if compacts else RecordChunk.decoded
         self._feed = feed
         self._source = source
@@ -58,6 +72,9 @@ class ReadAhead:
         """Whether `take` waits: then no commit runs."""
         self._gathered = asyncio.Event()
         self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
+        self._tick_s = min(1.0, settings.alignment.quiet_s / 4)
+        keeps_s = retention_s(stream)
+        self._idle_s = inf if keeps_s is None else keeps_s * _IDLE_RETENTION_SHARE
         self._now = now
         self._received_s = self._listens_since_s = self._arrived_s = now()
         self._taken_s: float | None = None
@@ -73,9 +90,27 @@ class ReadAhead:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def tick_s(self) -> float:
+        """How long the alignment may wait for records until time has to pass for it, in seconds."""
+        return self._rarer(self._tick_s, _IDLE_TICK_S)
+
+    def _silent_s(self) -> float:
+        return self._now() - self._received_s
+
+    def _rarer(self, usual_s: float, idle_s: float) -> float:
+        """The time between two looks at the stream."""
+        if not (self.aligned and self._feed.detects_dead_peer):
+            return usual_s
+        return max(usual_s, min(self._silent_s() * _IDLE_GROWTH, idle_s, self._idle_s))
+
+    def wake(self) -> None:
+        """Let `take` return, although nothing has arrived."""
+        self._queue.wake()
+
     async def take(self, timeout_s: float) -> RecordChunk | None:
         """All records that were read and not taken, as one chunk; None if none arrived within
-        `timeout_s`.
+        `timeout_s`, or before `wake`.
 
         Raises the error that ended the reading, after all records read before it were taken.
         """
@@ -89,6 +124,8 @@ class ReadAhead:
             finally:
                 self._wanted = False
         taken = self._queue.take()
+        if not taken:
+            return None
         self._taken_s = self._arrived_s
         return taken[0] if len(taken) == 1 else _joined(taken)
 
@@ -140,8 +177,8 @@ class ReadAhead:
         5.3.1).
         """
         while True:
-            await asyncio.sleep(self._ask_every_s)
-            if self._now() - self._received_s < self._ask_every_s:
+            await asyncio.sleep(self._rarer(self._ask_every_s, _IDLE_ASK_S))
+            if self._silent_s() < self._ask_every_s:
                 continue
             await self._feed.ping()
             with contextlib.suppress(InstepError):

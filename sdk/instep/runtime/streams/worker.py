@@ -72,6 +72,7 @@ class StreamWorker:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
+        self._read_ahead: ReadAhead | None = None
         self.failure: Exception | None = None
         """The error that has ended it, while other streams of the consumer go on."""
         self._clock_offset_us = stream.clock_offset_us
@@ -85,6 +86,8 @@ class StreamWorker:
         """Why the feed of this connection requested a realignment."""
         self._position = Position()
         """The committed position, as last known."""
+        self._ask_release_s = 0.0
+        """When the store is asked next whether a held sweep was released."""
         self._progress = ReadingProgress()
         self._pacing = ReconnectPacing(settings, environment)
         self._no_progress = ""
@@ -123,6 +126,8 @@ class StreamWorker:
             self._realign_reason = reason
         else:
             self._core.realign(reason)
+            if self._read_ahead is not None:
+                self._read_ahead.wake()
 
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
@@ -169,7 +174,7 @@ class StreamWorker:
                 raise
             failure = error
         finally:
-            self._feed = None
+            self._feed = self._read_ahead = None
             if self._core is not None:
                 self._core.closed()
         wait_s = self._pace(opened_s, failure)
@@ -269,7 +274,7 @@ class StreamWorker:
         core.opened(self._provider_us(), feed.clock_error_us)
         self._last_error = ""
         self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
-        read_ahead = ReadAhead(
+        read_ahead = self._read_ahead = ReadAhead(
             feed,
             self._source,
             self.stream,
@@ -277,16 +282,16 @@ class StreamWorker:
             self._now,
             compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
-        release = asyncio.create_task(self._watch_release())
-        try:
-            async with read_ahead.listening():
-                await self._carry_out(core)
-                while True:
-                    chunk = await read_ahead.take(0.0 if core.has_pending_commit else self._tick_s)
-                    await self._handle(core, read_ahead, chunk)
-        finally:
-            release.cancel()
-            await asyncio.gather(release, return_exceptions=True)
+        async with read_ahead.listening():
+            await self._carry_out(core)
+            while True:
+                wait_s = 0.0 if core.has_pending_commit else read_ahead.tick_s
+                chunk = await read_ahead.take(wait_s)
+                await self._handle(core, read_ahead, chunk)
+                phase = core.position.phase
+                read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
+                if phase is Phase.SWEEP_HELD:
+                    await self._ask_for_release(core)
 
     async def _handle(
         self, core: Alignment, read_ahead: ReadAhead, chunk: RecordChunk | None
@@ -386,17 +391,13 @@ class StreamWorker:
 
     # -- beside it -------------------------------------------------------------------------------
 
-    async def _watch_release(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.poll_state_s)
-            if self.sweep_held:
-                await self._ask_for_release()
-
-    async def _ask_for_release(self) -> None:
-        """Check whether another process has released the held sweep (`instep sweep release`)."""
-        core = self._core
-        if core is None:
+    async def _ask_for_release(self, core: Alignment) -> None:
+        """Check from time to time whether another process has released the held sweep (`instep
+        sweep release`).
+        """
+        if not self.sweep_held or self._now() < self._ask_release_s:
             return
+        self._ask_release_s = self._now() + self._settings.poll_state_s
         with contextlib.suppress(InstepError):
             released = await self._sink.sweep_released(self.stream.id, core.position.attempt)
             if released and self.sweep_held:
@@ -406,10 +407,6 @@ class StreamWorker:
     def _clock(self) -> tuple[int, int]:
         """The offset of the provider's clock as this connection shows it, and the error of that."""
         return self._clock_offset_us, self._feed.clock_error_us if self._feed is not None else 0
-
-    @property
-    def _tick_s(self) -> float:
-        return min(1.0, self._settings.alignment.quiet_s / 4)
 
     def _provider_us(self, at_s: float | None = None) -> int:
         """Convert a time of our clock in seconds (None: now) to the provider's clock in

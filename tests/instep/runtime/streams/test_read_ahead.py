@@ -152,6 +152,60 @@ async def test_a_silent_stream_is_asked_for_a_sign_of_life_and_for_its_state(
     await until(lambda: read_ahead.state is StreamState.PAUSED)
 
 
+async def test_an_aligned_stream_is_asked_less_often_the_longer_it_is_silent(
+    start_reading: StartReading, clock: Clock
+) -> None:
+    feed = AnsweringFeed()
+    read_ahead = start_reading(feed)
+    usual_s = read_ahead.tick_s
+    feed.detects_dead_peer = read_ahead.aligned = True
+    assert read_ahead.tick_s == usual_s
+    clock.now_s += 2.0
+    assert read_ahead.tick_s == 8.0
+    await asyncio.sleep(20 * SETTINGS.poll_state_s)
+    assert feed.pings == 0
+    clock.now_s += 3600.0
+    assert read_ahead.tick_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("aligned", "detects_dead_peer"),
+    [(False, True), (True, False)],
+    ids=["not aligned", "a connection that may be half open"],
+)
+async def test_any_other_silent_stream_is_asked_as_often_as_before(
+    start_reading: StartReading, clock: Clock, *, aligned: bool, detects_dead_peer: bool
+) -> None:
+    feed = AnsweringFeed()
+    feed.detects_dead_peer = detects_dead_peer
+    read_ahead = start_reading(feed)
+    read_ahead.aligned = aligned
+    usual_s = read_ahead.tick_s
+    clock.now_s += 3600.0
+    assert read_ahead.tick_s == usual_s
+    await until(lambda: feed.pings > 5)
+
+
+async def test_a_stream_whose_log_forgets_soon_is_never_asked_rarely(
+    clock: Clock, source: ScriptedSource
+) -> None:
+    feed = AnsweringFeed()
+    feed.detects_dead_peer = True
+    read_ahead = ReadAhead(feed, source, info(tombstone_retention_s=8.0), SETTINGS, clock)
+    read_ahead.aligned = True
+    clock.now_s += 3600.0
+    assert read_ahead.tick_s == 1.0
+
+
+async def test_take_returns_when_it_is_woken(start_reading: StartReading) -> None:
+    read_ahead = start_reading(AnsweringFeed())
+    take = asyncio.create_task(read_ahead.take(DEADLINE_S))
+    await asyncio.sleep(0)
+    read_ahead.wake()
+    async with asyncio.timeout(DEADLINE_S / 2):
+        assert await take is None
+
+
 async def test_a_stream_that_is_terminated_ends_the_connection(
     start_reading: StartReading, clock: Clock, source: ScriptedSource
 ) -> None:
