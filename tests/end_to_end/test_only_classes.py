@@ -74,6 +74,22 @@ async def test_3_12_only_what_is_asked_for_is_kept(strategy: str, tmp_path: Path
         await is_kept(here, "NODE")
 
 
+async def test_3_12_what_is_asked_for_again_is_proven_by_a_baseline(tmp_path: Path) -> None:
+    """In between it stays, as not proven (TRUNCATED)."""
+    async with site(provider(network(4, 3), **STRATEGIES["truncated"]), tmp_path) as here:
+        for cls in ("NODE", PORT, "NODE"):
+            async with here.consumer(streams={"only_classes": [cls]}) as consumer:
+                await consumer.aligned(30)
+            reader = sink.reader(here.url)
+            try:
+                chosen = [one async for one in reader.entities(entity_class=cls)]
+            finally:
+                await reader.close()
+            stated = [key for key, (c, _) in here.provider.entities("all").items() if c == cls]
+            assert sorted(one.key for one in chosen) == sorted(stated)
+            assert [one.key for one in chosen if not one.proven] == []
+
+
 async def test_3_12_another_selection_is_read_from_the_start(tmp_path: Path) -> None:
     """What is asked for now was not stored so far, and what was stored is not asked for."""
     async with site(provider(network(4, 3)), tmp_path) as here:
