@@ -26,7 +26,7 @@ ALARM = (
     b'{"condition-native-name":"LOS","alarm-condition-detector-detail":'
     b'{"legacy-properties":{"perceived-severity":"MAJOR"}}}'
 )
-VALUES = {":service": "'u1'"}
+VALUES = {":service": "'u1'", ":connection": "'u1'"}
 
 
 def blocks() -> Iterator[object]:
