@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, TextClause, text
 
 from tests.instep_sql.references.references_kit import network, statement
 
@@ -40,7 +40,10 @@ async def test_the_queries_of_the_page(database: str) -> None:
             return sorted(tuple(row) for row in rows)
 
         assert await ask(alarms, service="S") == [("of E",), ("of S",)]
-        assert await ask(path, connection="C") == [("E", "P", "N")]
+        assert await ask(path, connection="C") == [
+            ("E", "node-edge-point-uuid", "P"),
+            ("E", "node-uuid", "N"),
+        ]
         found = [row[:3] for row in await ask(unresolved)]
         assert found == [
             ("CONDITION_DETECTOR", "measured-entity-uuid", 1),
@@ -60,5 +63,8 @@ async def test_an_entity_of_a_local_class_has_the_uuid_that_its_place_makes(data
             ("instep_references", "target", "X"),
         ):
             query = text(f"SELECT {column} FROM {view} WHERE uuid = 'G/r1'")
-            rows = await at.reader._fetch(lambda asked, query=query: asked.execute(query).all())
-            assert [tuple(row) for row in rows] == [(found,)]
+
+            def ask(asked: Connection, query: TextClause = query) -> list[tuple[Any, ...]]:
+                return [tuple(row) for row in asked.execute(query)]
+
+            assert await at.reader._fetch(ask) == [(found,)]
