@@ -32,6 +32,7 @@ from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import key_reconciliation, sweep
 from instep_tapi.websocket.keep_alive import SignsOfLife
 from tests.instep.alignment import (
+    test_continuity,
     test_machine,
     test_machine_lag,
     test_plausibility,
@@ -606,7 +607,9 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "gaps of a snapshot ignored": (
         _gaps_of_a_snapshot_ignored,
-        lambda: simulate(2672, as_first=True),
+        lambda: test_continuity.test_3_19_2_a_snapshot_that_shows_our_last_record_leaves_others_out(
+            1
+        ),
     ),
     "opening known too well": (
         _opening_known_too_well,
