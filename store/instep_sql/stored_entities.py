@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row, text
 
 from instep.model.entities import StoredEntity
 from instep.model.records import Record, RecordType
 
-__all__ = ["stored_entity", "stored_record"]
+__all__ = ["rows_of_classes", "stored_entity", "stored_record"]
+
+_PAGE_RECORDS: Final = 1_000
+
+
+def rows_of_classes(connection: Connection, classes: Collection[str]) -> Iterator[Row[Any]]:
+    """The rows of all entities of these classes, with consumer and stream, read page by page."""
+    names = ", ".join(f"'{name}'" for name in sorted(classes))
+    query = text(f"""
+        SELECT e.*, s.consumer, s.stream FROM instep_entity AS e
+        JOIN instep_stream AS s ON s.id = e.stream_no
+        WHERE e.class IN ({names}) AND e.id > :after ORDER BY e.id LIMIT :size
+    """)  # noqa: S608 — names of classes of ours
+    after = -1
+    while True:
+        rows = connection.execute(query, {"after": after, "size": _PAGE_RECORDS}).all()
+        yield from rows
+        if len(rows) < _PAGE_RECORDS:
+            return
+        after = rows[-1].id
 
 
 def stored_entity(row: Row[Any]) -> StoredEntity:

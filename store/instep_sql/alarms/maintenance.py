@@ -19,7 +19,7 @@ from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
-from instep_sql.stored_entities import stored_record
+from instep_sql.stored_entities import rows_of_classes, stored_record
 
 __all__ = ["are_kept", "follow", "keep", "keep_names", "swept", "trim"]
 
@@ -27,7 +27,6 @@ _NAME: Final = "alarms"
 _NAMES: Final = "alarm-names:"
 _VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_alarm")
-_PAGE_RECORDS: Final = 1_000
 _TRIM_RECORDS: Final = 1_000
 _ENDS_OF_ANY: Final = frozenset({DETECTOR, "", "ANY_CLASS"})
 """A header-only end names no class."""
@@ -92,11 +91,6 @@ _UNPROVEN: Final = text("""
     WHERE stream_no = :no AND ended_by IS NULL AND reduced = 0 AND key IN (
         SELECT key FROM instep_entity WHERE stream_no = :no AND proven = 0)
 """)
-_STORED: Final = text(f"""
-    SELECT e.*, s.consumer, s.stream FROM instep_entity AS e
-    JOIN instep_stream AS s ON s.id = e.stream_no
-    WHERE e.class = '{DETECTOR}' AND e.id > :after ORDER BY e.id LIMIT :size
-""")  # noqa: S608 — constants only
 _TRIM: Final = """
     DELETE FROM instep_alarm WHERE id IN (
         SELECT id FROM instep_alarm
@@ -142,19 +136,12 @@ def keep(
     define(connection, _NAME, _VERSION if wanted else None)
     if not wanted:
         return
-    after = -1
-    while True:
-        values = {"after": after, "size": _PAGE_RECORDS}
-        rows = connection.execute(_STORED, values).all()
-        for row in rows:
-            log = LogReading(row.lineage, row.attempt, now_us, None, names)
-            episode = followed(None, stored_record(row), log)
-            if episode is not None:
-                episode.reduced = not episode.detector.event
-                _write(connection, dialect, row.stream_no, [episode], {})
-        if len(rows) < _PAGE_RECORDS:
-            return
-        after = rows[-1].id
+    for row in rows_of_classes(connection, [DETECTOR]):
+        log = LogReading(row.lineage, row.attempt, now_us, None, names)
+        episode = followed(None, stored_record(row), log)
+        if episode is not None:
+            episode.reduced = not episode.detector.event
+            _write(connection, dialect, row.stream_no, [episode], {})
 
 
 def follow(

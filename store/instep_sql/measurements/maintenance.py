@@ -15,23 +15,16 @@ from instep_sql.engine.definitions import define, definition_of
 from instep_sql.engine.dialect import Dialect
 from instep_sql.measurements.periods import MEASURING, Period, periods_of
 from instep_sql.options import SqlOptions
-from instep_sql.stored_entities import stored_record
+from instep_sql.stored_entities import rows_of_classes, stored_record
 
 __all__ = ["are_kept", "follow", "keep", "trim"]
 
 _NAME: Final = "measurements"
 _VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_measurement")
-_PAGE_RECORDS: Final = 1_000
 _TRIM_PERIODS: Final = 1_000
 _MOST_PERIODS: Final = 100
 """Of one statement, mostly: a pm-current-data contains those of four hours."""
-_CLASSES: Final = ", ".join(f"'{name}'" for name in sorted(MEASURING))
-_STORED: Final = text(f"""
-    SELECT e.*, s.consumer, s.stream FROM instep_entity AS e
-    JOIN instep_stream AS s ON s.id = e.stream_no
-    WHERE e.class IN ({_CLASSES}) AND e.id > :after ORDER BY e.id LIMIT :size
-""")  # noqa: S608 — constants only
 _INTO: Final = """
     instep_measurement (stream_no, series, length_us, end_us, key, class, complete, suspect,
                         lineage, appended_at_us, body)"""
@@ -72,14 +65,10 @@ def keep(connection: Connection, dialect: Dialect, *, wanted: bool) -> None:
         return
     connection.execute(_REMOVE)
     define(connection, _NAME, _VERSION if wanted else None)
-    after = -1
-    while wanted:
-        rows = connection.execute(_STORED, {"after": after, "size": _PAGE_RECORDS}).all()
-        for row in rows:
-            _write(connection, row.stream_no, row.lineage, [stored_record(row)])
-        if len(rows) < _PAGE_RECORDS:
-            return
-        after = rows[-1].id
+    if not wanted:
+        return
+    for row in rows_of_classes(connection, MEASURING):
+        _write(connection, row.stream_no, row.lineage, [stored_record(row)])
 
 
 def follow(connection: Connection, no: int, records: Sequence[Record], position: Position) -> None:
