@@ -3,8 +3,9 @@ settings.
 
 No discovery, no resumption, no order, no alignment, no bad input: frames of one known shape are
 received, their headers decoded, compacted by key, and upserted with a position in one transaction;
-the loop receives while one worker thread decodes and writes. It is what the product is measured
-against, so anything that makes it faster belongs into it.
+the loop receives while one worker thread decodes and writes. With a journal it keeps of each record
+what the product keeps of each change; other tables have the columns of the product's. It is what
+the product is measured against, so anything that makes it faster belongs into it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ PRAGMA wal_autocheckpoint = 10000;
 CREATE TABLE IF NOT EXISTS entity (
     key TEXT PRIMARY KEY, token TEXT NOT NULL, appended_at TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS change (
-    cursor INTEGER PRIMARY KEY, key TEXT NOT NULL, token TEXT NOT NULL, appended_at TEXT NOT NULL);
+    cursor INTEGER PRIMARY KEY, key TEXT NOT NULL, class TEXT NOT NULL, token TEXT NOT NULL,
+    appended_at TEXT NOT NULL, committed_at REAL NOT NULL, envelope BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS position (stream INTEGER PRIMARY KEY, token TEXT NOT NULL);
 """
 _ROWS_A_STATEMENT: Final = (5_000, 500, 50, 5, 1)
@@ -51,7 +53,10 @@ INSERT INTO entity VALUES {} ON CONFLICT (key) DO UPDATE SET
     token = excluded.token, appended_at = excluded.appended_at, body = excluded.body
 """
 _MOST_PARAMETERS: Final = 32_000
-_CHANGE: Final = "INSERT INTO change (key, token, appended_at) VALUES (?, ?, ?)"
+_CHANGE: Final = """
+INSERT INTO change (key, class, token, appended_at, committed_at, envelope) VALUES {}
+"""
+_ENVELOPE: Final = bytearray(b'{"event-time-stamp":%b,"record-content":"%b"}')
 _MOVE: Final = "INSERT OR REPLACE INTO position VALUES (1, ?)"
 
 
@@ -66,8 +71,16 @@ class _Record(msgspec.Struct, rename="kebab", gc=False):
     log_record_body: msgspec.Raw
 
 
+class _Body(msgspec.Struct, rename="kebab", gc=False):
+    """What the journal keeps of a body."""
+
+    record_content: str
+    event_time_stamp: msgspec.Raw
+
+
 _one = msgspec.json.Decoder(_Record)
 _many = msgspec.json.Decoder(list[_Record])
+_body = msgspec.json.Decoder(_Body).decode
 
 
 class _SqliteTable:
@@ -87,7 +100,7 @@ class _SqliteTable:
     def write(
         self,
         rows: list[tuple[Any, ...]],
-        changes: list[tuple[str, ...]],
+        changes: list[tuple[Any, ...]],
         token: str,
         kept: Kept,
     ) -> None:
@@ -95,8 +108,7 @@ class _SqliteTable:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         self._insert(_UPSERT, rows)
-        if self.journal:
-            db.executemany(_CHANGE, changes)
+        self._insert(_CHANGE, changes)
         for statement, own in kept.items():
             self._insert(statement, own)
         db.execute(_MOVE, (token,))
@@ -138,15 +150,27 @@ def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
         )
         for key, record in latest.items()
     ]
-    changes: list[tuple[str, ...]] = (
-        [(h.entity_key, h.token, h.log_append_time_stamp) for h in headers] if table.journal else []
-    )
+    changes = _changes(decoded) if table.journal else []
     kept: Kept = {}
     if table.kept:
         bodies = {key: bytes(record.log_record_body) for key, record in latest.items()}
         kept = kept_rows(table.kept, bodies)
     table.write(rows, changes, headers[-1].token, kept)
     return len(headers)
+
+
+def _changes(decoded: list[_Record]) -> list[tuple[Any, ...]]:
+    """What the journal of the product keeps of each change; of which of them is none, nothing is
+    known here.
+    """
+    now_s = time.time()
+    changes: list[tuple[Any, ...]] = []
+    for record in decoded:
+        of, body = record.log_record_header, _body(record.log_record_body)
+        name, stamp = body.record_content, body.event_time_stamp
+        envelope = _ENVELOPE % (stamp, name.encode())
+        changes.append((of.entity_key, name, of.token, of.log_append_time_stamp, now_s, envelope))
+    return changes
 
 
 _Table = _SqliteTable | PostgresTable

@@ -16,8 +16,8 @@ CREATE TABLE IF NOT EXISTS entity (
     key text PRIMARY KEY, token text NOT NULL, appended_at text NOT NULL, body bytea NOT NULL
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS change (
-    cursor bigserial PRIMARY KEY, key text NOT NULL, token text NOT NULL,
-    appended_at text NOT NULL);
+    cursor bigserial PRIMARY KEY, key text NOT NULL, class text NOT NULL, token text NOT NULL,
+    appended_at text NOT NULL, committed_at float8 NOT NULL, envelope bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS position (stream int PRIMARY KEY, token text NOT NULL);
 CREATE TEMPORARY TABLE incoming (LIKE entity) ON COMMIT DELETE ROWS;
 SET temp_buffers = '32MB';
@@ -50,7 +50,7 @@ class PostgresTable:
     def write(
         self,
         rows: list[tuple[Any, ...]],
-        changes: list[tuple[str, ...]],
+        changes: list[tuple[Any, ...]],
         token: str,
         _kept: Kept,
     ) -> None:
@@ -58,14 +58,14 @@ class PostgresTable:
         self._loop.run_until_complete(self._write(rows, changes, token))
 
     async def _write(
-        self, rows: list[tuple[Any, ...]], changes: list[tuple[str, ...]], token: str
+        self, rows: list[tuple[Any, ...]], changes: list[tuple[Any, ...]], token: str
     ) -> None:
         db = self._db
         async with db.transaction():
             await db.copy_records_to_table("incoming", records=rows)
             await db.execute(_MERGE)
             if self.journal:
-                columns = ("key", "token", "appended_at")
+                columns = ("key", "class", "token", "appended_at", "committed_at", "envelope")
                 await db.copy_records_to_table("change", records=changes, columns=columns)
             await db.execute(_MOVE, token)
 

@@ -9,7 +9,7 @@ decline at the first surprise, and the next plainer way reads the frame.
 Processor time for each record of 1.3 KB, as the benchmark sends them, 50 bare ones at once: its
 header and the bounds of its body cost 0.7 µs by `split_exact` without bodies (1.1 µs with them),
 2.1 µs by `split_fast`, and 9.5 µs by the reference. The whole way from frames to decoded records
-costs 4.0 µs by columns, 6.2 µs by structs, and 16.8 µs by the reference.
+costs 3.3 µs by columns, 6.2 µs by structs, and 16.8 µs by the reference.
 
 tests/instep_tapi/wire/test_fast_decode.py holds each of these ways equal to the reference. Two
 differences are meant. Only the reference, which makes an object of each record, limits how many

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from instep.errors import SinkError
 from instep.model.records import RecordHeader
-from instep_sql.options import SqlOptions
+from instep_sql.options import Journal, SqlOptions
 
 __all__ = [
     "AttemptMark",
@@ -26,6 +26,8 @@ __all__ = [
     "StatedRow",
     "StoredRow",
     "UnstorableError",
+    "UpdateRow",
+    "Updates",
     "json_array",
 ]
 
@@ -53,6 +55,20 @@ ChangeRow = (
 
 StatedRow = tuple[str, bytes | bytearray, bytes | bytearray]
 """key, envelope, body."""
+
+
+UpdateRow = tuple[str, str, str, int, int, bytes | bytearray, bytes | bytearray]
+"""key, class, token, offset, appended_at_us, envelope, body."""
+
+
+class Updates(msgspec.Struct, frozen=True):
+    """Updates of one lineage and partition, of which no key has two."""
+
+    stream_no: int
+    lineage: int
+    partition: str
+    event_classes: Collection[str]
+    rows: Sequence[UpdateRow]
 
 
 class StoredRow(RecordHeader, frozen=True, gc=False, array_like=True):
@@ -180,6 +196,14 @@ class Dialect(Protocol):
         self, connection: Connection, no: int, now_us: int, rows: Sequence[ChangeRow]
     ) -> None:
         """Append the rows to the journal, in order; with bodies if the rows have them."""
+        ...
+
+    def add_differing(
+        self, connection: Connection, updates: Updates, now_us: int, mode: Journal
+    ) -> int:
+        """Compare the updates with what is stored, and append those that are changes to the
+        journal, in order. Returns how many: see `append_sql` for what is passed over.
+        """
         ...
 
     def execute_many(

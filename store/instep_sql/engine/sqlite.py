@@ -33,8 +33,11 @@ from instep_sql.engine.dialect import (
     FailureKind,
     StatedRow,
     StoredRow,
+    Updates,
+    json_array,
 )
-from instep_sql.options import SqlOptions
+from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
+from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Sqlite"]
 
@@ -94,6 +97,11 @@ VALUES """
 # The time of the commit is the first parameter, for all rows.
 _CHANGE_COLUMNS: Final = 9
 _CHANGE_ROW: Final = "({:d}, ?1, ?, ?, ?, ?, ?, ?, ?, {})"
+# The first parameters: the time of the commit, the partition, and the classes of events.
+_NAMED: Final = ", ".join(f"column{at} AS {name}" for at, name in enumerate(APPEND_COLUMNS, 1))
+_UPDATES: Final = f"(SELECT ?2 AS partition, ?3 AS events, {_NAMED} FROM (VALUES )) AS stated"  # noqa: S608
+_OF_EVENTS: Final = "stated.class IN (SELECT value FROM json_each(stated.events))"
+_UPDATE_ROW: Final = f"({', '.join('?' * len(APPEND_COLUMNS))})"
 
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_BUSY: (
@@ -262,6 +270,23 @@ class Sqlite:
         if rows:
             bodies = "x'', NULL" if len(rows[0]) < _CHANGE_COLUMNS else "?, ?"
             _insert(connection, _CHANGE, _CHANGE_ROW.format(no, bodies), rows, first=(now_us,))
+
+    def add_differing(
+        self, connection: Connection, updates: Updates, now_us: int, mode: Journal
+    ) -> int:
+        statement = append_sql(
+            updates.stream_no,
+            updates.lineage,
+            _UPDATES,
+            now_us="?1",
+            of_events=_OF_EVENTS,
+            body="x''" if mode is Journal.CHANGES else "stated.body",
+            previous="stored.body" if mode is Journal.PREVIOUS else "NULL",
+        )
+        before, values, after = statement.partition("VALUES ")
+        before += values
+        first = now_us, updates.partition, json_array(updates.event_classes)
+        return _insert(connection, before, _UPDATE_ROW, updates.rows, after, first)
 
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]

@@ -13,7 +13,7 @@ from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["BeforeImage", "BeforeImages", "compared_images", "loaded_images"]
+__all__ = ["BeforeImage", "BeforeImages", "compared_images", "loaded_images", "mostly_new"]
 
 _STORED: Final = """
     SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
@@ -114,22 +114,30 @@ def compared_images(
     return living, comparable
 
 
+def mostly_new(connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]) -> bool:
+    """Whether a sample says that most of these keys, of which none is there twice, are not stored.
+    Then it is quicker to ask for the keys than to state each new body to the database in vain.
+    """
+    if len(keys) <= _SAMPLE_KEYS:
+        return False
+    sample = keys[:: len(keys) // _SAMPLE_KEYS]
+    return 2 * len(_stored_keys(connection, dialect, no, sample)) < len(sample)
+
+
 def _comparable_keys(
     connection: Connection, dialect: Dialect, no: int, keys: list[str]
 ) -> Sequence[str]:
-    """All keys that are stored; with them the others, unless a sample says that most are new. Then
-    it is quicker to ask for the keys than to state each new body to the database in vain.
-    """
-    query = text(_KEYS.format(members=dialect.members("keys")))
-
-    def stored(keys: list[str]) -> Sequence[str]:
-        return connection.execute(query, {"no": no, "keys": json_array(keys)}).scalars().all()
-
-    if len(keys) > _SAMPLE_KEYS:
-        sample = keys[:: len(keys) // _SAMPLE_KEYS]
-        if 2 * len(stored(sample)) < len(sample):
-            return stored(keys)
+    """All keys that are stored; with them the others, unless most are new."""
+    if mostly_new(connection, dialect, no, keys):
+        return _stored_keys(connection, dialect, no, keys)
     return keys
+
+
+def _stored_keys(
+    connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]
+) -> Sequence[str]:
+    query = text(_KEYS.format(members=dialect.members("keys")))
+    return connection.execute(query, {"no": no, "keys": json_array(keys)}).scalars().all()
 
 
 def _header(records: Sequence[Record], at: int) -> RecordHeader:

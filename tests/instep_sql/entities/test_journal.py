@@ -294,77 +294,107 @@ class Stated(NamedTuple):
         return record if self.logged else replace(record, token="", offset=-1)
 
 
-def drawn(random: Random, in_columns: bool) -> list[tuple[int, list[Stated]]]:
-    """Batches, each of a lineage. Columns state nothing older than what they have stated before."""
+class Drawn(NamedTuple):
+    """A batch of the next test."""
+
+    lineage: int
+    in_columns: bool
+    stated: list[Stated]
+
+
+def drawn(random: Random, columns_share: float) -> list[Drawn]:
+    """Batches. Columns state nothing older than what they have stated before, and no baseline; many
+    state no entity twice.
+    """
     batches = []
     for _ in range(random.randint(1, 5)):
+        in_columns = random.random() < columns_share
         records = [
             Stated(
                 random.choice("abc"),
                 random.randint(0, 5),
-                random.random() < 0.3,
+                random.random() < (0.1 if in_columns else 0.3),
                 random.choice([b'{"x":1,"y":2}', b'{"y":2,"x":1}', b'{"x":2}']),
                 random.choice(RAISED),
-                in_columns or random.random() < 0.7,
+                in_columns or random.random() < 0.5,
             )
-            for _ in range(random.randint(1, 6))
+            for _ in range(random.randint(1, 2 if in_columns and random.random() < 0.7 else 6))
         ]
         if in_columns:
             records.sort(key=lambda one: one.at)
-        batches.append((random.randint(1, 2), records))
+        batches.append(Drawn(random.randint(1, 2), in_columns, records))
     return batches
 
 
-def expected_journal(batches: list[tuple[int, list[Stated]]]) -> list[tuple[str, str, int]]:
-    """Key, change and time, by A3 and the promise of `append_changes`, record by record."""
-    journal: list[tuple[str, str, int]] = []
+Entry = tuple[str, str, int, bytes, bytes | None]
+"""Key, change, time, body and previous body."""
+
+
+def expected_journal(batches: list[Drawn]) -> list[Entry]:
+    """By A3 and the promise of `append_changes`, record by record."""
+    journal: list[Entry] = []
     stored: dict[str, tuple[int, Stated]] = {}
-    for lineage, records in batches:
+    for lineage, _, records in batches:
         for record in records:
             of, before = stored.get(record.key, (0, None))
             if before is not None and of == lineage and before.at > record.at:
                 continue
             if record.ends:
-                if stored.pop(record.key, None):
-                    journal.append((record.key, "deleted", record.at))
+                if before is not None:
+                    del stored[record.key]
+                    journal.append((record.key, "deleted", record.at, record.body, before.body))
                 continue
             stored[record.key] = lineage, record
             if before is None:
-                journal.append((record.key, "created", record.at))
+                journal.append((record.key, "created", record.at, record.body, None))
                 continue
             same = before.body == record.body and (
                 record.key != "a" or before.envelope == record.envelope
             )
             alike = not before.logged and json.loads(before.body) == json.loads(record.body)
             if not (same or alike):
-                journal.append((record.key, "updated", record.at))
+                journal.append((record.key, "updated", record.at, record.body, before.body))
     return journal
 
 
-@pytest.mark.parametrize("in_columns", [False, True])
+@pytest.mark.parametrize("columns_share", [0, 0.6, 1])
 @pytest.mark.parametrize(
     ("mode", "sample_keys"), [("changes", 1), ("changes", 64), ("bodies", 2), ("previous", 64)]
 )
 async def test_the_journal_is_what_a3_makes_of_each_record(
-    stage: Stages, mode: str, in_columns: bool, sample_keys: int, monkeypatch: pytest.MonkeyPatch
+    stage: Stages,
+    mode: str,
+    columns_share: float,
+    sample_keys: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where the database compares bodies and they are not loaded (all but "previous"), and
-    where it is asked first what is stored (a batch of more keys than the sample).
+    """Also where the database compares bodies and they are not loaded (all but "previous"), where
+    it appends the changes itself (columns), and where it is asked first what is stored (a batch of
+    more keys than the sample).
     """
     monkeypatch.setattr(before_images, "_SAMPLE_KEYS", sample_keys)
     cursor = 0
     async with stage(stream=ALARMS, journal=mode) as at:
         for seed in range(100):
-            batches = drawn(Random(seed), in_columns)
-            for lineage, stated in batches:
+            batches = drawn(Random(seed), columns_share)
+            for lineage, in_columns, stated in batches:
                 at.lineage = at.attempt = lineage
                 records = [one.record(f"{seed}-") for one in stated]
                 await at.commit(records=columns_of(records) if in_columns else records)
             changes = await at.changes(cursor)
             cursor = max([cursor, *(one.cursor for one in changes)])
-            journal = [(one.key, one.change.value, one.appended_at_us) for one in changes]
-            expected = expected_journal(batches)
-            assert journal == [(f"{seed}-{key}", *rest) for key, *rest in expected], f"seed {seed}"
+            journal = [
+                (one.key, one.change.value, one.appended_at_us, one.body, one.previous)
+                for one in changes
+            ]
+            expected = [
+                (
+                    *(f"{seed}-{key}", change, at_us),
+                    *(b"" if mode == "changes" else body, previous if mode == "previous" else None),
+                )
+                for key, change, at_us, body, previous in expected_journal(batches)
+            ]
+            assert journal == expected, f"seed {seed}"
 
 
 @pytest.mark.parametrize("chosen", [{}, {"entity_class": "NODE"}], ids=["all", "of a class"])

@@ -25,11 +25,13 @@ from instep_sql.engine.dialect import (
     FailureKind,
     StatedRow,
     StoredRow,
+    Updates,
 )
+from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
 from instep_sql.engine.postgres.notifications import PostgresNotifications
-from instep_sql.options import SqlOptions
+from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Postgres"]
 
@@ -98,6 +100,11 @@ FROM {_arrays(_STATED)} JOIN instep_entity AS stored ON stored.key = given.key
 WHERE stored.stream_no = %s
 """  # noqa: S608 — constants only
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
+# Rows are numbered, so that they are appended in order.
+_UPDATES: Final = f"""(
+    SELECT %s::text AS partition, %s::text[] AS events, given.* FROM unnest(
+        {", ".join(f"%b::{kind}[]" for kind in APPEND_COLUMNS.values())}
+    ) WITH ORDINALITY AS given ({_columns(APPEND_COLUMNS)}, number)) AS stated"""  # noqa: S608 — constants only
 
 _STORED: Final = Place.of("stored", SQL_PLACE)
 _MERGE: Final = f"""
@@ -234,6 +241,24 @@ class Postgres:
             bodies = (b"", None) if len(rows[0]) + 2 < len(_CHANGE) else ()
             change_rows = ((no, now_us, *row, *bodies) for row in rows)
             _copy(_cursor(connection), _COPY_CHANGES, _CHANGE, change_rows)
+
+    def add_differing(
+        self, connection: Connection, updates: Updates, now_us: int, mode: Journal
+    ) -> int:
+        statement = append_sql(
+            updates.stream_no,
+            updates.lineage,
+            _UPDATES,
+            now_us="%s::int8",
+            of_events="stated.class = ANY (stated.events)",
+            body="''::bytea" if mode is Journal.CHANGES else "stated.body",
+            previous="stored.body" if mode is Journal.PREVIOUS else "NULL",
+        )
+        arrays = [list(column) for column in zip(*updates.rows, strict=True)]
+        values = [now_us, updates.partition, list(updates.event_classes), *arrays]
+        return (
+            _cursor(connection).execute((statement + " ORDER BY number").encode(), values).rowcount
+        )
 
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
