@@ -168,8 +168,9 @@ async def _asleep(for_s: float) -> tuple[float, float]:
 def _serving(providers: int, streams: int) -> Iterator[list[str]]:
     """Start the providers in a process of their own. Yields their URLs."""
     program = f"from bench.scale import serve; serve({providers}, {streams})"
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=_ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program], cwd=_ROOT, stdin=pipe, stdout=pipe, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -179,7 +180,9 @@ def _serving(providers: int, streams: int) -> Iterator[list[str]]:
 
 
 def serve(providers: int, streams: int) -> None:
-    """Serve until killed; print the URLs as one line of JSON."""
+    """Serve until stdin ends, as it does when the measuring process is killed; print the URLs as
+    one line of JSON.
+    """
     _open_files_as_allowed()
     asyncio.run(_serve(providers, streams))
 
@@ -189,7 +192,7 @@ async def _serve(providers: int, streams: int) -> None:
         urls = [await stack.enter_async_context(_provider(streams)) for _ in range(providers)]
         settle()
         print(msgspec.json.encode(urls).decode(), flush=True)
-        await asyncio.Event().wait()
+        await asyncio.to_thread(sys.stdin.read)
 
 
 @asynccontextmanager
