@@ -5,10 +5,11 @@ of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from instep.model.columns import RecordColumns
 from instep.model.entities import ChangeKind
@@ -115,16 +116,22 @@ def _append_at_once(
         )
     )
     updates = Updates(stream.no, lineage, columns.partition, stream.event_classes, rows)
-    with connection.begin_nested() as appending:
-        added = dialect.add_differing(connection, updates, now_us, mode)
-        if added == len(rows):
-            return True
-        keys = {"no": stream.no, "keys": json_array(columns.keys)}
-        met = connection.execute(text(_FROM_BASELINE.format(members=dialect.members("keys"))), keys)
-        if met.first() is None:
-            return True
-        appending.rollback()
-    return False
+    # Not `begin_nested`, which gives each savepoint a new name and compiles its statements anew.
+    connection.exec_driver_sql("SAVEPOINT instep_append")
+    added = dialect.add_differing(connection, updates, now_us, mode)
+    met = added < len(rows) and _any_of_baseline(connection, dialect, stream.no, columns.keys)
+    if met:
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT instep_append")
+    connection.exec_driver_sql("RELEASE SAVEPOINT instep_append")
+    return not met
+
+
+def _any_of_baseline(
+    connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]
+) -> bool:
+    query = text(_FROM_BASELINE.format(members=dialect.members("keys")))
+    found = connection.execute(query, {"no": no, "keys": json_array(keys)})
+    return found.first() is not None
 
 
 def _rows(
@@ -259,9 +266,14 @@ def trim(
     """
 
     def remove(expired: str, **values: int) -> None:
-        statement = text(_TRIM.format(expired=expired, unlocked=dialect.skip_locked))
+        statement = _trimming(expired, dialect.skip_locked)
         connection.execute(statement, {"limit": 2 * appended + _TRIM_RECORDS, **values})
 
     remove(_OVER_COUNT, keep=options.journal_retention_records)
     if options.journal_retention_s is not None:
         remove(_OVER_AGE, before_us=now_us - int(options.journal_retention_s * 1_000_000))
+
+
+@lru_cache
+def _trimming(expired: str, unlocked: str) -> TextClause:
+    return text(_TRIM.format(expired=expired, unlocked=unlocked))
