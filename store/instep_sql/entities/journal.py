@@ -138,9 +138,11 @@ def _rows(
     facts: Iterable[_Fact], living: dict[str, BeforeImage | None], mode: Journal, stream: StreamRow
 ) -> list[ChangeRow]:
     rows: list[ChangeRow] = []
+    add, image_of = rows.append, living.get
     events, contained = stream.event_classes, stream.contained
+    with_bodies, with_previous = mode is not Journal.CHANGES, mode is Journal.PREVIOUS
     for key, kind, token, appended_at_us, stated_class, body, ends, envelope in facts:
-        before = living.get(key)
+        before = image_of(key)
         living[key] = None if ends else (body, stated_class, token, envelope)
         if before is None:
             if ends:
@@ -157,11 +159,11 @@ def _rows(
             # An ending record may have no class, or ANY_CLASS.
             entity_class = before[1] if ends or not stated_class else stated_class
         row = (key, entity_class, change, kind._value_, token, appended_at_us, envelope)
-        if mode is Journal.CHANGES:
-            rows.append(row)
+        if not with_bodies:
+            add(row)
         else:
-            previous = before[0] if before is not None and mode is Journal.PREVIOUS else None
-            rows.append((*row, body, previous))
+            previous = before[0] if before is not None and with_previous else None
+            add((*row, body, previous))
     return rows
 
 
