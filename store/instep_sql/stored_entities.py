@@ -62,4 +62,5 @@ def stored_record(row: Row[Any]) -> Record:
         row._mapping["class"],  # noqa: SLF001
         row.body,
         row.envelope,
+        uuid=row.uuid,
     )
