@@ -7,12 +7,14 @@ meanwhile. The comparison is one join (A12).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from instep_spark.identity import Identities
 from instep_spark.lake.batches.progress import (
     DeferredSweep,
     StreamProgress,
@@ -25,6 +27,7 @@ from instep_spark.lake.sql.supersede import ENTITY, ENTITY_ID, IDENTITY, RECORD,
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
+from instep_spark.lake.tables.identities import KNOWN_IDS, resolve, rows_of
 from instep_spark.landing_schema import ControlKind
 from instep_spark.place import LakePlace
 
@@ -96,14 +99,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     changing = [(row.consumer, row.stream) for row in partial]
     composed = [row for key in changing for row in _composed(changes, key, progress)]
     rows = rows.where(f"NOT ({in_any_stream(changing)})")
-    named = rows.where("uuid <> '' AND token <> ''").selectExpr(
-        "consumer", "stream", "key", "id AS known_id"
-    )
-    rows = rows.join(named.distinct(), ["consumer", "stream", "key"], "left")
-    rows = rows.selectExpr(
-        *(f"`{name}`" for name in changes.columns),
-        "CASE WHEN uuid = '' THEN coalesce(known_id, id) ELSE id END AS id",
-    )
+    rows = _resolved(rows, changing)
     rows.createOrReplaceTempView("instep_all")
     deferred = _late_values(progress)
     merged = f"""(stored, row) -> CASE
@@ -141,7 +137,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
         )
         SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body
         FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
-             AND c.ordinal = l.stored.ordinal
+             AND c.ordinal = l.stored.ordinal AND c.id = l.id
         WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
     """)  # noqa: S608 — constants, literals escaped
     if not composed:
@@ -150,6 +146,25 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     return found.unionByName(
         spark.createDataFrame(pa.Table.from_arrays(columns, names=list(_WANTED)))
     )
+
+
+def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
+    """Return `rows` with the ids of their entities, read anew from the first row on (A13)."""
+    keyed = rows.where("uuid <> ''").groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
+    last = rows.groupBy("consumer", "stream").agg({"ordinal": "max"})
+    upto = {(row.consumer, row.stream): row["max(ordinal)"] for row in last.collect()}
+    found = [
+        {"consumer": key[0], "stream": key[1], "ordinal": one.ordinal, "known_id": one.id}
+        for row in keyed
+        if (key := (row.consumer, row.stream)) not in changing
+        for one in resolve(Identities(), chain.from_iterable(rows_of(rows, key, 0, upto[key])))[0]
+    ]
+    if not found:
+        return rows
+    known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(found, KNOWN_IDS))
+    joined = rows.join(known, ["consumer", "stream", "ordinal"], "left")
+    columns = [f"`{name}`" for name in rows.columns if name != "id"]
+    return joined.selectExpr(*columns, "coalesce(known_id, id) AS id")
 
 
 def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:
