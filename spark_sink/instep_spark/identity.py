@@ -15,7 +15,18 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["FURTHER", "STATED", "Entity", "Identities", "default_id", "names_in"]
+__all__ = [
+    "DEFAULT_ID",
+    "FURTHER",
+    "STATED",
+    "Entity",
+    "Identities",
+    "default_id",
+    "is_address",
+    "names_in",
+    "resolve",
+    "uuid_in",
+]
 
 Row = Mapping[str, Any]
 """A row of `changes` by column: those of `STATED`."""
@@ -23,6 +34,10 @@ FURTHER: Final = "CASE WHEN envelope LIKE '%\"further-parent-addresses\"%' THEN 
 """SQL: the envelope, where a baseline has stated one entity in several places."""
 STATED: Final = ("ordinal", "key", "uuid", "class", "token", "ends", "parent_address", "envelope")
 """The columns of `changes` that the identity of a row depends on; `envelope` may be `FURTHER`."""
+
+
+DEFAULT_ID: Final = "CASE WHEN uuid <> '' THEN uuid ELSE key END"
+"""SQL: the id of a row of `changes` of which nothing else is known."""
 
 
 class _Envelope(msgspec.Struct, rename="kebab"):
@@ -34,22 +49,37 @@ _further: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 def default_id(row: Row) -> str:
-    """The id of a row of which nothing else is known: its uuid, else its key."""
-    return row["uuid"] or row["key"]
+    """`DEFAULT_ID` of a row."""
+    name: str = row["uuid"] or row["key"]
+    return name
 
 
 def names_in(rows: Iterable[Row]) -> set[str]:
     """The keys, uuids and ids under which the entities of these rows may be known."""
     names: set[str] = set()
     for row in rows:
-        names.update((row["key"], row["uuid"], _uuid_in(row["key"])))
+        names.update((row["key"], row["uuid"], uuid_in(row["key"])))
     return names - {""}
 
 
-def _uuid_in(key: str) -> str:
+def uuid_in(key: str) -> str:
     """The uuid at the end of a key that is a whole address; empty for any other key."""
     above, _, own = key.rpartition("+")
     return own.rpartition(":")[2] if above else ""
+
+
+def resolve(known: Identities, rows: Iterable[Row]) -> tuple[list[tuple[int, str]], list[Entity]]:
+    """Read these rows. Returns ordinal and id of those rows whose `default_id` is not theirs, and
+    what the rows tell anew of entities.
+    """
+    resolved: list[tuple[int, str]] = []
+    told: list[Entity] = []
+    for row in rows:
+        ids, news = known.apply(row)
+        if ids != [default_id(row)]:
+            resolved += [(row["ordinal"], one) for one in ids]
+        told += news
+    return resolved, told
 
 
 class Entity(msgspec.Struct):
@@ -58,7 +88,7 @@ class Entity(msgspec.Struct):
     id: str
     ordinal: int
     key: str
-    """The last key of the stream; as long as only a baseline has stated it, that of the baseline."""
+    """The last key of the stream; that of the baseline where only a baseline has stated it."""
     entity_class: str
     uuid: str
     above: str
@@ -68,6 +98,16 @@ class Entity(msgspec.Struct):
     claimed: bool
     """Whether the stream has stated it: its key is that of the stream."""
 
+    @classmethod
+    def stored(cls, row: Row) -> Entity:
+        """An entity by its last statement, with its `id`."""
+        key, uuid = row["key"], row["uuid"]
+        by_uuid = key == uuid or key.endswith(f":{uuid}")
+        return cls(
+            *(row["id"], row["ordinal"], key, row["class"], uuid, *_places_of(row)),
+            bool(row["token"]) or not by_uuid,
+        )
+
     @property
     def is_addressed(self) -> bool:
         """Whether its key is its whole address, which tells the place."""
@@ -76,6 +116,11 @@ class Entity(msgspec.Struct):
     def is_at(self, places: tuple[str, ...]) -> bool:
         """Whether it may be in one of these places: where none is known, it may."""
         return not places or not self.places or not set(places).isdisjoint(self.places)
+
+
+def is_address(key: str, parent_address: str | None) -> bool:
+    """Whether a key is the whole address of an entity below this parent-address, which is JSON."""
+    return _begins(_places_of({"parent_address": parent_address, "envelope": None})[0], key)
 
 
 def _begins(above: str, key: str) -> bool:
@@ -149,7 +194,7 @@ class Identities:
         if found is not None:
             return found.id
         others = self._by_uuid.get(key) or [
-            one for one in self._by_uuid.get(_uuid_in(key), ()) if _begins(one.above, key)
+            one for one in self._by_uuid.get(uuid_in(key), ()) if _begins(one.above, key)
         ]
         # The end of a key that its entity no longer has means nothing.
         return others[0].id if others else self._free_id(row)

@@ -153,7 +153,8 @@ class Pipeline:
                 "one uuid is stated in several classes or places, and tables of an older version "
                 f"have one row for all of them: {', '.join(wrong)}",
                 where=self.url,
-                hint=f"make them again from changes: instep lake rebuild --tables {','.join(wrong)}",
+                hint="make them again from changes: "
+                f"instep lake rebuild --tables {','.join(wrong)}",
             )
 
     def _refuse_other_changes(self, spark: SparkSession) -> None:

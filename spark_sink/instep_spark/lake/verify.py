@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from instep_spark.identity import Identities
+from instep_spark.identity import DEFAULT_ID, Identities, resolve
 from instep_spark.lake.batches.progress import (
     DeferredSweep,
     StreamProgress,
@@ -23,11 +23,11 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
-from instep_spark.lake.sql.supersede import ENTITY, ENTITY_ID, IDENTITY, RECORD, row_supersedes
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
-from instep_spark.lake.tables.identities import KNOWN_IDS, resolve, rows_of
+from instep_spark.lake.tables.identities import KNOWN_IDS, rows_of
 from instep_spark.landing_schema import ControlKind
 from instep_spark.place import LakePlace
 
@@ -90,7 +90,7 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
 def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
     """Compute the entities from the rows of `changes` up to `progress` (None: from all rows)."""
     spark = changes.sparkSession
-    rows = changes.selectExpr("*", f"{ENTITY_ID} AS id")
+    rows = changes.selectExpr("*", f"{DEFAULT_ID} AS id")
     if progress is not None:
         upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
         rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])
@@ -154,10 +154,12 @@ def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
     last = rows.groupBy("consumer", "stream").agg({"ordinal": "max"})
     upto = {(row.consumer, row.stream): row["max(ordinal)"] for row in last.collect()}
     found = [
-        {"consumer": key[0], "stream": key[1], "ordinal": one.ordinal, "known_id": one.id}
+        {"consumer": key[0], "stream": key[1], "ordinal": ordinal, "known_id": known_id}
         for row in keyed
         if (key := (row.consumer, row.stream)) not in changing
-        for one in resolve(Identities(), chain.from_iterable(rows_of(rows, key, 0, upto[key])))[0]
+        for ordinal, known_id in resolve(
+            Identities(), chain.from_iterable(rows_of(rows, key, 0, upto[key]))
+        )[0]
     ]
     if not found:
         return rows

@@ -1,7 +1,6 @@
 """One uuid in two classes or two places, in the tables of a lake (A13).
 
-What the rule asks of a lake, as examples; each is a stream of one lake. Not yet built: those that
-fail are marked, and a mark that is no longer true fails (`xfail_strict`).
+What the rule asks of a lake, as examples; each is a stream of one lake.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 # A JVM starts, and may share the machine.
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
-NOT_BUILT = pytest.mark.xfail(reason="A13: a lake joins rows by uuid alone")
 _COLUMNS = [column.name for column in CHANGES]
 
 
@@ -118,7 +116,6 @@ LOGS: dict[str, tuple[Sequence[Statement], set[str]]] = {
         set(),
     ),
 }
-BUILT = {"one-place", "one-place-end"}
 
 
 @pytest.fixture(scope="module")
@@ -156,10 +153,7 @@ def found(
     }
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [pytest.param(stream, marks=() if stream in BUILT else NOT_BUILT) for stream in LOGS],
-)
+@pytest.mark.parametrize("stream", LOGS)
 def test_a13_one_uuid_is_one_entity_for_each_class_and_place(
     found: dict[str, set[tuple[str, str]]], stream: str
 ) -> None:

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from instep.errors import SinkError
+from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
-from instep_spark.lake.sql.supersede import ENTITY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -205,7 +205,7 @@ class MicroBatch:
             f"{EVENT_AT} AS event_at" if name == "event_at" else f"`{name}`" for name in COLUMNS
         ]
         columns += [f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()]
-        return rows.selectExpr(*columns, f"{ENTITY_ID} AS id")
+        return rows.selectExpr(*columns, f"{DEFAULT_ID} AS id")
 
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
         for key, stats in pending.stats_by_stream.items():

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTITY",
-    "ENTITY_ID",
     "HEADER",
     "IDENTITY",
     "OUTDATED",
@@ -40,8 +39,6 @@ HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordina
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
 RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
 """Rows of `changes` that are records."""
-ENTITY_ID: Final = "CASE WHEN uuid <> '' THEN uuid ELSE key END"
-"""The `id` of a row of `changes`, unless `identities` has another one."""
 ENTITY: Final = f"({RECORD} AND whole)"
 """Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its
 entity whole."""

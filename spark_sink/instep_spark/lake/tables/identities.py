@@ -8,18 +8,27 @@ tell nothing. So a table that lags behind finds the ids as of its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
 
-from instep_spark.identity import FURTHER, STATED, Entity, Identities, Row, default_id, names_in
+from instep_spark.identity import (
+    DEFAULT_ID,
+    FURTHER,
+    STATED,
+    Entity,
+    Identities,
+    Row,
+    names_in,
+    resolve,
+)
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, rows_between
-from instep_spark.lake.sql.supersede import ENTITY, ENTITY_ID
+from instep_spark.lake.sql.supersede import ENTITY
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import IDENTITIES
 from instep_spark.place import LakePlace
@@ -27,7 +36,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["IdentitiesTable", "KNOWN_IDS", "Resolved", "resolve", "resolved_rows", "rows_of"]
+__all__ = ["KNOWN_IDS", "IdentitiesTable", "landed_rows", "resolved_rows", "rows_of"]
 
 CHUNK_RECORDS: Final = 100_000
 """Rows that are read in one go, by their headers alone: so much of a stream the driver holds."""
@@ -52,13 +61,6 @@ KNOWN_IDS: Final = pa.schema(
 """Rows of `changes` with the ids that `identities` has for them."""
 
 
-class Resolved(NamedTuple):
-    """The ids of a row that neither its uuid nor its key tells."""
-
-    ordinal: int
-    id: str
-
-
 def rows_of(rows: DataFrame, key: StreamKey, begin: int, upto: int) -> Iterator[list[Row]]:
     """The statements of a stream of `changes` behind the first and up to the second ordinal, chunk
     by chunk, as `Identities` reads them.
@@ -70,21 +72,14 @@ def rows_of(rows: DataFrame, key: StreamKey, begin: int, upto: int) -> Iterator[
         yield sorted(chosen.toArrow().to_pylist(), key=itemgetter("ordinal"))
 
 
-def resolve(known: Identities, rows: Iterable[Row]) -> tuple[list[Resolved], list[Entity]]:
-    """The ids that neither uuid nor key of a row tell, and what the rows tell anew of entities."""
-    resolved: list[Resolved] = []
-    told: list[Entity] = []
-    for row in rows:
-        ids, news = known.apply(row)
-        if ids != [default_id(row)]:
-            resolved += [Resolved(row["ordinal"], one) for one in ids]
-        told += news
-    return resolved, told
+def landed_rows(changes: str) -> str:
+    """SQL: the rows of `changes` with the ids that each alone tells."""
+    return f"(SELECT *, {DEFAULT_ID} AS id FROM {changes})"  # noqa: S608 — our own table
 
 
 def resolved_rows(changes: str, identities: str) -> str:
     """SQL: the rows of `changes` with the ids of their entities; both are SQL for a table."""
-    return f"""(SELECT c.*, coalesce(i.known_id, {ENTITY_ID}) AS id FROM {changes} c LEFT JOIN (
+    return f"""(SELECT c.*, coalesce(i.known_id, {DEFAULT_ID}) AS id FROM {changes} c LEFT JOIN (
         SELECT consumer, stream, ordinal, id AS known_id FROM {identities} WHERE resolved) i
         USING (consumer, stream, ordinal))"""  # noqa: S608 — names of our own tables
 
@@ -95,7 +90,7 @@ class IdentitiesTable(LakeTable):
     def __init__(self, place: LakePlace) -> None:
         super().__init__(IDENTITIES, place)
         self.is_open = False
-        self._recent: dict[StreamKey, tuple[int, int, list[Resolved]]] = {}
+        self._recent: dict[StreamKey, tuple[int, int, list[tuple[int, str]]]] = {}
 
     def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
         """See `LakeTable`."""
@@ -163,8 +158,8 @@ class IdentitiesTable(LakeTable):
 
     def _read(
         self, spark: SparkSession, key: StreamKey, chunks: Iterator[list[Row]], upto: int
-    ) -> list[Resolved]:
-        resolved: list[Resolved] = []
+    ) -> list[tuple[int, str]]:
+        resolved: list[tuple[int, str]] = []
         for rows in chunks:
             if not rows:
                 continue
@@ -207,17 +202,19 @@ class IdentitiesTable(LakeTable):
         self,
         spark: SparkSession,
         key: StreamKey,
-        resolved: Collection[Resolved],
+        resolved: Collection[tuple[int, str]],
         told: Collection[Entity],
         progress: TableProgress,
     ) -> None:
         rows: list[dict[str, Any]] = [
-            {"ordinal": one.ordinal, "id": one.id, "resolved": True} for one in resolved
+            {"ordinal": ordinal, "id": known, "resolved": True} for ordinal, known in resolved
         ]
         rows += [
             {
                 **{name: getattr(one, name) for name in ("id", "ordinal", "key", "uuid", "above")},
-                **{"class": one.entity_class, "places": list(one.places), "claimed": one.claimed},
+                "class": one.entity_class,
+                "places": list(one.places),
+                "claimed": one.claimed,
                 "known": True,
             }
             for one in told
@@ -230,7 +227,7 @@ class IdentitiesTable(LakeTable):
         self.commit(
             spark,
             progress,
-            f"MERGE INTO {self.sql} t USING instep_told s ON false "
+            f"MERGE INTO {self.sql} t USING instep_told s ON false "  # noqa: S608 — constants
             f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
         )
 
@@ -269,10 +266,10 @@ class IdentitiesTable(LakeTable):
             for key, (begin, upto) in bounds.items()
         ):
             rows = [
-                {"consumer": key[0], "stream": key[1], "ordinal": one.ordinal, "known_id": one.id}
+                {"consumer": key[0], "stream": key[1], "ordinal": ordinal, "known_id": known_id}
                 for key, (begin, upto) in bounds.items()
-                for one in recent[key][2]
-                if begin < one.ordinal <= upto
+                for ordinal, known_id in recent[key][2]
+                if begin < ordinal <= upto
             ]
             return pa.Table.from_pylist(rows, KNOWN_IDS)
         begin = {key: one for key, (one, _) in bounds.items()}
@@ -302,13 +299,13 @@ def _resolved_table(held: pa.Table, found: pa.Table) -> pa.Table:
         ids.setdefault((row["consumer"], row["stream"], row["ordinal"]), []).append(row["known_id"])
     at: list[int] = []
     resolved: list[str] = []
-    places = zip(*(held[name].to_pylist() for name in ("consumer", "stream", "ordinal")))
-    for number, (place, own) in enumerate(zip(places, held["id"].to_pylist(), strict=True)):
-        several = ids.get(place, [own])
+    names = ("consumer", "stream", "ordinal", "id")
+    for number, row in enumerate(held.select(names).to_pylist()):
+        several = ids.get((row["consumer"], row["stream"], row["ordinal"]), [row["id"]])
         at += [number] * len(several)
         resolved += several
-    taken = held.take(pa.array(at, pa.int64()))
     column = held.schema.get_field_index("id")
-    return taken.set_column(
-        column, held.schema.field(column), pa.array(resolved, held.schema.field(column).type)
+    field = held.schema.field(column)
+    return held.take(pa.array(at, pa.int64())).set_column(
+        column, field, pa.array(resolved, field.type)
     )

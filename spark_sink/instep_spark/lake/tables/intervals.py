@@ -14,7 +14,6 @@ from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.sql.supersede import (
     ENTITY,
-    ENTITY_ID,
     HEADER,
     IDENTITY,
     RECORD,
@@ -24,7 +23,7 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
-from instep_spark.lake.tables.identities import resolved_rows
+from instep_spark.lake.tables.identities import landed_rows, resolved_rows
 from instep_spark.lake.tables.schema import TableSchema
 from instep_spark.place import LakePlace
 
@@ -221,22 +220,22 @@ class IntervalTable(LakeTable):
         """Return the query of what the attempts have stated, up to the places of the sweeps."""
         changing = [s for s in sweeps if self.progress[s.stream].by_change]
         joined = [s for s in sweeps if self.progress[s.stream].by_uuid and s not in changing]
-        others = [s for s in sweeps if s not in changing and s not in joined]
-        sources = {
-            (f"(SELECT *, {ENTITY_ID} AS id FROM {self._changes})", ENTITY): others,
-            (resolved_rows(self._changes, self._identities), ENTITY): joined,
-            (self._composed, RECORD): changing,
-        }
+        sources = [
+            (landed_rows(self._changes), ENTITY, [s for s in sweeps if s not in joined + changing]),
+            (resolved_rows(self._changes, self._identities), ENTITY, joined),
+            (self._composed, RECORD, changing),
+        ]
         header = ", ".join(f"`{name}`" for name in (*IDENTITY, "token", *HEADER))
         # The literals tell by the statistics of files which of them to read.
         return " UNION ALL ".join(
-            f"""SELECT {header} FROM (SELECT * FROM {source} t WHERE {of_streams(s.stream for s in own)}
+            f"""SELECT {header} FROM (
+                SELECT * FROM {source} t WHERE {of_streams(s.stream for s in own)}
                 AND attempt >= {min(s.attempt for s in own)}
                 AND ordinal <= {max(s.ordinal for s in own)})
             JOIN instep_sweeps USING (consumer, stream)
             WHERE {entity} AND NOT ends AND attempt >= swept_attempt AND ordinal <= swept_ordinal
             """  # noqa: S608 — names of our own tables, literals escaped
-            for (source, entity), own in sources.items()
+            for source, entity, own in sources
             if own
         )
 

@@ -300,8 +300,8 @@ COMPOSED: Final = TableSchema(
 IDENTITIES: Final = TableSchema(
     "identities",
     "Which rows of `changes` are about one entity, in streams that are joined with a baseline "
-    f"([A13]({_RULES})). Without such a stream it is not there. What is known of an entity outlives "
-    "it, and rows are only added.",
+    f"([A13]({_RULES})). Without such a stream it is not there. What is known of an entity "
+    "outlives it, and rows are only added.",
     (
         *_WHOSE,
         _CLASS,
