@@ -214,7 +214,8 @@ class Identities:
             return sorted(named, key=lambda one: one.entity_class != entity_class)[:1]
         rows = [one for one in of_uuid if one.entity_class == entity_class or not entity_class]
         named = [one for one in named if one in rows]
-        if named and (len(rows) == 1 or _begins(above, key)):
+        # What is alike in several places is stated for all of them, whatever key it has.
+        if named and (len(rows) == 1 or (len(places) == 1 and _begins(above, key))):
             return named
         here = [one for one in rows if one.is_at(places)]
         # The only statement of the only entity: it has moved, where no key names a place.

@@ -8,7 +8,6 @@ meanwhile. The comparison is one join (A12).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -150,23 +149,25 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
 
 def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
     """Return `rows` with the ids of their entities, read anew from the first row on (A13)."""
-    keyed = rows.where("uuid <> ''").groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
-    last = rows.groupBy("consumer", "stream").agg({"ordinal": "max"})
-    upto = {(row.consumer, row.stream): row["max(ordinal)"] for row in last.collect()}
+    last = rows.groupBy("consumer", "stream").agg({"ordinal": "max", "uuid": "max"})
+    joined = {
+        (row.consumer, row.stream): (0, row["max(ordinal)"])
+        for row in last.where("`max(uuid)` <> ''").collect()
+        if (row.consumer, row.stream) not in changing
+    }
+    known = {key: Identities() for key in joined}
     found = [
         {"consumer": key[0], "stream": key[1], "ordinal": ordinal, "known_id": known_id}
-        for row in keyed
-        if (key := (row.consumer, row.stream)) not in changing
-        for ordinal, known_id in resolve(
-            Identities(), chain.from_iterable(rows_of(rows, key, 0, upto[key]))
-        )[0]
+        for chunk in rows_of(rows, joined)
+        for key, own in chunk.items()
+        for ordinal, known_id in resolve(known[key], own)[0]
     ]
     if not found:
         return rows
-    known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(found, KNOWN_IDS))
-    joined = rows.join(known, ["consumer", "stream", "ordinal"], "left")
+    ids = rows.sparkSession.createDataFrame(pa.Table.from_pylist(found, KNOWN_IDS))
     columns = [f"`{name}`" for name in rows.columns if name != "id"]
-    return joined.selectExpr(*columns, "coalesce(known_id, id) AS id")
+    resolved = rows.join(ids, ["consumer", "stream", "ordinal"], "left")
+    return resolved.selectExpr(*columns, "coalesce(known_id, id) AS id")
 
 
 def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:

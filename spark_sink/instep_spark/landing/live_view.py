@@ -160,7 +160,7 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
     # Several questions follow: they are about the same rows, whatever is landed meanwhile.
     names["upto"] = writer.query(_UPTO.format(**names))["ordinal"][0].as_py()
     progress = writer.pipeline_progress(consumer, stream)
-    names["followed"] = followed = progress.ordinal
+    names["followed"] = progress.ordinal
     names["swept"] = progress.swept
     landed = _STATED.format(headers=_HEADERS, id="", **names)
     stated, entity = landed + _stored(names, ""), "key"

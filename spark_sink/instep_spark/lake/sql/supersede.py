@@ -25,6 +25,7 @@ __all__ = [
     "IDENTITY",
     "OUTDATED",
     "RECORD",
+    "RECORD_KINDS",
     "effective_rows",
     "end_supersedes",
     "latest_per_entity",
@@ -37,7 +38,8 @@ IDENTITY: Final = ("consumer", "stream", "id")
 """The columns that identify an entity in a lake."""
 HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
-RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
+RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
+RECORD: Final = f"kind IN {RECORD_KINDS}"
 """Rows of `changes` that are records."""
 ENTITY: Final = f"({RECORD} AND whole)"
 """Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its

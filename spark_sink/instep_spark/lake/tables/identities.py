@@ -27,8 +27,8 @@ from instep_spark.identity import (
 )
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, rows_between
-from instep_spark.lake.sql.supersede import ENTITY
+from instep_spark.lake.sql.literals import StreamKey, of_streams, rows_between
+from instep_spark.lake.sql.supersede import ENTITY, RECORD_KINDS
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import IDENTITIES
 from instep_spark.place import LakePlace
@@ -52,6 +52,10 @@ _SCHEMA: Final = pa.schema(
 )
 
 
+Range = tuple[int, int]
+"""Behind the first and up to the second ordinal."""
+_Rows = dict[StreamKey, list[Row]]
+_Resolved = dict[StreamKey, list[tuple[int, str]]]
 KNOWN_IDS: Final = pa.schema(
     [
         *(("consumer", _TEXT), ("stream", _TEXT), ("ordinal", pa.int64())),
@@ -61,15 +65,40 @@ KNOWN_IDS: Final = pa.schema(
 """Rows of `changes` with the ids that `identities` has for them."""
 
 
-def rows_of(rows: DataFrame, key: StreamKey, begin: int, upto: int) -> Iterator[list[Row]]:
-    """The statements of a stream of `changes` behind the first and up to the second ordinal, chunk
-    by chunk, as `Identities` reads them.
+def rows_of(rows: DataFrame, ranges: Mapping[StreamKey, Range]) -> Iterator[_Rows]:
+    """The statements among these rows of `changes`, each stream's behind the first and up to the
+    second ordinal, in order and chunk by chunk, as `Identities` reads them.
     """
     columns = [f"{FURTHER} AS envelope" if name == "envelope" else f"`{name}`" for name in STATED]
-    for first in range(begin, upto, CHUNK_RECORDS):
-        bounds = f"ordinal > {first} AND ordinal <= {min(first + CHUNK_RECORDS, upto)}"
-        chosen = rows.where(f"{in_stream(key)} AND {bounds} AND {ENTITY}").selectExpr(*columns)
-        yield sorted(chosen.toArrow().to_pylist(), key=itemgetter("ordinal"))
+    for chunk in _chunks(ranges):
+        begin = {key: one for key, (one, _) in chunk.items()}
+        upto = {key: one for key, (_, one) in chunk.items()}
+        chosen = rows_between(rows, begin, upto).where(ENTITY)
+        yield _by_stream(chosen.selectExpr("consumer", "stream", *columns).toArrow())
+
+
+def _chunks(ranges: Mapping[StreamKey, Range]) -> Iterator[dict[StreamKey, Range]]:
+    chunk: dict[StreamKey, Range] = {}
+    left = CHUNK_RECORDS
+    for key, (begin, upto) in ranges.items():
+        at = begin
+        while at < upto:
+            end = min(upto, at + left)
+            chunk[key] = (at, end)
+            left -= end - at
+            at = end
+            if not left:
+                yield chunk
+                chunk, left = {}, CHUNK_RECORDS
+    if chunk:
+        yield chunk
+
+
+def _by_stream(statements: pa.Table) -> _Rows:
+    found: _Rows = {}
+    for row in sorted(statements.to_pylist(), key=itemgetter("ordinal")):
+        found.setdefault((row["consumer"], row["stream"]), []).append(row)
+    return found
 
 
 def landed_rows(changes: str) -> str:
@@ -100,97 +129,111 @@ class IdentitiesTable(LakeTable):
 
     def follow(self, spark: SparkSession, pending: PendingRows, entities: TableProgress) -> None:
         """Read the rows that `entities` lacks, before any table does."""
-        joined = {
-            key: stats
+        ranges = {
+            key: (max(self.progress[key].ordinal, stats.first - 1), stats.last)
             for key, stats in pending.stats_by_stream.items()
             if (stats.keyed or entities[key].by_uuid)
             and not (stats.partial or entities[key].by_change)
         }
-        if not joined:
+        if not ranges:
             return
         if not self.is_open:
             self.open(spark)
-        for key, stats in joined.items():
-            begin = max(self.progress[key].ordinal, stats.first - 1)
-            if begin < stats.last:
-                chunks = self._pending_chunks(pending, key, begin, stats.last)
-                resolved = self._read(spark, key, chunks, stats.last)
-                self._recent[key] = (begin, stats.last, resolved)
+        if pending.held is None:
+            chunks = rows_of(pending.rows, ranges)
+        else:
+            chunks = iter([_held(pending.held, ranges)])
+        resolved: _Resolved = {key: [] for key in ranges}
+        for rows in chunks:
+            for key, found in self._read(spark, rows).items():
+                resolved[key] += found
+        self._pass(ranges)
+        self._recent = {key: (begin, upto, resolved[key]) for key, (begin, upto) in ranges.items()}
 
     def catch_up(self, spark: SparkSession, changes: str, entities: LakeTable) -> None:
-        """Read what `entities` has passed in streams that are not followed here yet: a lake that an
-        older version made. Where `changes` has lost the first rows, the entities that exist are all
-        that is known.
+        """Read what `entities` has passed and this table has not: a lake that an older version
+        made, or one of which this table was restored. Where `changes` has lost the first rows, the
+        entities that exist are all that is known.
         """
-        for key, at in entities.progress.by_stream.items():
-            if not at.by_uuid or at.by_change:
-                continue
-            if not self.is_open:
-                self.open(spark)
-            if self.progress[key].by_uuid:
-                continue
-            rows = spark.sql(f"SELECT * FROM {changes}")  # noqa: S608 — our own table
-            first = f"{in_stream(key)} AND ordinal = 1"
-            if not rows.where(first).select("ordinal").limit(1).collect():
-                rows = entities.read(spark).selectExpr("*", "false AS ends", "true AS whole")
-                rows = rows.selectExpr("*", "'CREATE_UPDATE' AS kind")
-            self._read(spark, key, rows_of(rows, key, 0, at.ordinal), at.ordinal)
-
-    def _pending_chunks(
-        self, pending: PendingRows, key: StreamKey, begin: int, upto: int
-    ) -> Iterator[list[Row]]:
-        if pending.held is None:
-            yield from rows_of(pending.rows, key, begin, upto)
+        ranges = {
+            key: (self.progress[key].ordinal, at.ordinal)
+            for key, at in entities.progress.by_stream.items()
+            if at.by_uuid and not at.by_change
+        }
+        if not ranges:
             return
-        names = ["consumer", "stream", "kind", "whole", *STATED]
-        held = pending.held.select(names).to_pylist()
-        yield sorted(
-            (
-                row
-                for row in held
-                if (row["consumer"], row["stream"]) == key
-                and row["ordinal"] > begin
-                and row["whole"]
-                and row["kind"] in {"CREATE_UPDATE", "DELETE", "TOMBSTONE"}
-            ),
-            key=itemgetter("ordinal"),
+        if not self.is_open:
+            self.open(spark)
+            ranges = {key: (self.progress[key].ordinal, upto) for key, (_, upto) in ranges.items()}
+        ranges = {key: (begin, upto) for key, (begin, upto) in ranges.items() if begin < upto}
+        if not ranges:
+            return
+        landed = spark.sql(f"SELECT * FROM {changes}")  # noqa: S608 — our own table
+        begin = {key: one for key, (one, _) in ranges.items()}
+        first = rows_between(landed, begin, {key: one + 1 for key, one in begin.items()})
+        whole = {(row.consumer, row.stream) for row in first.select("consumer", "stream").collect()}
+        stored = entities.read(spark).selectExpr(
+            "*", "'CREATE_UPDATE' AS kind", "false AS ends", "true AS whole"
         )
+        for rows, keys in ((landed, ranges.keys() & whole), (stored, ranges.keys() - whole)):
+            for chunk in rows_of(rows, {key: ranges[key] for key in keys}):
+                self._read(spark, chunk)
+        self._pass(ranges)
 
-    def _read(
-        self, spark: SparkSession, key: StreamKey, chunks: Iterator[list[Row]], upto: int
-    ) -> list[tuple[int, str]]:
-        resolved: list[tuple[int, str]] = []
-        for rows in chunks:
-            if not rows:
-                continue
-            known = self._load(spark, key, names_in(rows))
-            found, told = resolve(known, rows)
-            resolved += found
-            at = replace(self.progress[key], ordinal=rows[-1]["ordinal"], by_uuid=True)
-            progress = self.progress.moved({key: at})
-            if found or told:
-                self._add(spark, key, found, told, progress)
-            else:
-                self.progress = progress  # read again, these rows would tell nothing again
-        at = replace(self.progress[key], ordinal=upto, by_uuid=True)
-        self.progress = self.progress.moved({key: at})
-        return resolved
+    def _pass(self, ranges: Mapping[StreamKey, Range]) -> None:
+        moved = {
+            key: replace(
+                self.progress[key], ordinal=max(self.progress[key].ordinal, upto), by_uuid=True
+            )
+            for key, (_, upto) in ranges.items()
+        }
+        # Durable with the next commit: read again, these rows would tell nothing again.
+        self.progress = self.progress.moved(moved)
 
-    def _load(self, spark: SparkSession, key: StreamKey, names: Collection[str]) -> Identities:
+    def _read(self, spark: SparkSession, rows: _Rows) -> _Resolved:
+        """Read statements, and add what they tell. Returns the ids that neither uuid nor key of a
+        row tell.
+        """
+        if not rows:
+            return {}
+        known = self._load(spark, {key: names_in(own) for key, own in rows.items()})
+        found: _Resolved = {}
+        told: list[dict[str, Any]] = []
+        for key, own in rows.items():
+            found[key], entities = resolve(known[key], own)
+            told += [_row(key, one) for one in entities]
+            told += [
+                {**_row_of(key, ordinal), "id": known_id, "resolved": True}
+                for ordinal, known_id in found[key]
+            ]
+        if told:
+            moved = {
+                key: replace(self.progress[key], ordinal=own[-1]["ordinal"], by_uuid=True)
+                for key, own in rows.items()
+            }
+            self._add(spark, told, self.progress.moved(moved))
+        return found
+
+    def _load(
+        self, spark: SparkSession, names: Mapping[StreamKey, Collection[str]]
+    ) -> dict[StreamKey, Identities]:
         """What is known of the entities with these names."""
-        known = Identities()
-        asked = pa.table({"name": pa.array(sorted(names), pa.string())})
-        spark.createDataFrame(asked).createOrReplaceTempView("instep_names")
-        told = f"SELECT * FROM {self.sql} t WHERE known AND {in_stream(key)}"  # noqa: S608
+        asked = [(*key, name) for key, own in names.items() for name in own]
+        columns = zip(*asked, strict=True) if asked else ((), (), ())
+        arrays = [pa.array(column, _TEXT) for column in columns]
+        table = pa.Table.from_arrays(arrays, names=["consumer", "stream", "name"])
+        spark.createDataFrame(table).createOrReplaceTempView("instep_names")
+        told = f"SELECT * FROM {self.sql} t WHERE known AND {of_streams(names)}"  # noqa: S608
         found = spark.sql(f"""
-            SELECT id, ordinal, key, class, uuid, above, places, claimed FROM ({told})
-            LEFT SEMI JOIN (
-                SELECT id FROM (SELECT id, explode(array(id, key, uuid)) AS name FROM ({told}))
-                LEFT SEMI JOIN instep_names USING (name)
-            ) USING (id)
-        """).toArrow()  # noqa: S608 — names of our own table, literals escaped
+            SELECT * FROM ({told}) LEFT SEMI JOIN (
+                SELECT consumer, stream, id FROM (
+                    SELECT consumer, stream, id, explode(array(id, key, uuid)) AS name FROM ({told})
+                ) LEFT SEMI JOIN instep_names USING (consumer, stream, name)
+            ) USING (consumer, stream, id)
+        """).toArrow()  # noqa: S608 — names of our own tables, literals escaped
+        known = {key: Identities() for key in names}
         for row in sorted(found.to_pylist(), key=itemgetter("ordinal")):
-            known.load(
+            known[row["consumer"], row["stream"]].load(
                 Entity(
                     *(row["id"], row["ordinal"], row["key"], row["class"], row["uuid"]),
                     *(row["above"], tuple(row["places"]), row["claimed"]),
@@ -199,35 +242,16 @@ class IdentitiesTable(LakeTable):
         return known
 
     def _add(
-        self,
-        spark: SparkSession,
-        key: StreamKey,
-        resolved: Collection[tuple[int, str]],
-        told: Collection[Entity],
-        progress: TableProgress,
+        self, spark: SparkSession, rows: list[dict[str, Any]], progress: TableProgress
     ) -> None:
-        rows: list[dict[str, Any]] = [
-            {"ordinal": ordinal, "id": known, "resolved": True} for ordinal, known in resolved
-        ]
-        rows += [
-            {
-                **{name: getattr(one, name) for name in ("id", "ordinal", "key", "uuid", "above")},
-                "class": one.entity_class,
-                "places": list(one.places),
-                "claimed": one.claimed,
-                "known": True,
-            }
-            for one in told
-        ]
-        whose = {"consumer": key[0], "stream": key[1], "known": False, "resolved": False}
-        table = pa.Table.from_pylist([{**whose, **row} for row in rows], _SCHEMA)
-        spark.createDataFrame(table).createOrReplaceTempView("instep_told")
+        told = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
+        told.createOrReplaceTempView("instep_told")
         names = ", ".join(f"`{name}`" for name in _SCHEMA.names)
         values = ", ".join(f"s.`{name}`" for name in _SCHEMA.names)
         self.commit(
             spark,
             progress,
-            f"MERGE INTO {self.sql} t USING instep_told s ON false "  # noqa: S608 — constants
+            f"MERGE INTO {self.sql} t USING instep_told s ON false "  # noqa: S608 — our own table
             f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
         )
 
@@ -291,6 +315,34 @@ class IdentitiesTable(LakeTable):
         found = rows_between(named, dict.fromkeys(upto, 0), upto)
         rows = found.select("consumer", "stream").distinct().collect()
         return {(row.consumer, row.stream) for row in rows}
+
+
+def _row_of(key: StreamKey, ordinal: int) -> dict[str, Any]:
+    whose = {"consumer": key[0], "stream": key[1]}
+    return {**whose, "ordinal": ordinal, "known": False, "resolved": False}
+
+
+def _row(key: StreamKey, entity: Entity) -> dict[str, Any]:
+    return {
+        **_row_of(key, entity.ordinal),
+        **{name: getattr(entity, name) for name in ("id", "key", "uuid", "above", "claimed")},
+        "class": entity.entity_class,
+        "places": list(entity.places),
+        "known": True,
+    }
+
+
+def _held(held: pa.Table, ranges: Mapping[StreamKey, Range]) -> _Rows:
+    """The statements of these ranges among rows that the driver holds."""
+    records = held.select(["consumer", "stream", "kind", "whole", *STATED]).to_pylist()
+    nothing = (0, 0)
+    found: _Rows = {}
+    for row in sorted(records, key=itemgetter("ordinal")):
+        key = (row["consumer"], row["stream"])
+        begin, upto = ranges.get(key, nothing)
+        if begin < row["ordinal"] <= upto and row["whole"] and row["kind"] in RECORD_KINDS:
+            found.setdefault(key, []).append(row)
+    return found
 
 
 def _resolved_table(held: pa.Table, found: pa.Table) -> pa.Table:
