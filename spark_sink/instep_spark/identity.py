@@ -196,6 +196,9 @@ class Identities:
         others = self._by_uuid.get(key) or [
             one for one in self._by_uuid.get(uuid_in(key), ()) if _begins(one.above, key)
         ]
+        # The last element of an address names the class, too.
+        own = key.rpartition("+")[2].rpartition("-uuid:")[0].replace("-", "_").upper()
+        others = sorted(others, key=lambda one: one.entity_class != own)
         # The end of a key that its entity no longer has means nothing.
         return others[0].id if others else self._free_id(row)
 

@@ -58,6 +58,13 @@ class Row:
         return self.consumer, self.stream, (self.entities or (self.key,))[0]
 
     @property
+    def node(self) -> str | None:
+        """The node that it is, or is below."""
+        if self.entity_class in ("", "NODE"):
+            return self.uuid or self.key
+        return self.parents[1].rpartition(":")[2] if len(self.parents) > 1 else None
+
+    @property
     def each(self) -> list[Row]:
         """The row for each entity that it is about."""
         return [replace(self, entities=(one,)) for one in self.entities] or [self]
@@ -137,7 +144,9 @@ class Provider:
         from current state, and its clock may be set back after a sweep (A14).
         """
         self._random = random.Random(f"{seed} {stream}")
-        self._stream = stream
+        self.stream = self._stream = stream
+        self.names: dict[str, str] = {}
+        """Keys, and the entities that they mean, where these have other names."""
         self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]
         self._offsets = offsets
         self._behind_us = behind_us
@@ -288,8 +297,6 @@ class Twins(Provider):
         self._keys = list(self.PLACES)
         self._by_address = self._random.random() < 0.5
         self._known: set[str] = set()
-        self.names: dict[str, str] = {}
-        """Keys, and the entities that they mean."""
         for number, name in enumerate(self._keys):
             # All of it is stated once before anything ends, and differently.
             self._alive[name] = self._statement(name, value=10 + number)
