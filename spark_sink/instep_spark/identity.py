@@ -11,7 +11,7 @@ it, and its id never changes: so ids do not depend on how the rows were cut into
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "STATED",
     "Entity",
     "Identities",
+    "Resolved",
     "default_id",
     "is_address",
     "names_in",
@@ -68,16 +69,27 @@ def uuid_in(key: str) -> str:
     return own.rpartition(":")[2] if above else ""
 
 
-def resolve(known: Identities, rows: Iterable[Row]) -> tuple[list[tuple[int, str]], list[Entity]]:
-    """Read these rows. Returns ordinal and id of those rows whose `default_id` is not theirs, and
-    what the rows tell anew of entities.
+class Resolved(NamedTuple):
+    """What a row is about, where the row alone does not tell it."""
+
+    ordinal: int
+    id: str
+    parent_address: str | None
+    """JSON, where the row is about several entities: that of this one."""
+
+
+def resolve(known: Identities, rows: Iterable[Row]) -> tuple[list[Resolved], list[Entity]]:
+    """Read these rows. Returns what those rows are about of which `default_id` does not tell it,
+    and what the rows tell anew of entities.
     """
-    resolved: list[tuple[int, str]] = []
+    resolved: list[Resolved] = []
     told: list[Entity] = []
     for row in rows:
         ids, news = known.apply(row)
-        if ids != [default_id(row)]:
-            resolved += [(row["ordinal"], one) for one in ids]
+        if len(ids) > 1:
+            resolved += [Resolved(row["ordinal"], one, known.parent_address(one)) for one in ids]
+        elif ids != [default_id(row)]:
+            resolved.append(Resolved(row["ordinal"], ids[0], None))
         told += news
     return resolved, told
 
@@ -143,6 +155,11 @@ class Identities:
             self._by_uuid[old.uuid].remove(old)
         self._by_id[entity.id] = self._by_key[entity.key] = entity
         self._by_uuid.setdefault(entity.uuid, []).append(entity)
+
+    def parent_address(self, entity_id: str) -> str | None:
+        """The parent-address of an entity as JSON; None: it is not known."""
+        above = self._by_id[entity_id].above
+        return msgspec.json.encode(above.split("+")).decode() if above else None
 
     def _unname(self, entity: Entity) -> None:
         if self._by_key.get(entity.key) is entity:

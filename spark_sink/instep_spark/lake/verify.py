@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from instep_spark.identity import DEFAULT_ID, Identities, resolve
+from instep_spark.identity import DEFAULT_ID, Identities, Resolved, resolve
 from instep_spark.lake.batches.progress import (
     DeferredSweep,
     StreamProgress,
@@ -26,7 +26,7 @@ from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supers
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
-from instep_spark.lake.tables.identities import KNOWN_IDS, rows_of
+from instep_spark.lake.tables.identities import resolved_table, rows_of, with_resolved
 from instep_spark.landing_schema import ControlKind
 from instep_spark.place import LakePlace
 
@@ -156,18 +156,11 @@ def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
         if (row.consumer, row.stream) not in changing
     }
     known = {key: Identities() for key in joined}
-    found = [
-        {"consumer": key[0], "stream": key[1], "ordinal": ordinal, "known_id": known_id}
-        for chunk in rows_of(rows, joined)
-        for key, own in chunk.items()
-        for ordinal, known_id in resolve(known[key], own)[0]
-    ]
-    if not found:
-        return rows
-    ids = rows.sparkSession.createDataFrame(pa.Table.from_pylist(found, KNOWN_IDS))
-    columns = [f"`{name}`" for name in rows.columns if name != "id"]
-    resolved = rows.join(ids, ["consumer", "stream", "ordinal"], "left")
-    return resolved.selectExpr(*columns, "coalesce(known_id, id) AS id")
+    found: dict[StreamKey, list[Resolved]] = {key: [] for key in joined}
+    for chunk in rows_of(rows, joined):
+        for key, own in chunk.items():
+            found[key] += resolve(known[key], own)[0]
+    return with_resolved(rows, resolved_table(found)) if any(found.values()) else rows
 
 
 def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:

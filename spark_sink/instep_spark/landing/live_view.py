@@ -28,6 +28,7 @@ from instep_spark.identity import (
     STATED,
     Entity,
     Identities,
+    Resolved,
     is_address,
     names_in,
     resolve,
@@ -165,10 +166,7 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
     landed = _STATED.format(headers=_HEADERS, id="", **names)
     stated, entity = landed + _stored(names, ""), "key"
     if len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0:
-        resolved = [
-            f"({ordinal}, {writer.text(known_id)})"
-            for ordinal, known_id in _resolved(writer, names)
-        ]
+        resolved = [f"({one.ordinal}, {writer.text(one.id)})" for one in _resolved(writer, names)]
         stated = _IDENTIFIED.format(
             headers=_NAMES,
             default=DEFAULT_ID,
@@ -198,7 +196,7 @@ def _stored(names: Mapping[str, Any], more: str) -> str:
     return _FOLLOWED.format(headers=_HEADERS, outdated=OUTDATED, id=more, **names)
 
 
-def _resolved(writer: Writer, names: Mapping[str, Any]) -> list[tuple[int, str]]:
+def _resolved(writer: Writer, names: Mapping[str, Any]) -> list[Resolved]:
     """Find the ids of the landed rows that the pipeline has not followed yet, where a row alone
     does not tell it: (ordinal, id).
     """

@@ -377,5 +377,5 @@ class Twins(Provider):
             # Nothing tells what this key means: nothing ends.
             row = replace(row, entities=())
         if len(row.entities) == 1:
-            self.names[row.key] = row.entities[0]
+            self.names.setdefault(row.key, row.entities[0])
         super()._land(row)

@@ -116,18 +116,19 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
     for provider in providers:
         model.read(provider.rows)
         names |= {(provider.stream, key): name for key, name in provider.names.items()}
+    ids = names_by_id(lake, names)
 
     def named(found: Mapping[Key, _T]) -> dict[Key, _T]:
         """What a table has, by the names that the provider has for entities."""
         return {
-            (consumer, stream, names.get((stream, key), key)): one
-            for (consumer, stream, key), one in found.items()
+            (consumer, stream, ids.get((stream, id_), id_)): one
+            for (consumer, stream, id_), one in found.items()
         }
 
     alive = {row.at: row for provider in providers for row in provider.alive}
     bodies = {at: row.body for at, row in alive.items()}
-    entities, history = named(entities_of(lake)), named(joined_history(lake, names))
-    alarms = named(alarms_of(lake))
+    entities, history = named(entities_of(lake, "id")), named(history_of(lake, "id"))
+    alarms = named(alarms_of(lake, "id"))
     lasting = {at: past[-1]["body"] for at, past in history.items() if past[-1]["to"] is None}
     raised = {at for at, past in alarms.items() if past[-1].cleared_at is None}
     sides: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {
@@ -135,7 +136,7 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
         "entity_history": (history, {at: past for at, past in model.history.items() if past}),
         "alarms": (alarms, {at: past for at, past in model.alarms.items() if past}),
         "topology": (
-            named(nodes_of(lake)),
+            named(nodes_of(lake, "id")),
             {at: row.node for at, row in alive.items() if not row.detector},
         ),
         # Two rows of one entity would be one above.
@@ -168,19 +169,13 @@ def rows_by_stream(
     return dict(found), dict(Counter((*at[:2], "") for at in wanted))
 
 
-def joined_history(
-    lake: Path, names: Mapping[tuple[str, str], str]
-) -> dict[Key, list[dict[str, Any]]]:
-    """The intervals of each entity in order, under the key of the last one."""
-    by_name: dict[Key, list[tuple[Key, dict[str, Any]]]] = {}
-    for at, past in history_of(lake).items():
-        name = (*at[:2], names.get((at[1], at[2]), at[2]))
-        by_name.setdefault(name, []).extend((at, one) for one in past)
-    made: dict[Key, list[dict[str, Any]]] = {}
-    for several in by_name.values():
-        several.sort(key=lambda one: one[1]["at"])
-        made[several[-1][0]] = [one for _, one in several]
-    return made
+def names_by_id(lake: Path, names: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """The names of entities by stream and id: that of the key under which each came first."""
+    found: dict[tuple[str, str], str] = {}
+    for row in sorted(read(lake, "entity_history"), key=lambda row: row["ordinal"]):
+        key = (row["stream"], row["key"])
+        found.setdefault((row["stream"], row["id"]), names.get(key, row["key"]))
+    return found
 
 
 def run(

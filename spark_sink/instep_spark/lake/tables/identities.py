@@ -8,7 +8,7 @@ tell nothing. So a table that lags behind finds the ids as of its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from instep_spark.identity import (
     STATED,
     Entity,
     Identities,
+    Resolved,
     Row,
     names_in,
     resolve,
@@ -36,7 +37,14 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["KNOWN_IDS", "IdentitiesTable", "landed_rows", "resolved_rows", "rows_of"]
+__all__ = [
+    "IdentitiesTable",
+    "landed_rows",
+    "resolved_rows",
+    "resolved_table",
+    "rows_of",
+    "with_resolved",
+]
 
 CHUNK_RECORDS: Final = 100_000
 """Rows that are read in one go, by their headers alone: so much of a stream the driver holds."""
@@ -48,6 +56,7 @@ _SCHEMA: Final = pa.schema(
         ("above", _TEXT),
         ("places", pa.list_(_TEXT)),
         *((name, pa.bool_()) for name in ("claimed", "known", "resolved")),
+        ("parent_address", _TEXT),
     ]
 )
 
@@ -55,14 +64,35 @@ _SCHEMA: Final = pa.schema(
 Range = tuple[int, int]
 """Behind the first and up to the second ordinal."""
 _Rows = dict[StreamKey, list[Row]]
-_Resolved = dict[StreamKey, list[tuple[int, str]]]
-KNOWN_IDS: Final = pa.schema(
+_Resolved = dict[StreamKey, list[Resolved]]
+_RESOLVED: Final = pa.schema(
     [
         *(("consumer", _TEXT), ("stream", _TEXT), ("ordinal", pa.int64())),
-        ("known_id", _TEXT),
+        *(("known_id", _TEXT), ("known_parent", _TEXT)),
     ]
 )
-"""Rows of `changes` with the ids that `identities` has for them."""
+
+
+def resolved_table(resolved: Mapping[StreamKey, Iterable[Resolved]]) -> pa.Table:
+    """The relation with which `with_resolved` joins rows of `changes`."""
+    rows = [(*key, *one) for key, own in resolved.items() for one in own]
+    columns = list(zip(*rows, strict=True)) or [()] * len(_RESOLVED)
+    arrays = [pa.array(one, field.type) for one, field in zip(columns, _RESOLVED, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_RESOLVED)
+
+
+def with_resolved(rows: DataFrame, resolved: pa.Table) -> DataFrame:
+    """Return these rows with the ids of their entities, each about several once for each."""
+    known = rows.sparkSession.createDataFrame(resolved)
+    joined = rows.join(known, ["consumer", "stream", "ordinal"], "left")
+    columns = [_KNOWN.get(name, f"`{name}`") for name in rows.columns]
+    return joined.selectExpr(*columns)
+
+
+_KNOWN: Final = {
+    "id": "coalesce(known_id, id) AS id",
+    "parent_address": "coalesce(known_parent, parent_address) AS parent_address",
+}
 
 
 def rows_of(rows: DataFrame, ranges: Mapping[StreamKey, Range]) -> Iterator[_Rows]:
@@ -119,7 +149,7 @@ class IdentitiesTable(LakeTable):
     def __init__(self, place: LakePlace) -> None:
         super().__init__(IDENTITIES, place)
         self.is_open = False
-        self._recent: dict[StreamKey, tuple[int, int, list[tuple[int, str]]]] = {}
+        self._recent: dict[StreamKey, tuple[int, int, list[Resolved]]] = {}
 
     def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
         """See `LakeTable`."""
@@ -203,8 +233,8 @@ class IdentitiesTable(LakeTable):
             found[key], entities = resolve(known[key], own)
             told += [_row(key, one) for one in entities]
             told += [
-                {**_row_of(key, ordinal), "id": known_id, "resolved": True}
-                for ordinal, known_id in found[key]
+                {**_row_of(key, one.ordinal), **one._asdict(), "resolved": True}
+                for one in found[key]
             ]
         if told:
             moved = {
@@ -269,13 +299,8 @@ class IdentitiesTable(LakeTable):
             return pending
         rows = pending.rows
         if pending.held is None:
-            known = rows.sparkSession.createDataFrame(found)
-            joined = rows.join(known, ["consumer", "stream", "ordinal"], "left")
-            columns = [f"`{name}`" for name in rows.columns if name != "id"]
-            return replace(
-                pending, rows=joined.selectExpr(*columns, "coalesce(known_id, id) AS id")
-            )
-        held = _resolved_table(pending.held, found)
+            return replace(pending, rows=with_resolved(rows, found))
+        held = _resolve_held(pending.held, found)
         return replace(
             pending, held=held, rows=rows.sparkSession.createDataFrame(held, rows.schema)
         )
@@ -283,24 +308,23 @@ class IdentitiesTable(LakeTable):
     def _resolved(
         self, spark: SparkSession, bounds: Mapping[StreamKey, tuple[int, int]]
     ) -> pa.Table:
-        """Return consumer, stream, ordinal and `known_id` of the rows within these bounds."""
+        """Return what is known of the rows within these bounds, as `resolved_table`."""
         recent = {key: self._recent.get(key, (0, -1, [])) for key in bounds}
         if all(
             recent[key][0] <= begin and upto <= recent[key][1]
             for key, (begin, upto) in bounds.items()
         ):
-            rows = [
-                {"consumer": key[0], "stream": key[1], "ordinal": ordinal, "known_id": known_id}
-                for key, (begin, upto) in bounds.items()
-                for ordinal, known_id in recent[key][2]
-                if begin < ordinal <= upto
-            ]
-            return pa.Table.from_pylist(rows, KNOWN_IDS)
+            return resolved_table(
+                {
+                    key: [one for one in recent[key][2] if begin < one.ordinal <= upto]
+                    for key, (begin, upto) in bounds.items()
+                }
+            )
         begin = {key: one for key, (one, _) in bounds.items()}
         upto = {key: one for key, (_, one) in bounds.items()}
         named = spark.sql(f"""
-            SELECT consumer, stream, ordinal, id AS known_id FROM {self.sql} t
-            WHERE resolved AND {of_streams(bounds)}
+            SELECT consumer, stream, ordinal, id AS known_id, parent_address AS known_parent
+            FROM {self.sql} t WHERE resolved AND {of_streams(bounds)}
         """)  # noqa: S608 — names of our own table, literals escaped
         return rows_between(named, begin, upto).toArrow()
 
@@ -345,19 +369,24 @@ def _held(held: pa.Table, ranges: Mapping[StreamKey, Range]) -> _Rows:
     return found
 
 
-def _resolved_table(held: pa.Table, found: pa.Table) -> pa.Table:
-    ids: dict[tuple[str, str, int], list[str]] = {}
-    for row in found.to_pylist():
-        ids.setdefault((row["consumer"], row["stream"], row["ordinal"]), []).append(row["known_id"])
+def _resolve_held(held: pa.Table, found: pa.Table) -> pa.Table:
+    known: dict[tuple[str, str, int], list[tuple[str, str | None]]] = {}
+    for consumer, stream, ordinal, known_id, parent in zip(
+        *(column.to_pylist() for column in found.columns), strict=True
+    ):
+        known.setdefault((consumer, stream, ordinal), []).append((known_id, parent))
     at: list[int] = []
-    resolved: list[str] = []
-    names = ("consumer", "stream", "ordinal", "id")
+    told: dict[str, list[str | None]] = {"id": [], "parent_address": []}
+    names = ("consumer", "stream", "ordinal", "id", "parent_address")
     for number, row in enumerate(held.select(names).to_pylist()):
-        several = ids.get((row["consumer"], row["stream"], row["ordinal"]), [row["id"]])
-        at += [number] * len(several)
-        resolved += several
-    column = held.schema.get_field_index("id")
-    field = held.schema.field(column)
-    return held.take(pa.array(at, pa.int64())).set_column(
-        column, field, pa.array(resolved, field.type)
-    )
+        own = (row["id"], None)
+        for known_id, parent in known.get((row["consumer"], row["stream"], row["ordinal"]), [own]):
+            at.append(number)
+            told["id"].append(known_id)
+            told["parent_address"].append(parent or row["parent_address"])
+    taken = held.take(pa.array(at, pa.int64()))
+    for name, values in told.items():
+        column = held.schema.get_field_index(name)
+        field = held.schema.field(column)
+        taken = taken.set_column(column, field, pa.array(values, field.type))
+    return taken

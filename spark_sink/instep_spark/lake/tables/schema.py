@@ -316,6 +316,11 @@ IDENTITIES: Final = TableSchema(
             "BOOLEAN",
             "the row of `changes` is about this `id`, which neither its uuid nor its key tells",
         ),
+        Column(
+            "parent_address",
+            "STRING",
+            "of a `resolved` row about several entities: that of this one, as JSON; null else",
+        ),
     ),
 )
 
