@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import Fidelity
-from instep_spark.lake.sql.supersede import ENTITY_ID
+from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.view_definition import ViewDefinition
 
 __all__ = ["ENTITIES_AT", "INTERVALS"]
@@ -27,7 +27,7 @@ INTERVALS: Final = ViewDefinition(
     f"""
     WITH landed AS (
         SELECT consumer, stream, ordinal, committed_at,
-            {ENTITY_ID} AS id
+            {DEFAULT_ID} AS id
         FROM changes
     ), marked AS (
         SELECT h.*, CASE WHEN NOT h.open THEN h.valid_to_basis

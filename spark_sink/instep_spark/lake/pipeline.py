@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
@@ -41,6 +42,7 @@ from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exist
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.lake.tables.entity_history import EntityHistoryTable
+from instep_spark.lake.tables.identities import IdentitiesTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.topology import TopologyTable
@@ -109,6 +111,7 @@ class Pipeline:
         self._telling = threading.Lock()
         self.entities = EntitiesTable(place)
         self.composed = ComposedTable(place)
+        self.identities = IdentitiesTable(place)
         self.followers = [made(place) for name, made in _FOLLOWING.items() if name in tables]
         self.targets = [self.entities, *self.followers]
 
@@ -126,6 +129,33 @@ class Pipeline:
             target.open(spark)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
+            self.identities.catch_up(spark, self.changes, self.entities)
+            self._refuse_twins(spark)
+
+    def _refuse_twins(self, spark: SparkSession) -> None:
+        """Raise `SinkError` where tables of an older version have entities of one uuid as one row:
+        ends would meet the wrong ones. All others go on as they are (A13).
+        """
+        wrong: list[str] = []
+        for target in self.targets:
+            older = {
+                key: at
+                for key, at in target.progress.by_stream.items()
+                if at.by_uuid and not at.by_place and not at.by_change
+            }
+            if self.identities.twins(spark, {key: at.ordinal for key, at in older.items()}):
+                wrong.append(target.name)
+            target.progress = target.progress.moved(
+                {key: replace(at, by_place=True) for key, at in older.items()}
+            )
+        if wrong:
+            raise SinkError(
+                "one uuid is stated in several classes or places, and tables of an older version "
+                f"have one row for all of them: {', '.join(wrong)}",
+                where=self.url,
+                hint="make them again from changes: "
+                f"instep lake rebuild --tables {','.join(wrong)}",
+            )
 
     def _refuse_other_changes(self, spark: SparkSession) -> None:
         """Raise `SinkError` where `changes` has gone back (a RESTORE): other rows have, or will
@@ -212,20 +242,24 @@ class Pipeline:
                 known = isinstance(error, OvertakenError) or _CONFLICT.search(str(error))
                 if attempts_left == 0 or not known:
                     raise
-            for target in (*self.targets, *([self.composed] if self.composed.is_open else [])):
+            made = [one for one in (self.composed, self.identities) if one.is_open]
+            for target in (*self.targets, *made):
                 target.open(rows.sparkSession)
 
     def _apply(self, rows: DataFrame) -> None:
         spark = rows.sparkSession
         self.release(spark)
-        batch = MicroBatch(rows, spark.sql(f"SELECT * FROM {self.changes}"), self.url)  # noqa: S608
+        changes = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608
+        batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
+        decided = self.entities.progress
+        self.identities.follow(spark, batch.landed_after(decided), decided)
         self._advance_entities(spark, batch)
         self._advance_followers(spark, batch)
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
         """Commit the progress of each table, also where no row concerned it."""
-        for target in (self.composed, *self.targets):
+        for target in (self.identities, self.composed, *self.targets):
             target.settle(spark)
 
     def release(self, spark: SparkSession) -> None:
@@ -326,6 +360,7 @@ class Pipeline:
         decided = self.entities.progress
         if decided.changing() and not self.composed.is_open:
             self.composed.open(spark)
+        self.identities.catch_up(spark, self.changes, self.entities)
         changes = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
@@ -336,7 +371,8 @@ class Pipeline:
             if upto == begin:
                 return
             rows = rows_between(changes, begin, upto)
-            self._advance(spark, target, MicroBatch(rows, changes, self.url))
+            batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
+            self._advance(spark, target, batch)
 
     def _advance_followers(self, spark: SparkSession, batch: MicroBatch) -> None:
         """Move the tables beside each other: what takes time is one statement after another, and

@@ -7,12 +7,13 @@ meanwhile. The comparison is one join (A12).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from instep_spark.identity import DEFAULT_ID, Identities, Resolved, resolve
 from instep_spark.lake.batches.progress import (
     DeferredSweep,
     StreamProgress,
@@ -21,10 +22,11 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
-from instep_spark.lake.sql.supersede import ENTITY, ENTITY_ID, IDENTITY, RECORD, row_supersedes
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
+from instep_spark.lake.tables.identities import resolved_table, rows_of, with_resolved
 from instep_spark.landing_schema import ControlKind
 from instep_spark.place import LakePlace
 
@@ -87,7 +89,7 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
 def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
     """Compute the entities from the rows of `changes` up to `progress` (None: from all rows)."""
     spark = changes.sparkSession
-    rows = changes.selectExpr("*", f"{ENTITY_ID} AS id")
+    rows = changes.selectExpr("*", f"{DEFAULT_ID} AS id")
     if progress is not None:
         upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
         rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])
@@ -96,14 +98,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     changing = [(row.consumer, row.stream) for row in partial]
     composed = [row for key in changing for row in _composed(changes, key, progress)]
     rows = rows.where(f"NOT ({in_any_stream(changing)})")
-    named = rows.where("uuid <> '' AND token <> ''").selectExpr(
-        "consumer", "stream", "key", "id AS known_id"
-    )
-    rows = rows.join(named.distinct(), ["consumer", "stream", "key"], "left")
-    rows = rows.selectExpr(
-        *(f"`{name}`" for name in changes.columns),
-        "CASE WHEN uuid = '' THEN coalesce(known_id, id) ELSE id END AS id",
-    )
+    rows = _resolved(rows, changing)
     rows.createOrReplaceTempView("instep_all")
     deferred = _late_values(progress)
     merged = f"""(stored, row) -> CASE
@@ -141,7 +136,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
         )
         SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body
         FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
-             AND c.ordinal = l.stored.ordinal
+             AND c.ordinal = l.stored.ordinal AND c.id = l.id
         WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
     """)  # noqa: S608 — constants, literals escaped
     if not composed:
@@ -150,6 +145,22 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     return found.unionByName(
         spark.createDataFrame(pa.Table.from_arrays(columns, names=list(_WANTED)))
     )
+
+
+def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
+    """Return `rows` with the ids of their entities, read anew from the first row on (A13)."""
+    last = rows.groupBy("consumer", "stream").agg({"ordinal": "max", "uuid": "max"})
+    joined = {
+        (row.consumer, row.stream): (0, row["max(ordinal)"])
+        for row in last.where("`max(uuid)` <> ''").collect()
+        if (row.consumer, row.stream) not in changing
+    }
+    known = {key: Identities() for key in joined}
+    found: dict[StreamKey, list[Resolved]] = {key: [] for key in joined}
+    for chunk in rows_of(rows, joined):
+        for key, own in chunk.items():
+            found[key] += resolve(known[key], own)[0]
+    return with_resolved(rows, resolved_table(found)) if any(found.values()) else rows
 
 
 def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:

@@ -11,7 +11,7 @@ backwards, or that is being read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,18 @@ import pyarrow as pa
 from instep.model.ordering import SPARK_PLACE, Place, supersedes, supersedes_sql
 from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import SweepEstimate
+from instep_spark.identity import (
+    DEFAULT_ID,
+    FURTHER,
+    STATED,
+    Entity,
+    Identities,
+    Resolved,
+    is_address,
+    names_in,
+    resolve,
+    uuid_in,
+)
 from instep_spark.lake.sql.supersede import OUTDATED
 from instep_spark.landing.writers.base import Writer
 
@@ -34,7 +46,8 @@ _LIVE: Final = """
         SELECT *, row_number() OVER (PARTITION BY {entity} ORDER BY ordinal DESC) AS place
         FROM ({stated}) AS stated
     ) AS ranked
-    LEFT JOIN (VALUES {folded}) AS folds (folded, folded_attempt) ON ordinal = folded
+    LEFT JOIN (VALUES {folded}) AS folds (folded, folded_attempt, folded_entity)
+        ON ordinal = folded AND {entity} = folded_entity
     WHERE NOT ends AND (folded IS NULL AND place = 1 OR folded_attempt > 0) {swept}
 """
 """The statement that counts for each entity (A3), unless an end or a sweep came after it: the last
@@ -56,44 +69,60 @@ _UNSETTLED: Final = """
 """The headers of the entities whose last statement may be older than one before it: by its offset
 or by its append time. Where it is by neither, it counts, whatever was stored."""
 _FOLDED_RECORDS: Final = 10_000
-_NOTHING: Final = "(-1, -1)"
+_NOTHING: Final = "(-1, -1, '')"
 """An ordinal that no row has, because `VALUES` needs at least one."""
 _UPTO: Final = """
     SELECT coalesce(max(ordinal), 0) AS ordinal FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
 """
 _STATED: Final = """
-    SELECT {headers}, ends FROM {{changes}}
+    SELECT {headers}{id}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
         AND ordinal > {followed} AND ordinal <= {upto}
         AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
 """
 _FOLLOWED: Final = """
-    UNION ALL SELECT {headers}, false AS ends FROM (
+    UNION ALL SELECT {headers}{id}, false AS ends FROM (
         SELECT * EXCEPT (lineage), CASE WHEN token = '' AND ordinal <= {swept} THEN {outdated}
             ELSE lineage END AS lineage FROM {{entities}}
     ) AS entities
     WHERE consumer = {consumer} AND stream = {stream}
 """
 """What a baseline had read when the last sweep was made compares with nothing (A14)."""
-_HEADERS: Final = ", ".join(
-    f"coalesce({name}, {name}) AS {name}"
-    for name in (
-        "ordinal",
-        "key",
-        "uuid",
-        "token",
-        "class",
-        "lineage",
-        "attempt",
-        "partition",
-        "record_offset",
-        "appended_at",
-    )
+
+
+def _coalesced(sql: str, name: str) -> str:
+    """An expression, because DataFusion refuses a UNION of columns that have comments."""
+    return f"coalesce({sql}, {sql}) AS {name}"
+
+
+_HEADER: Final = (
+    *("ordinal", "key", "uuid", "token", "class", "lineage", "attempt", "partition"),
+    *("record_offset", "appended_at"),
 )
-"""Expressions, because DataFusion refuses a UNION of columns that have comments."""
-_NAMED: Final = "SELECT *, max(uuid) OVER (PARTITION BY key) AS named FROM ({stated}) AS every"
-_NAMES_UUIDS: Final = "SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1"
+_NAMES: Final = ", ".join(_HEADER)
+_HEADERS: Final = ", ".join(_coalesced(name, name) for name in _HEADER)
+_TOLD: Final = tuple(name for name in STATED if name != "ends")
+_NAMED: Final = 1_000
+"""So many names of entities a query has at most; where more are asked for, all are read."""
+_NAMES_UUIDS: Final = """
+    SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1
+"""
+_IDENTIFIED: Final = """
+    SELECT {headers}, coalesce(known_id, {default}) AS id, ends FROM ({stated}) AS stated
+    LEFT JOIN (VALUES {resolved}) AS ids (resolved, known_id) ON ordinal = resolved
+"""
+_ROWS: Final = """
+    SELECT {columns}, ends FROM {{changes}}
+    WHERE consumer = {consumer} AND stream = {stream}
+        AND ordinal > {followed} AND ordinal <= {upto} AND whole
+        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
+    ORDER BY ordinal
+"""
+_ENTITIES: Final = """
+    SELECT {columns}, id FROM {{entities}}
+    WHERE consumer = {consumer} AND stream = {stream} AND uuid <> '' {named} ORDER BY ordinal
+"""
 _SWEEPS: Final = """
     SELECT ordinal, attempt FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
@@ -113,7 +142,7 @@ _HAS_OLDER_ENTITY: Final = """
     WHERE token <> '' AND partition = {partition} AND {supersedes}
 """
 _KNOWN: Final = """
-    SELECT DISTINCT key, uuid FROM {{changes}}
+    SELECT DISTINCT key, uuid, parent_address FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream} AND NOT ends
         AND (key IN ({names}) OR uuid IN ({names}))
 """
@@ -125,25 +154,32 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
     Where the pipeline keeps `entities`, they are these and what was landed since: how long that
     takes depends on how many entities there are, and not on how long the lake has been kept.
 
-    Where statements name uuids (a stream that is aligned from a baseline), rows of one uuid are one
-    entity, and so are those of its keys.
+    Where statements name uuids (a stream that is joined with a baseline), it is read in order which
+    of them are about one entity (A13).
     """
     names: dict[str, Any] = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
     # Several questions follow: they are about the same rows, whatever is landed meanwhile.
     names["upto"] = writer.query(_UPTO.format(**names))["ordinal"][0].as_py()
     progress = writer.pipeline_progress(consumer, stream)
-    names["followed"] = followed = progress.ordinal
+    names["followed"] = progress.ordinal
     names["swept"] = progress.swept
-    stated = _STATED.format(headers=_HEADERS, **names)
-    if followed:
-        stated += _FOLLOWED.format(headers=_HEADERS, outdated=OUTDATED, **names)
-    entity = "key"
+    landed = _STATED.format(headers=_HEADERS, id="", **names)
+    stated, entity = landed + _stored(names, ""), "key"
     if len(writer.query(_NAMES_UUIDS.format(stated=stated))) > 0:
-        entity = "CASE WHEN named <> '' THEN named ELSE key END"
-        stated = _NAMED.format(stated=stated)
+        resolved = [f"({one.ordinal}, {writer.text(one.id)})" for one in _resolved(writer, names)]
+        stated = _IDENTIFIED.format(
+            headers=_NAMES,
+            default=DEFAULT_ID,
+            stated=landed,
+            resolved=", ".join(resolved or ["(-1, '')"]),
+        )
+        stated, entity = stated + _stored(names, ", coalesce(id, id) AS id"), "id"
     sweeps = _find_sweeps(writer, names)
     unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated))
-    folded = [f"({ordinal}, {attempt})" for ordinal, attempt in _latest_by_a3(unsettled, sweeps)]
+    folded = [
+        f"({ordinal}, {attempt}, {writer.text(entity_id)})"
+        for ordinal, attempt, entity_id in _latest_by_a3(unsettled, sweeps)
+    ]
     return _LIVE.format(
         columns=columns,
         entity=entity,
@@ -151,6 +187,34 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
         folded=", ".join([_NOTHING, *folded]),
         swept=_swept(writer, sweeps),
     )
+
+
+def _stored(names: Mapping[str, Any], more: str) -> str:
+    """SQL: the entities that the pipeline keeps, with `more` columns, to be added to a query."""
+    if not names["followed"]:
+        return ""
+    return _FOLLOWED.format(headers=_HEADERS, outdated=OUTDATED, id=more, **names)
+
+
+def _resolved(writer: Writer, names: Mapping[str, Any]) -> list[Resolved]:
+    """Find the ids of the landed rows that the pipeline has not followed yet, where a row alone
+    does not tell it: (ordinal, id).
+    """
+    columns = ", ".join(_coalesced(FURTHER if c == "envelope" else c, c) for c in _TOLD)
+    landed = writer.query(_ROWS.format(columns=columns, **names))
+    batches = landed.to_batches(_FOLDED_RECORDS)
+    known = Identities()
+    if names["followed"]:
+        asked = names_in(row for batch in batches for row in batch.to_pylist())
+        named = ""
+        if len(asked) <= _NAMED:
+            texts = ", ".join(map(writer.text, sorted(asked))) or "''"
+            named = f"AND (key IN ({texts}) OR uuid IN ({texts}) OR id IN ({texts}))"
+        stored = writer.query(_ENTITIES.format(columns=columns, named=named, **names))
+        for batch in stored.to_batches(_FOLDED_RECORDS):
+            for row in batch.to_pylist():
+                known.load(Entity.stored(row))
+    return [one for batch in batches for one in resolve(known, batch.to_pylist())[0]]
 
 
 class _Sweep(NamedTuple):
@@ -197,14 +261,14 @@ def _swept(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
     return left
 
 
-def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int]]:
+def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int, str]]:
     """Find the statement that counts for each entity by A3, given its headers in the order of
     commit.
 
-    Yields the ordinal of each such statement with the attempt that marked the entity; and, with an
-    attempt of -1, the ordinal of each last statement that does not count.
+    Yields the ordinal of each such statement with the attempt that marked the entity, and the
+    entity; and, with an attempt of -1, the ordinal of each last statement that does not count.
     """
-    for _, statements in groupby(_read_headers(unsettled), attrgetter("entity")):
+    for entity, statements in groupby(_read_headers(unsettled), attrgetter("entity")):
         stored: _Header | None = None
         marked = last = 0
         pending = iter(sweeps)
@@ -225,9 +289,9 @@ def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tup
                 marked = max(marked, one.attempt)
             last = one.ordinal
         if stored is None or stored.ordinal != last:
-            yield last, -1
+            yield last, -1, entity
         if stored is not None:
-            yield stored.ordinal, marked
+            yield stored.ordinal, marked, entity
 
 
 class _Header(NamedTuple):
@@ -310,7 +374,15 @@ def unresolved(
             stated.update((record.key, record.uuid))
     if not asked:
         return ()
-    names = ", ".join(map(writer.text, asked))
+    wanted = {name for key in asked for name in (key, uuid_in(key))} - {""}
+    names = ", ".join(map(writer.text, sorted(wanted)))
     query = _KNOWN.format(consumer=writer.text(consumer), stream=writer.text(stream), names=names)
-    known = {name for row in writer.query(query).to_pylist() for name in row.values()}
+    found = writer.query(query).to_pylist()
+    known = {name for row in found for name in (row["key"], row["uuid"])}
+    known.update(
+        key
+        for row in found
+        for key in asked
+        if row["uuid"] == uuid_in(key) and is_address(key, row["parent_address"])
+    )
     return tuple(key for key in asked if key not in known)

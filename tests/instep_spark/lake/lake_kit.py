@@ -40,18 +40,18 @@ def stamp(spark: SparkSession, target: LakeTable) -> str:
     return found.encode()
 
 
-def entities_of(lake: Path) -> dict[Key, tuple[Any, ...]]:
+def entities_of(lake: Path, by: str = "key") -> dict[Key, tuple[Any, ...]]:
     """Body, token and mark of each entity that exists."""
     return {
-        (e["consumer"], e["stream"], e["key"]): (e["body"], e["token"], e["attempt"])
+        (e["consumer"], e["stream"], e[by]): (e["body"], e["token"], e["attempt"])
         for e in read(lake, "entities")
     }
 
 
-def nodes_of(lake: Path) -> dict[Key, str]:
+def nodes_of(lake: Path, by: str = "key") -> dict[Key, str]:
     """The uuid of each node that exists."""
     rows = read(lake, "topology")
-    return {(e["consumer"], e["stream"], e["key"]): e["node_uuid"] for e in rows}
+    return {(e["consumer"], e["stream"], e[by]): e["node_uuid"] for e in rows}
 
 
 def check_entities(lake: Path, model: Model) -> None:
@@ -60,12 +60,12 @@ def check_entities(lake: Path, model: Model) -> None:
     assert nodes_of(lake) == nodes
 
 
-def history_of(lake: Path) -> dict[Key, list[dict[str, Any]]]:
+def history_of(lake: Path, by: str = "key") -> dict[Key, list[dict[str, Any]]]:
     """The intervals of each entity, in order, with the names of the model."""
     history = defaultdict(list)
     for one in read(lake, "entity_history"):
         facts = {"from": one["valid_from"], "to": one["valid_to"], "by": one["ended_by"]}
-        key = (one["consumer"], one["stream"], one["key"])
+        key = (one["consumer"], one["stream"], one[by])
         history[key].append({**facts, "body": one["body"], "at": one["ordinal"]})
         assert one["open"] == (one["valid_to"] is None)
     for intervals in history.values():
@@ -77,7 +77,7 @@ def check_history(lake: Path, model: Model) -> None:
     assert history_of(lake) == {key: one for key, one in model.history.items() if one}
 
 
-def alarms_of(lake: Path) -> dict[Key, list[Episode]]:
+def alarms_of(lake: Path, by: str = "key") -> dict[Key, list[Episode]]:
     """The episodes of each detector, in order."""
     alarms = defaultdict(list)
     for a in read(lake, "alarms"):
@@ -86,7 +86,7 @@ def alarms_of(lake: Path) -> dict[Key, list[Episode]]:
             *(a["severity_changes"], a["intermittent_count"], a["statements"]),
             *(a["flapping_count"], a["cleared_at"], a["ended_by"]),
         )
-        alarms[a["consumer"], a["stream"], a["key"]].append(whole)
+        alarms[a["consumer"], a["stream"], a[by]].append(whole)
         assert a["condition"] == 'a "quoted" name'
         assert a["node_uuid"] == f"node-{a['key']}"
         assert (a["duration_s"] is None) == a["open"] == (a["cleared_at"] is None)

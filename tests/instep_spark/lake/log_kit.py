@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -46,11 +46,28 @@ class Row:
     readable: tuple[str, ...] | None = None
     whole: bool = True
     envelope: str | None = None
+    entity_class: str = ""
+    """As stated; empty: NODE, or CONDITION_DETECTOR."""
+    parents: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    """What it is about, where its key does not tell: names that the provider has for it."""
 
     @property
     def at(self) -> tuple[str, str, str]:
-        """Whose the entity is, and its key."""
-        return self.consumer, self.stream, self.key
+        """Whose the entity is, and its key, or name."""
+        return self.consumer, self.stream, (self.entities or (self.key,))[0]
+
+    @property
+    def node(self) -> str | None:
+        """The node that it is, or is below."""
+        if self.entity_class in ("", "NODE"):
+            return self.uuid or self.key
+        return self.parents[1].rpartition(":")[2] if len(self.parents) > 1 else None
+
+    @property
+    def each(self) -> list[Row]:
+        """The row for each entity that it is about."""
+        return [replace(self, entities=(one,)) for one in self.entities] or [self]
 
     @property
     def shown(self) -> bool:
@@ -64,7 +81,7 @@ class Row:
         if self.kind in CONTROL or (self.ends and self.kind != "CREATE_UPDATE"):
             return None
         if not self.detector:
-            return json.dumps({"uuid": self.key, "value": self.value})
+            return json.dumps({"uuid": self.uuid or self.key, "value": self.value})
         legacy = {} if self.severity is None else {"perceived-severity": self.severity}
         detail = {
             "alarm-detector-state": f"ALARM_DETECTOR_STATE_{self.state}",
@@ -85,11 +102,14 @@ class Row:
     def cells(self) -> tuple[object, ...]:
         control = self.kind in CONTROL
         whole_end = self.ends and self.kind != "CREATE_UPDATE"
-        name = "" if control or whole_end else "CONDITION_DETECTOR" if self.detector else "NODE"
+        name = self.entity_class or ("CONDITION_DETECTOR" if self.detector else "NODE")
+        stated = not control and (not whole_end or bool(self.uuid))
+        parents = json.dumps(self.parents, separators=(",", ":")) if self.parents else None
         moment = None if control else self.appended_at
         return (
             *(self.consumer, self.stream, self.ordinal, self.key, self.kind, self.token),
-            *(self.partition, self.offset, moment, None if control else self.event_at, name, None),
+            *(self.partition, self.offset, moment, None if control else self.event_at),
+            *(name if stated else "", parents if stated else None),
             *(self.attempt, self.lineage, self.whole, self.ends, self.uuid, self.body),
             *(self.envelope, None, self.committed_at),
         )
@@ -124,7 +144,9 @@ class Provider:
         from current state, and its clock may be set back after a sweep (A14).
         """
         self._random = random.Random(f"{seed} {stream}")
-        self._stream = stream
+        self.stream = self._stream = stream
+        self.names: dict[str, str] = {}
+        """Keys, and the entities that they mean, where these have other names."""
         self._keys = [f"{kind}{number}" for kind in ("alarm", "node") for number in range(keys)]
         self._offsets = offsets
         self._behind_us = behind_us
@@ -217,7 +239,8 @@ class Provider:
         """Current state, dated by the provider's clock; what comes meanwhile; and the sweep."""
         shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
         for row in alive:
-            self._land(replace(row, uuid=row.key, appended_at=self._now_us, **shown))
+            uuid = row.uuid or row.key
+            self._land(replace(row, uuid=uuid, appended_at=self._now_us, **shown))
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
             self._control("SWEEP")
@@ -250,3 +273,109 @@ class Provider:
 
     def _control(self, kind: str) -> None:
         self._land(Row("c", self._stream, 0, kind))
+
+
+class Twins(Provider):
+    """A stream joined with its baseline, of a provider that has one uuid in several places and
+    classes. It names entities by keys of its own, or by their whole addresses.
+    """
+
+    PLACES: Final = {
+        "node-a": ("NODE", "a", ""),
+        "link-a": ("LINK", "a", ""),
+        "port-b1": ("NODE_EDGE_POINT", "b", "n1"),
+        "port-b2": ("NODE_EDGE_POINT", "b", "n2"),
+        "port-c1": ("NODE_EDGE_POINT", "c", "n1"),
+        "port-c2": ("NODE_EDGE_POINT", "c", "n2"),
+        "node-c": ("NODE", "c", ""),
+        "node-d": ("NODE", "d", ""),
+    }
+    """Class, uuid and node of each entity."""
+
+    def __init__(self, seed: int, stream: str = "s", *, offsets: bool = True) -> None:
+        super().__init__(seed, stream, offsets=offsets, baseline=True)
+        self._keys = list(self.PLACES)
+        self._by_address = self._random.random() < 0.5
+        self._known: set[str] = set()
+        for number, name in enumerate(self._keys):
+            # All of it is stated once before anything ends, and differently.
+            self._alive[name] = self._statement(name, value=10 + number)
+        self._show(list(self._alive.values()))
+
+    def _address(self, name: str) -> str:
+        entity_class, uuid, node = self.PLACES[name]
+        own = f"{entity_class.lower().replace('_', '-')}-uuid:{uuid}"
+        return "+".join((*self._parents(node), own))
+
+    def _parents(self, node: str) -> tuple[str, ...]:
+        return ("topology-uuid:t", f"node-uuid:{node}") if node else ("topology-uuid:t",)
+
+    def _statement(self, name: str, **facts: Any) -> Row:
+        entity_class, uuid, node = self.PLACES[name]
+        key = self._address(name) if self._by_address else f"{name}.{self._lineage}"
+        about: dict[str, Any] = {"entity_class": entity_class, "parents": self._parents(node)}
+        row = Row("c", self._stream, 0, "CREATE_UPDATE", key, uuid=uuid, entities=(name,), **about)
+        return replace(row, **facts)
+
+    def _state(self, key: str, *, seen: bool = True) -> None:
+        chance = self._random
+        self._now_us += chance.choice((0, 1_000, 5_000_000))
+        self._offset += chance.choice((1, 1, 7))
+        row = self._statement(
+            key,
+            token=f"t{self._lineage}.{self._offset}",
+            partition="p" if self._offsets else "",
+            offset=self._offset if self._offsets else -1,
+            appended_at=self._now_us,
+            event_at=self._now_us,
+            value=chance.randrange(2),
+        )
+        if chance.random() < 0.3:
+            uuid = row.uuid if chance.random() < 0.2 else ""
+            row = replace(row, kind=chance.choice(("DELETE", "TOMBSTONE")), ends=True, uuid=uuid)
+            self._alive.pop(key, None)
+        else:
+            self._alive[key] = row
+        self._log.append(row)
+        if seen:
+            self._land(row)
+
+    def _show(self, alive: Sequence[Row]) -> None:
+        super()._show(self._baseline_of(alive))
+
+    def _baseline_of(self, alive: Sequence[Row]) -> list[Row]:
+        """What a baseline states: what is alike once, and what differs once for each place."""
+        statements: dict[tuple[str, str], list[Row]] = {}
+        for row in alive:
+            statements.setdefault((row.entity_class, row.uuid), []).append(row)
+        uuids = [uuid for _, uuid in statements]
+        rows: list[Row] = []
+        for (_, uuid), several in statements.items():
+            if len({row.value for row in several}) > 1:
+                rows += [replace(row, key=self._address(row.entities[0])) for row in several]
+                continue
+            first, *others = several
+            alone = uuids.count(uuid) == 1
+            further = {"further-parent-addresses": [row.parents for row in others]}
+            rows.append(
+                replace(
+                    first,
+                    key=uuid if alone else self._address(first.entities[0]),
+                    envelope=json.dumps(further, separators=(",", ":")) if others else None,
+                    entities=tuple(row.entities[0] for row in several),
+                )
+            )
+        return rows
+
+    def _land(self, row: Row) -> None:
+        if row.kind in CONTROL:
+            super()._land(row)
+            return
+        if row.token and not row.ends:
+            self._known.add(row.key)
+        elif row.token and not row.uuid and not self._by_address and row.key not in self._known:
+            # Nothing tells what this key means: nothing ends.
+            row = replace(row, entities=())
+        if len(row.entities) == 1:
+            self.names.setdefault(row.key, row.entities[0])
+        super()._land(row)

@@ -52,15 +52,16 @@ class Model:
                 case "POSITION":
                     pass
                 case _:
-                    self._store(row)
-                    self._tell(row)
+                    for one in row.each:
+                        self._store(one)
+                        self._tell(one)
 
     def current(self) -> dict[Key, tuple[Any, ...]]:
         """Body, token and mark of each entity that exists."""
         return {key: (row.body, row.token, self.marks[key]) for key, row in self.entities.items()}
 
     def _store(self, row: Row) -> None:
-        key = (row.consumer, row.stream, row.key)
+        key = row.at
         stored = self.entities.get(key)
         if stored is not None and stored.lineage == row.lineage and newer(stored, row):
             if row.shown:
@@ -73,7 +74,7 @@ class Model:
         self.marks[key] = row.attempt
 
     def _tell(self, row: Row) -> None:
-        key = (row.consumer, row.stream, row.key)
+        key = row.at
         stored, end = self.open.get(key), self.ended.get(key)
         known = stored or end
         if known is not None and known.lineage == row.lineage and newer(known, row):

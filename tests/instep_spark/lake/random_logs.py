@@ -14,9 +14,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lake.lake_kit import (
@@ -26,14 +27,16 @@ from tests.instep_spark.lake.lake_kit import (
     history_of,
     nodes_of,
     pipeline,
+    read,
 )
-from tests.instep_spark.lake.log_kit import Provider, Row, land
-from tests.instep_spark.lake.model_kit import Model
+from tests.instep_spark.lake.log_kit import Provider, Row, Twins, land
+from tests.instep_spark.lake.model_kit import Key, Model
 from tests.instep_spark.spark_server_kit import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
 Log = list[Row]
 Way = Callable[[Sequence[Log], random.Random], list[Log]]
 """Cuts logs into micro-batches."""
@@ -43,10 +46,16 @@ TABLES: Final = ("entity_history", "alarms", "topology")
 
 def providers_of(first: int, count: int, steps: int) -> list[Provider]:
     """Providers by seed: with offsets and without, with event times hours off and without, from
-    the log and from a baseline. Each ends with an attempt that reads what there is.
+    the log and from a baseline, with one uuid in several places and without. Each ends with an
+    attempt that reads what there is.
     """
-    made = []
+    made: list[Provider] = []
     for seed in range(first, first + count):
+        if seed % 4 == 3:
+            made.append(Twins(seed, f"s{seed}", offsets=seed % 8 == 3))
+            made[-1].run(steps)
+            made[-1].realign()
+            continue
         behind_us = (seed % 5) * HOURS_US
         made.append(
             Provider(
@@ -103,18 +112,38 @@ WAYS: Final[tuple[Way, ...]] = (whole, halves, anywhere, with_gaps, late_and_rep
 def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, str]]:
     """Table and stream of each entity that is not what it should be."""
     model = Model()
+    names: dict[tuple[str, str], str] = {}
     for provider in providers:
         model.read(provider.rows)
+        names |= {(provider.stream, key): name for key, name in provider.names.items()}
+    ids = names_by_id(lake, names)
+
+    def named(found: Mapping[Key, _T]) -> dict[Key, _T]:
+        """What a table has, by the names that the provider has for entities."""
+        return {
+            (consumer, stream, ids.get((stream, id_), id_)): one
+            for (consumer, stream, id_), one in found.items()
+        }
+
     alive = {row.at: row for provider in providers for row in provider.alive}
     bodies = {at: row.body for at, row in alive.items()}
-    entities, history, alarms = entities_of(lake), history_of(lake), alarms_of(lake)
+    entities, history = named(entities_of(lake, "id")), named(history_of(lake, "id"))
+    alarms = named(alarms_of(lake, "id"))
     lasting = {at: past[-1]["body"] for at, past in history.items() if past[-1]["to"] is None}
     raised = {at for at, past in alarms.items() if past[-1].cleared_at is None}
     sides: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {
         "entities": (entities, model.current()),
         "entity_history": (history, {at: past for at, past in model.history.items() if past}),
         "alarms": (alarms, {at: past for at, past in model.alarms.items() if past}),
-        "topology": (nodes_of(lake), {a: row.key for a, row in alive.items() if not row.detector}),
+        "topology": (
+            named(nodes_of(lake, "id")),
+            {at: row.node for at, row in alive.items() if not row.detector},
+        ),
+        # Two rows of one entity would be one above.
+        "entities, rows": rows_by_stream(read(lake, "entities"), alive),
+        "topology, rows": rows_by_stream(
+            read(lake, "topology"), {at for at, row in alive.items() if not row.detector}
+        ),
         "entities, as the provider": ({at: body for at, (body, *_) in entities.items()}, bodies),
         "entity_history, as the provider": (lasting, bodies),
         "alarms, as the provider": (
@@ -130,6 +159,23 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
             if at not in found or at not in wanted or found[at] != wanted[at]
         }
     )
+
+
+def rows_by_stream(
+    rows: Sequence[Mapping[str, Any]], wanted: Iterable[Key]
+) -> tuple[dict[Key, int], dict[Key, int]]:
+    """How many rows of each stream there are, and should be."""
+    found = Counter((row["consumer"], row["stream"], "") for row in rows)
+    return dict(found), dict(Counter((*at[:2], "") for at in wanted))
+
+
+def names_by_id(lake: Path, names: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """The names of entities by stream and id: that of the key under which each came first."""
+    found: dict[tuple[str, str], str] = {}
+    for row in sorted(read(lake, "entity_history"), key=lambda row: row["ordinal"]):
+        key = (row["stream"], row["key"])
+        found.setdefault((row["stream"], row["id"]), names.get(key, row["key"]))
+    return found
 
 
 def run(

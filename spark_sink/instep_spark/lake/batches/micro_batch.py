@@ -10,7 +10,7 @@ follows the rows that it lacks (L4).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from instep.errors import SinkError
+from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
-from instep_spark.lake.sql.supersede import ENTITY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,12 +146,22 @@ class Segment(msgspec.Struct, frozen=True):
 class MicroBatch:
     """Rows of `changes` up to some ordinals; `after` gives what is new to a table."""
 
-    def __init__(self, rows: DataFrame, changes: DataFrame, where: str) -> None:
-        """`rows`: a micro-batch; `changes`: the whole table, read where the batch is not enough."""
+    def __init__(
+        self,
+        rows: DataFrame,
+        changes: DataFrame,
+        where: str,
+        resolve: Callable[[PendingRows], PendingRows],
+    ) -> None:
+        """`rows`: a micro-batch; `changes`: the whole table, read where the batch is not enough;
+        `resolve` gives rows the ids of their entities.
+        """
         self._rows = rows
         self._changes = changes
         self._where = where
-        self._pending: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
+        self._resolve = resolve
+        self._landed: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
+        self._resolved: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
         self._reading = threading.Lock()
 
     def after(self, progress: TableProgress) -> PendingRows:
@@ -159,16 +169,27 @@ class MicroBatch:
 
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """
-        begin = frozenset((key, at.ordinal) for key, at in progress.by_stream.items())
+        begin = _begin_of(progress)
         with self._reading:  # tables that ask at the same time nearly always ask for the same rows
-            if begin not in self._pending:
-                pending = self._read_pending(self._rows, progress)
-                if not _dense(pending, progress):
-                    bounds = collect_stats(self._with_id(self._rows))
-                    pending = self._read_pending(_bounded(self._changes, bounds), progress)
-                    self._refuse_holes(pending, progress)
-                self._pending[begin] = pending
-            return self._pending[begin]
+            if begin not in self._resolved:
+                self._resolved[begin] = self._resolve(self._landed_after(progress))
+            return self._resolved[begin]
+
+    def landed_after(self, progress: TableProgress) -> PendingRows:
+        """Return the same rows as `after`, whose ids are what each row alone tells."""
+        with self._reading:
+            return self._landed_after(progress)
+
+    def _landed_after(self, progress: TableProgress) -> PendingRows:
+        begin = _begin_of(progress)
+        if begin not in self._landed:
+            pending = self._read_pending(self._rows, progress)
+            if not _dense(pending, progress):
+                bounds = collect_stats(self._with_id(self._rows))
+                pending = self._read_pending(_bounded(self._changes, bounds), progress)
+                self._refuse_holes(pending, progress)
+            self._landed[begin] = pending
+        return self._landed[begin]
 
     def _read_pending(self, rows: DataFrame, progress: TableProgress) -> PendingRows:
         rows = self._with_id(_behind(rows, progress))
@@ -184,7 +205,7 @@ class MicroBatch:
             f"{EVENT_AT} AS event_at" if name == "event_at" else f"`{name}`" for name in COLUMNS
         ]
         columns += [f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()]
-        return rows.selectExpr(*columns, f"{ENTITY_ID} AS id")
+        return rows.selectExpr(*columns, f"{DEFAULT_ID} AS id")
 
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
         for key, stats in pending.stats_by_stream.items():
@@ -197,6 +218,10 @@ class MicroBatch:
                     hint="a row must stay until the pipeline has read it: restore the table, or "
                     "move the tables of the pipeline away and let them be made anew",
                 )
+
+
+def _begin_of(progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:
+    return frozenset((key, at.ordinal) for key, at in progress.by_stream.items())
 
 
 def _dense(pending: PendingRows, progress: TableProgress) -> bool:

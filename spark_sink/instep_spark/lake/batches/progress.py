@@ -78,6 +78,9 @@ class StreamProgress(msgspec.Struct, frozen=True):
     """Ordinal and time of commit (in microseconds since 1970) of a row of `changes` that it covers:
     other rows that get its ordinal, after a RESTORE, have another time.
     """
+    by_place: bool = False
+    """Of a stream that is joined with a baseline: one uuid is one entity for each class and place
+    (A13). Tables of before version 4 were made by uuid alone."""
     swept: int = 0
     """Where the last sweep was made. What a baseline has read up to there is older than all that
     comes behind it, whatever the clocks say (A14).

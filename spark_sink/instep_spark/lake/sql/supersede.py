@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTITY",
-    "ENTITY_ID",
     "HEADER",
     "IDENTITY",
     "OUTDATED",
     "RECORD",
+    "RECORD_KINDS",
     "effective_rows",
     "end_supersedes",
     "latest_per_entity",
     "news",
     "outdated",
-    "resolve_ids",
     "row_supersedes",
 ]
 
@@ -39,10 +38,9 @@ IDENTITY: Final = ("consumer", "stream", "id")
 """The columns that identify an entity in a lake."""
 HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
-RECORD: Final = "kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')"
+RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
+RECORD: Final = f"kind IN {RECORD_KINDS}"
 """Rows of `changes` that are records."""
-ENTITY_ID: Final = "CASE WHEN uuid <> '' THEN uuid ELSE key END"
-"""The `id` of a row of `changes`."""
 ENTITY: Final = f"({RECORD} AND whole)"
 """Rows of `changes` that state an entity. A CHANGE_ONLY row is not among them: `composed` has its
 entity whole."""
@@ -83,9 +81,7 @@ def latest_per_entity(rows: DataFrame) -> DataFrame:
     """Return the row with the largest ordinal of each entity."""
     last = rows.groupBy(*IDENTITY).agg({"ordinal": "max"})
     last = last.withColumnRenamed("max(ordinal)", "ordinal")
-    return rows.join(
-        last.select("consumer", "stream", "ordinal"), ["consumer", "stream", "ordinal"]
-    )
+    return rows.join(last, [*IDENTITY, "ordinal"])
 
 
 def end_supersedes(end: str, row: str) -> str:
@@ -141,7 +137,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
             LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)
             {gone}
         ), folded AS (
-            SELECT consumer, stream, aggregate(
+            SELECT consumer, stream, id, aggregate(
                 array_sort(collect_list(named_struct(
                     'batch', NOT known, 'ordinal', ordinal, 'lineage', lineage,
                     'partition', `partition`, 'record_offset', record_offset,
@@ -160,23 +156,6 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
                             ELSE array() END) AS {_STATE}) END).counting AS counting
             FROM entries GROUP BY consumer, stream, id
         )
-        SELECT consumer, stream, explode(counting) AS ordinal FROM folded
+        SELECT consumer, stream, id, explode(counting) AS ordinal FROM folded
     """)  # noqa: S608 — constants only
-    return rows.join(chosen, ["consumer", "stream", "ordinal"])
-
-
-def resolve_ids(rows: DataFrame, stored: DataFrame) -> DataFrame:
-    """Give each row of `rows` that names only a key the id of its entity, in streams that are
-    joined with a baseline.
-
-    A header-only end has no uuid; its entity is found by the key under which the stream stated it,
-    in the batch or before (`stored`: consumer, stream, key, id).
-    """
-    named = rows.where("uuid <> '' AND token <> ''").select("consumer", "stream", "key", "id")
-    known = stored.select("consumer", "stream", "key", "id").unionByName(named)
-    known = known.where("key <> id").groupBy("consumer", "stream", "key").agg({"id": "max"})
-    known = known.withColumnRenamed("max(id)", "known_id")
-    joined = rows.join(known, ["consumer", "stream", "key"], "left")
-    identity = "CASE WHEN uuid = '' THEN coalesce(known_id, id) ELSE id END"
-    columns = [f"`{name}`" for name in rows.columns if name != "id"]
-    return joined.selectExpr(*columns, f"{identity} AS id")
+    return rows.join(chosen, [*IDENTITY, "ordinal"])

@@ -232,11 +232,12 @@ class LakeTable:
         moved: dict[StreamKey, StreamProgress] = {}
         for key, ordinal in segment.last.items():
             stream_progress = self.progress[key]
-            known = stream_progress.by_uuid or key in (by_uuid or ())
+            joined = not stream_progress.by_uuid and key in (by_uuid or ())
             moved[key] = msgspec.structs.replace(
                 stream_progress,
                 ordinal=ordinal,
-                by_uuid=known,
+                by_uuid=stream_progress.by_uuid or joined,
+                by_place=stream_progress.by_place or joined,
                 seen=segment.seen.get(key, stream_progress.seen),
             )
         return self.progress.moved(moved)

@@ -15,7 +15,6 @@ from instep_spark.lake.sql.supersede import (
     effective_rows,
     latest_per_entity,
     outdated,
-    resolve_ids,
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
@@ -59,8 +58,6 @@ class EntitiesTable(LakeTable):
             return
         rows = segment.rows.where(ENTITY)
         stored = self.read(spark).alias("t").where(of_streams(segment.last))
-        if by_uuid:
-            rows = resolve_ids(rows, stored)
         fresh = f"NOT {row_supersedes('t', 's')}"
         if pending.backwards or by_uuid:
             known = outdated(stored, self.progress.swept(by_uuid))

@@ -14,17 +14,16 @@ from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.sql.supersede import (
     ENTITY,
-    ENTITY_ID,
     HEADER,
     IDENTITY,
     RECORD,
     effective_rows,
     news,
     outdated,
-    resolve_ids,
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.identities import landed_rows, resolved_rows
 from instep_spark.lake.tables.schema import TableSchema
 from instep_spark.place import LakePlace
 
@@ -71,6 +70,7 @@ class IntervalTable(LakeTable):
         """SQL: aggregates over the closed rows of an entity, for the rows that follow them."""
         self._changes = place.table("changes")
         self._composed = place.table("composed")
+        self._identities = place.table("identities")
 
     def concerns(self, pending: PendingRows) -> bool:
         """Whether anything in the part can change this table."""
@@ -90,8 +90,6 @@ class IntervalTable(LakeTable):
             return
         stored = self._open(spark, segment)
         rows = segment.rows.where(ENTITY)
-        if by_uuid:
-            rows = resolve_ids(rows, stored)
         named = rows.select(*IDENTITY).distinct()
         named.createOrReplaceTempView("instep_named")
         stored = stored.join(named, list(IDENTITY), "semi")
@@ -220,22 +218,24 @@ class IntervalTable(LakeTable):
 
     def _stated(self, sweeps: list[Sweep]) -> str:
         """Return the query of what the attempts have stated, up to the places of the sweeps."""
-        changing = {s.stream for s in sweeps if self.progress[s.stream].by_change}
-        stated = f"*, {ENTITY_ID} AS id FROM {self._changes}"
-        sources = {
-            (stated, ENTITY): [sweep for sweep in sweeps if sweep.stream not in changing],
-            (f"* FROM {self._composed}", RECORD): [s for s in sweeps if s.stream in changing],
-        }
+        changing = [s for s in sweeps if self.progress[s.stream].by_change]
+        joined = [s for s in sweeps if self.progress[s.stream].by_uuid and s not in changing]
+        sources = [
+            (landed_rows(self._changes), ENTITY, [s for s in sweeps if s not in joined + changing]),
+            (resolved_rows(self._changes, self._identities), ENTITY, joined),
+            (self._composed, RECORD, changing),
+        ]
         header = ", ".join(f"`{name}`" for name in (*IDENTITY, "token", *HEADER))
         # The literals tell by the statistics of files which of them to read.
         return " UNION ALL ".join(
-            f"""SELECT {header} FROM (SELECT {source} t WHERE {of_streams(s.stream for s in own)}
+            f"""SELECT {header} FROM (
+                SELECT * FROM {source} t WHERE {of_streams(s.stream for s in own)}
                 AND attempt >= {min(s.attempt for s in own)}
                 AND ordinal <= {max(s.ordinal for s in own)})
             JOIN instep_sweeps USING (consumer, stream)
             WHERE {entity} AND NOT ends AND attempt >= swept_attempt AND ordinal <= swept_ordinal
             """  # noqa: S608 — names of our own tables, literals escaped
-            for (source, entity), own in sources.items()
+            for source, entity, own in sources
             if own
         )
 

@@ -22,7 +22,7 @@ __all__ = [
     "reference",
 ]
 
-LAKE_VERSION: Final = 3
+LAKE_VERSION: Final = 4
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
@@ -71,7 +71,8 @@ _WHOSE: Final = (
         "id",
         "STRING",
         "what tells entities of the stream apart: the uuid where the stream is joined with a "
-        "baseline, else the entity-key",
+        "baseline, else the entity-key; where entities share a uuid, the first one has it, and "
+        "others have their keys",
         required=True,
     ),
     Column("key", "STRING", "entity-key"),
@@ -296,8 +297,39 @@ COMPOSED: Final = TableSchema(
     ("last",),
 )
 
+IDENTITIES: Final = TableSchema(
+    "identities",
+    "Which rows of `changes` are about one entity, in streams that are joined with a baseline "
+    f"([A13]({_RULES})). Without such a stream it is not there. What is known of an entity "
+    "outlives it, and rows are only added.",
+    (
+        *_WHOSE,
+        _CLASS,
+        Column("uuid", "STRING", "the entity's own uuid"),
+        Column("ordinal", "BIGINT", "row of `changes` that told it"),
+        Column("above", "STRING", "its parent-address, joined by `+`; empty where none was stated"),
+        Column("places", "ARRAY<STRING>", "its direct parents; a baseline may state several"),
+        Column("claimed", "BOOLEAN", "whether the stream has stated it: `key` is the stream's"),
+        Column("known", "BOOLEAN", "the row tells what is known of the entity from `ordinal` on"),
+        Column(
+            "resolved",
+            "BOOLEAN",
+            "the row of `changes` is about this `id`, which neither its uuid nor its key tells",
+        ),
+        Column(
+            "parent_address",
+            "STRING",
+            "of a `resolved` row about several entities: that of this one, as JSON; null else",
+        ),
+    ),
+)
+
 LAKE_TABLES: Final = {
-    table.name: table for table in (ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, COMPOSED)
+    table.name: table
+    for table in (
+        *(ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, COMPOSED),
+        IDENTITIES,
+    )
 }
 """The tables of the pipeline, by the name of their folder under the URL of the lake."""
 
