@@ -13,25 +13,26 @@ left where most records of a chunk count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from instep.model.columns import Columns
 from instep.model.ordering import compacted
-from instep.model.records import RecordChunk
+from instep.model.records import RecordChunk, RecordHeader
 
-__all__ = ["decoded_storm"]
+__all__ = ["decoded_storm", "is_storm"]
 
 _RECORDS_PER_KEY: Final = 2
 """From this ratio on, compaction saves more than it costs."""
 
 
-def decoded_storm(chunk: RecordChunk) -> RecordChunk:
-    """The decoded chunk; compacted to the latest record per key (A3) if it has at least
-    `_RECORDS_PER_KEY` records per key.
-    """
-    records = chunk.records
-    if isinstance(records, Columns) and (
+def is_storm(records: Sequence[RecordHeader]) -> bool:
+    """Whether there are at least `_RECORDS_PER_KEY` records per key, in columns."""
+    return isinstance(records, Columns) and (
         len(records) >= _RECORDS_PER_KEY * len(set(records.keys)) > 0
-    ):
-        return compacted(chunk)
-    return chunk.decoded()
+    )
+
+
+def decoded_storm(chunk: RecordChunk) -> RecordChunk:
+    """The decoded chunk; compacted to the latest record per key (A3) if it is a storm."""
+    return compacted(chunk) if is_storm(chunk.records) else chunk.decoded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep import Position
+from instep import ConsumerSettings, Position
 from instep.alignment.machine import Alignment
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import CompactedColumns, HeaderArrays, HeaderColumns, RecordColumns
@@ -23,9 +24,10 @@ from instep.model.records import (
     RecordType,
     Unreadable,
 )
+from instep.runtime.streams.read_ahead import ReadAhead
 from instep.runtime.streams.storm_compaction import decoded_storm
 from instep_sql import SqlStore
-from tests.instep.scripted_source_kit import STREAM, T0_US, info
+from tests.instep.scripted_source_kit import STREAM, T0_US, ScriptedFeed, ScriptedSource, info
 
 
 class Headers(HeaderColumns[RecordHeader]):
@@ -166,3 +168,25 @@ def test_a_chunk_that_is_no_columns_is_decoded() -> None:
     [chunk] = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
     listed = RecordChunk(list(chunk.records), decoder=decode)
     assert len(decoded_storm(listed).records) == 4
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("compacts", [True, False])
+async def test_in_a_storm_no_timer_delays_reading(
+    monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    storm = [("a", RecordType.CREATE_UPDATE)] * 4
+    feed = ScriptedFeed(chunks([storm] * 5))
+    read_ahead = ReadAhead(
+        feed, ScriptedSource([]), info(), ConsumerSettings(), lambda: 0.0, compacts=compacts
+    )
+    loop = asyncio.get_running_loop()
+    async with read_ahead.listening():
+        # No timer ends.
+        monkeypatch.setattr(loop, "call_later", lambda *_: loop.call_soon(lambda: None))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        monkeypatch.undo()
+        taken = await read_ahead.take(0.0)
+    assert taken is not None
+    assert len(taken.records) == 20
