@@ -29,12 +29,11 @@ from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
-from instep_sql.entities import commit, quarantine, streams, sweep, sweep_approvals
+from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.measurements.reading import MeasurementReading
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
-from instep_sql.references import maintenance as references
 from instep_sql.references.reading import ReferenceReading
 from instep_sql.stored_entities import stored_entity
 
@@ -114,11 +113,6 @@ _KEPT: Final = text("""
            NOT EXISTS (SELECT 1 FROM instep_stream WHERE kind = 'stream' AND journal <> 'off')
            AND (EXISTS (SELECT 1 FROM instep_stream WHERE kind = 'stream')
                 OR EXISTS (SELECT 1 FROM instep_receiver)) AS off
-""")
-_QUARANTINED: Final = text("""
-    SELECT s.consumer, s.stream
-    FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
-    WHERE q.id = :id
 """)
 
 
@@ -304,6 +298,8 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         The consumer's position and ordinal do not change, so it may be running. Raises `SinkError`
         if there is no such entry, or if it still cannot be read.
         """
+        from instep_sql.entities.replay import replay  # noqa: PLC0415 — reading writes nothing
+
         if chunk.unreadable:
             raise SinkError(
                 f"record {id} still cannot be read: {chunk.unreadable[0].reason}",
@@ -312,31 +308,8 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
 
         def work(connection: Connection) -> int:
             schema.migrate(connection, self._dialect)
-            found = connection.execute(_QUARANTINED, {"id": id}).one_or_none()
-            if found is None:
-                raise SinkError(
-                    f"there is no record {id} in quarantine",
-                    where=self._dialect.where,
-                    hint="see `instep quarantine list`",
-                )
-            fencing.lock_stream(connection, found.consumer, found.stream)
-            row = streams.find(connection, found.consumer, found.stream)
-            assert row is not None
-            now_us = self._clock_us()
-            done = commit.write_records(
-                connection,
-                self._dialect,
-                msgspec.structs.replace(self._options, journal=row.journal),
-                row,
-                row.position,
-                chunk.decode().records,
-                by_uuid=row.baseline,
-                now_us=now_us,
-            )
-            if row.references:
-                references.follow(connection, row.no, now_us)
-            quarantine.mark_replayed(connection, id, now_us)
-            return done.written + done.deleted
+            records = chunk.decode().records
+            return replay(connection, self._dialect, self._options, id, records, self._clock_us())
 
         return await self._write(work)
 
@@ -361,13 +334,12 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
 
     async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
         """See `StoreReader`."""
+        from instep_sql.entities.sweep import estimate_sweep  # noqa: PLC0415 — as for a replay
 
         def count(connection: Connection) -> SweepEstimate:
             row = streams.find(connection, consumer, stream)
             return (
-                SweepEstimate(0, 0)
-                if row is None
-                else sweep.estimate_sweep(connection, row.no, attempt)
+                SweepEstimate(0, 0) if row is None else estimate_sweep(connection, row.no, attempt)
             )
 
         return await self._fetch(count)

@@ -21,6 +21,7 @@ from instep_sql.alarms import maintenance as alarms
 from instep_sql.audit.marks import SqlAuditMarks
 from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
+from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
@@ -168,10 +169,10 @@ class SqlStore(Sink):
                     wanted=self.options.alarms,
                     now_us=self._clock_us(),
                 )
-            self._alarms = alarms.are_kept(connection)
+            self._alarms = is_kept(connection, ALARMS)
             if self.options.measurements is not None:
                 measurements.keep(connection, self._dialect, wanted=self.options.measurements)
-            self._measurements = measurements.are_kept(connection)
+            self._measurements = is_kept(connection, MEASUREMENTS)
             alarms.keep_names(connection, consumer, self.options.alarm_names)
             projected.keep(connection, self._dialect, self._projections, self._clock_us())
             if self.options.class_index is not None:

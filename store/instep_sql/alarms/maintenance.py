@@ -16,14 +16,13 @@ from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
 from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
 from instep_sql.engine.bulk_insert import insert_rows
-from instep_sql.engine.definitions import define, definition_of
+from instep_sql.engine.definitions import ALARMS, define, definition_of, is_kept
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
 
-__all__ = ["are_kept", "follow", "keep", "keep_names", "swept", "trim"]
+__all__ = ["follow", "keep", "keep_names", "swept", "trim"]
 
-_NAME: Final = "alarms"
 _NAMES: Final = "alarm-names:"
 _VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_alarm")
@@ -99,11 +98,6 @@ _TRIM: Final = """
 """
 
 
-def are_kept(connection: Connection) -> bool:
-    """Whether the store keeps episodes of alarms."""
-    return definition_of(connection, _NAME) is not None
-
-
 def keep_names(connection: Connection, consumer: str, names: Mapping[str, str]) -> None:
     """Keep the normalized names of native conditions (4.9) that this consumer gives from now on: a
     replay from quarantine has only the store.
@@ -127,13 +121,13 @@ def keep(
 
     Alarms that stand when they are turned on become episodes; what was before is not known.
     """
-    if are_kept(connection) is wanted:
+    if is_kept(connection, ALARMS) is wanted:
         return
     dialect.lock_for_migration(connection)
-    if are_kept(connection) is wanted:
+    if is_kept(connection, ALARMS) is wanted:
         return
     connection.execute(_REMOVE)
-    define(connection, _NAME, _VERSION if wanted else None)
+    define(connection, ALARMS, _VERSION if wanted else None)
     if not wanted:
         return
     for row in rows_of_classes(connection, [DETECTOR]):

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, text
 
 from instep.errors import AlarmsOffError
 from instep.model.alarms import AlarmEpisode
-from instep_sql.alarms.maintenance import are_kept
+from instep_sql.engine.definitions import ALARMS, is_kept
 from instep_sql.engine.dialect import Dialect
 
 __all__ = ["AlarmReading"]
@@ -64,7 +64,7 @@ class AlarmReading(ABC):
         given |= {"after": -1, "size": _PAGE_RECORDS, "event": int(events)}
 
         def page(connection: Connection) -> list[Row[Any]]:
-            if not are_kept(connection):
+            if not is_kept(connection, ALARMS):
                 raise AlarmsOffError(
                     "the store keeps no episodes of alarms",
                     where=self._dialect.where,

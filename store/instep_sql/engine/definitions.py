@@ -8,7 +8,20 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-__all__ = ["define", "definition_of", "definitions"]
+__all__ = [
+    "ALARMS",
+    "MEASUREMENTS",
+    "REFERENCES",
+    "define",
+    "definition_of",
+    "definitions",
+    "is_kept",
+]
+
+# The names of what a store keeps of every stream if it is asked to.
+ALARMS: Final = "alarms"
+MEASUREMENTS: Final = "measurements"
+REFERENCES: Final = "references"
 
 _ALL: Final = text("SELECT name, definition FROM instep_projection")
 _ONE: Final = text("SELECT definition FROM instep_projection WHERE name = :name")
@@ -22,6 +35,11 @@ def definition_of(connection: Connection, name: str) -> str | None:
     """What it was built from; None where the store does not keep it."""
     definition: str | None = connection.execute(_ONE, {"name": name}).scalar()
     return definition
+
+
+def is_kept(connection: Connection, name: str) -> bool:
+    """Whether the store keeps it."""
+    return definition_of(connection, name) is not None
 
 
 def definitions(connection: Connection) -> dict[str, str]:

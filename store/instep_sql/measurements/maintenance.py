@@ -11,15 +11,14 @@ from instep.model.columns import RecordColumns
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql.engine.bulk_insert import insert_rows
-from instep_sql.engine.definitions import define, definition_of
+from instep_sql.engine.definitions import MEASUREMENTS, define, is_kept
 from instep_sql.engine.dialect import Dialect
 from instep_sql.measurements.periods import MEASURING, Period, periods_of
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
 
-__all__ = ["are_kept", "follow", "keep", "trim"]
+__all__ = ["follow", "keep", "trim"]
 
-_NAME: Final = "measurements"
 _VERSION: Final = "1"
 _REMOVE: Final = text("DELETE FROM instep_measurement")
 _TRIM_PERIODS: Final = 1_000
@@ -48,23 +47,18 @@ _TRIM: Final = """
 """
 
 
-def are_kept(connection: Connection) -> bool:
-    """Whether the store keeps series of measurements."""
-    return definition_of(connection, _NAME) is not None
-
-
 def keep(connection: Connection, dialect: Dialect, *, wanted: bool) -> None:
     """Keep series from now on, or no longer; does nothing if that is so already.
 
     When they are turned on, the periods that stored entities state are their beginning.
     """
-    if are_kept(connection) is wanted:
+    if is_kept(connection, MEASUREMENTS) is wanted:
         return
     dialect.lock_for_migration(connection)
-    if are_kept(connection) is wanted:
+    if is_kept(connection, MEASUREMENTS) is wanted:
         return
     connection.execute(_REMOVE)
-    define(connection, _NAME, _VERSION if wanted else None)
+    define(connection, MEASUREMENTS, _VERSION if wanted else None)
     if not wanted:
         return
     for row in rows_of_classes(connection, MEASURING):

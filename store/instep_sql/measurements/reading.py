@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Row, text
 
 from instep.errors import MeasurementsOffError
 from instep.model.measurements import Measurement
+from instep_sql.engine.definitions import MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import Dialect
-from instep_sql.measurements.maintenance import are_kept
 
 __all__ = ["MeasurementReading"]
 
@@ -61,7 +61,7 @@ class MeasurementReading(ABC):
         given |= {"after_no": -1, "after": "", "length": 0, "end": 0, "size": _PAGE_RECORDS}
 
         def page(connection: Connection) -> list[Row[Any]]:
-            if not are_kept(connection):
+            if not is_kept(connection, MEASUREMENTS):
                 raise MeasurementsOffError(
                     "the store keeps no series of measurements",
                     where=self._dialect.where,

@@ -14,14 +14,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from instep_sql.engine.bulk_insert import insert_rows
-from instep_sql.engine.definitions import define, definition_of
+from instep_sql.engine.definitions import REFERENCES, define, definition_of
 from instep_sql.engine.dialect import Dialect
 from instep_sql.references import postgres, sqlite
 from instep_sql.references.stated import PLACE, REFERENCE, digest_of, stated
 
-__all__ = ["are_kept", "behind", "follow", "keep"]
+__all__ = ["follow", "keep"]
 
-_NAME: Final = "references"
 _VERSION: Final = "1"
 """Of what is derived: another one builds the tables again when a store is opened."""
 _TABLES: Final = ("instep_place", "instep_reference", "instep_stated", "instep_stale")
@@ -40,21 +39,6 @@ _STALE: Final = """
 """
 _DERIVED: Final = text("DELETE FROM instep_stale WHERE stream_no = :no")
 _STREAMS: Final = text("SELECT DISTINCT stream_no FROM instep_stale")
-_BEHIND: Final = text("""
-    SELECT s.consumer FROM instep_stale AS c JOIN instep_stream AS s ON s.id = c.stream_no LIMIT 1
-""")
-
-
-def are_kept(connection: Connection) -> bool:
-    """Whether the store keeps places and references."""
-    return definition_of(connection, _NAME) is not None
-
-
-def behind(connection: Connection) -> str | None:
-    """A consumer whose process runs since before they were turned on and does not follow yet; None
-    where all is derived, as it is at the end of every commit.
-    """
-    return connection.execute(_BEHIND).scalar()
 
 
 def keep(connection: Connection, dialect: Dialect, *, wanted: bool, now_us: int) -> None:
@@ -66,14 +50,14 @@ def keep(connection: Connection, dialect: Dialect, *, wanted: bool, now_us: int)
     sql = sqlite if connection.dialect.name == "sqlite" else postgres
     current = hashlib.sha256("".join((_VERSION, *sql.CREATE)).encode()).hexdigest()
     definition = current if wanted else None
-    if definition_of(connection, _NAME) == definition:
+    if definition_of(connection, REFERENCES) == definition:
         return
     dialect.lock_for_migration(connection)
-    if definition_of(connection, _NAME) == definition:
+    if definition_of(connection, REFERENCES) == definition:
         return
     for statement in (*sql.DROP, *(f"DELETE FROM {table}" for table in _TABLES)):  # noqa: S608
         connection.exec_driver_sql(statement)
-    define(connection, _NAME, definition)
+    define(connection, REFERENCES, definition)
     if definition is not None:
         for statement in (*sql.CREATE, _ALL_STALE):
             connection.exec_driver_sql(statement)

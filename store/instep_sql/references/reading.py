@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Row, text
 
 from instep.errors import ReferencesOffError
 from instep.model.entities import Ancestor, Reference, Skeleton, StoredEntity
+from instep_sql.engine.definitions import REFERENCES, is_kept
 from instep_sql.engine.dialect import Dialect
-from instep_sql.references.maintenance import are_kept, behind
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ReferenceReading"]
@@ -24,6 +24,9 @@ _KNOWN: Final = """
     EXISTS (SELECT 1 FROM instep_place AS a JOIN instep_stream AS t ON t.id = a.stream_no
             WHERE a.uuid = {0}.uuid AND a.distance = 0 AND t.consumer = s.consumer)
 """
+_BEHIND: Final = text("""
+    SELECT s.consumer FROM instep_stale AS c JOIN instep_stream AS s ON s.id = c.stream_no LIMIT 1
+""")
 _OF_CONSUMER: Final = "(:consumer = '' OR s.consumer = :consumer)"
 _CHILDREN: Final = f"""
     SELECT e.*, s.consumer, s.stream FROM instep_entity AS e
@@ -175,13 +178,15 @@ class ReferenceReading(ABC):
 
     async def _kept(self, work: Callable[[Connection], T]) -> T:
         def checked(connection: Connection) -> T:
-            if not are_kept(connection):
+            if not is_kept(connection, REFERENCES):
                 raise ReferencesOffError(
                     "the store keeps no references",
                     where=self._dialect.where,
                     hint="set references = true in the sink's options",
                 )
-            waits = behind(connection)
+            # A process that runs since before they were turned on does not derive them yet. All is
+            # derived at the end of every commit of another.
+            waits = connection.execute(_BEHIND).scalar()
             if waits is not None:
                 raise ReferencesOffError(
                     "the references were turned on, but not all are derived yet",

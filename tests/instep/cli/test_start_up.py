@@ -61,6 +61,7 @@ HEAVY = {
     "alembic",
     "cryptography",
     "instep_spark",
+    "instep_sql.entities.commit",
     "instep_sql.store",
     "instep_tapi.source",
     "picows",

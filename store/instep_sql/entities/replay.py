@@ -1,0 +1,62 @@
+"""Commits what a record in quarantine was decoded to, after all (A11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from instep.errors import SinkError
+from instep.model.records import Record
+from instep_sql import fencing
+from instep_sql.engine.dialect import Dialect
+from instep_sql.entities import commit, quarantine, streams
+from instep_sql.options import SqlOptions
+from instep_sql.references import maintenance as references
+
+__all__ = ["replay"]
+
+_QUARANTINED: Final = text("""
+    SELECT s.consumer, s.stream
+    FROM instep_quarantine AS q JOIN instep_stream AS s ON s.id = q.stream_no
+    WHERE q.id = :id
+""")
+
+
+def replay(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    entry: int,
+    records: Sequence[Record],
+    now_us: int,
+) -> int:
+    """Write the records of this entry by rule A3, beside a consumer that may be running. Returns
+    the number of entities changed. Raises `SinkError` if there is no such entry.
+    """
+    found = connection.execute(_QUARANTINED, {"id": entry}).one_or_none()
+    if found is None:
+        raise SinkError(
+            f"there is no record {entry} in quarantine",
+            where=dialect.where,
+            hint="see `instep quarantine list`",
+        )
+    fencing.lock_stream(connection, found.consumer, found.stream)
+    row = streams.find(connection, found.consumer, found.stream)
+    assert row is not None
+    done = commit.write_records(
+        connection,
+        dialect,
+        msgspec.structs.replace(options, journal=row.journal),
+        row,
+        row.position,
+        records,
+        by_uuid=row.baseline,
+        now_us=now_us,
+    )
+    if row.references:
+        references.follow(connection, row.no, now_us)
+    quarantine.mark_replayed(connection, entry, now_us)
+    return done.written + done.deleted
