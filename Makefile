@@ -109,6 +109,6 @@ $(READY): pyproject.toml constraints.txt
 	 python3-venv). If it is not on the PATH: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --require-hashes -r constraints.txt
+	@$(PIP) --no-deps --require-hashes -r constraints.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
