@@ -369,7 +369,8 @@ class Alignment:
             self._set(phase=phase)
         self.lag.raise_watermark(batch.position.watermark_us)
         if batch.sweep is not None:
-            self._set(sweep_cursor=result.sweep_cursor)
+            removed = self.position.sweep_removed + result.swept
+            self._set(sweep_cursor=result.sweep_cursor, sweep_removed=removed)
             if result.sweep_done:
                 self._move(AlignmentEvent.SWEPT)
                 self._set(unaligned_attempts=0)
@@ -449,7 +450,9 @@ class Alignment:
     def _emit_phase(self, position: Position) -> None:
         """Emit a phase once it is durable, so that a reader of the store finds it."""
         if position.phase is Phase.ALIGNED:
-            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}")
+            removed = position.sweep_removed
+            swept = f"; its sweep removed {removed:,} entities" if removed else ""
+            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}")
             if self.stream.unprovable:
                 classes = ", ".join(sorted(self.stream.unprovable))
                 self._notice(
@@ -457,7 +460,12 @@ class Alignment:
                     f"of {classes} only what the log still held is known: no resource shows more",
                 )
         elif position.phase is Phase.SWEEP_HELD:
-            self._notice(NoticeKind.SWEEP_HELD, f"the sweep would remove {self._held}")
+            self._notice(
+                NoticeKind.SWEEP_HELD,
+                f"the sweep of attempt {position.attempt} would remove {self._held};"
+                " `instep audit` compares them with the provider, `instep sweep release` lets it"
+                " go on",
+            )
 
     def _notice(self, kind: NoticeKind, text: str) -> None:
         self._effects.append(Notice(kind, text))

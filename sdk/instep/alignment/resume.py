@@ -146,6 +146,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         # Tokens of before would make this reading of the log look like a redelivery.
         recent=b"",
         sweep_cursor=0,
+        sweep_removed=0,
         baseline_pending=False,
     )
 

@@ -105,6 +105,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     (A2).
     """
     sweep_cursor: int = 0
+    sweep_removed: int = 0
+    """Entities that the sweep of the attempt has removed, as far as the sink counts them (A6). A
+    step that was committed just before the process was killed may not be counted.
+    """
     baseline_pending: bool = msgspec.field(default=False, name="owes_baseline")
     """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
     opened_at_newest: bool = False

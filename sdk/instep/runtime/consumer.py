@@ -247,6 +247,7 @@ class Consumer(Service):
                 raise SweepHeldError(
                     "a sweep is held: it would remove more than the guard allows",
                     where=worker.stream.id,
-                    hint="compare with the provider, then call release_sweep or realign",
+                    hint="compare with the provider (`instep audit`),"
+                    " then call release_sweep or realign",
                 )
         return health.aligned

@@ -156,6 +156,9 @@ class Driver:
     def count_notices(self, kind: NoticeKind) -> int:
         return sum(notice.kind is kind for notice in self.notices)
 
+    def last_notice(self, kind: NoticeKind) -> str:
+        return [notice.text for notice in self.notices if notice.kind is kind][-1]
+
     # -- time ------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:

@@ -138,6 +138,9 @@ def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver.wait(3600.0)
     assert driver.reached(Phase.SWEEP_HELD)
     assert driver.count_notices(NoticeKind.SWEEP_HELD) == 1
+    held = driver.last_notice(NoticeKind.SWEEP_HELD)
+    assert f"attempt {driver.core.durable.attempt} would remove 5 of " in held
+    assert "`instep audit`" in held
     status = driver.core.status()
     assert (status.phase, status.sweep_held) == (Phase.SWEEP_HELD, True)
     assert status.attempt == driver.core.durable.attempt
@@ -153,6 +156,14 @@ def test_a6_a_sweep_of_too_much_is_held_until_it_is_released() -> None:
     driver.wait(3600.0)
     assert driver.reached(Phase.ALIGNED)
     assert sorted(driver.swept) == KEYS[:5]
+    attempt = driver.core.durable.attempt
+    assert driver.last_notice(NoticeKind.ALIGNED) == (
+        f"aligned by attempt {attempt}; its sweep removed 5 entities"
+    )
+    driver.attempt()
+    driver.deliver()
+    driver.wait(3600.0)
+    assert driver.last_notice(NoticeKind.ALIGNED) == f"aligned by attempt {attempt + 1}"
 
 
 def test_a6_a_sweep_of_little_is_not_held() -> None:

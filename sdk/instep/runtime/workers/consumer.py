@@ -246,7 +246,8 @@ class MultiProcessConsumer(Service):
                     raise SweepHeldError(
                         "a sweep is held: it would remove more than the guard allows",
                         where=stream.stream,
-                        hint="compare with the provider, then release it (`instep sweep release`)",
+                        hint="compare with the provider (`instep audit`), then release it"
+                        " (`instep sweep release`)",
                     )
         return health.aligned
 
