@@ -451,7 +451,8 @@ class Alignment:
         """Emit a phase once it is durable, so that a reader of the store finds it."""
         if position.phase is Phase.ALIGNED:
             removed = position.sweep_removed
-            swept = f"; its sweep removed {removed:,} entities" if removed else ""
+            entities = "entity" if removed == 1 else "entities"
+            swept = f"; its sweep removed {removed:,} {entities}" if removed else ""
             self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}")
             if self.stream.unprovable:
                 classes = ", ".join(sorted(self.stream.unprovable))
