@@ -1,11 +1,12 @@
-"""The context of a real controller in any order of arrival, over several streams: the same tree and
-the same references, equal to the file (TR-548 3.10.1, ST-2.1 note 4, ST-4.1).
+"""The context of a real controller in any order of arrival, over several streams: the same tree,
+references and projections, equal to the file (TR-548 3.10.1, ST-2.1 note 4, ST-4.1).
 """
 
 from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,14 @@ import pytest
 
 from instep.model.records import Record
 from instep_tapi.wire.context_tree import entities
-from tests.instep_sql.references.references_kit import Network, end, network, statement
+from tests.instep_sql.references.references_kit import (
+    Network,
+    end,
+    expected_dangling,
+    expected_skeletons,
+    network,
+    statement,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,8 +98,25 @@ STREAMS: dict[str, Callable[[str], str]] = {
 }
 
 
+ORDERS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 50))]
+READY = {
+    "node": "NODE",
+    "node_edge_point": "NODE_EDGE_POINT",
+    "link": "LINK",
+    "connection_end_point": "CONNECTION_END_POINT",
+}
+"""The ready projections of what the file has, and their classes."""
+
+
+def projected(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of the projections, without the numbers that the store gives to entities."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+        tables = {name: database.execute(f"SELECT * FROM {name}").fetchall() for name in READY}
+    return {name: sorted(row[1:] for row in rows) for name, rows in tables.items()}
+
+
 @pytest.mark.parametrize("streams", STREAMS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", ORDERS)
 async def test_any_order_of_arrival_gives_the_tree_of_the_file(
     streams: str, seed: int, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -103,14 +128,26 @@ async def test_any_order_of_arrival_gives_the_tree_of_the_file(
         expected[entity_class, parent].add(uuid)
     assert {entity_class for entity_class, _ in expected} == set(CONTAINED.values())
     given = records(document, STREAMS[streams])
-    async with network(f"sqlite:///{tmp_path}/any.db") as at:
+    url, in_order = f"sqlite:///{tmp_path}/any.db", f"sqlite:///{tmp_path}/ordered.db"
+    async with network(url, projections=list(READY)) as at:
         await commit_in_any_order(at, given, random.Random(seed))
         for (entity_class, parent), uuids in expected.items():
             if parent:
                 found = at.reader.children(parent, entity_class=entity_class)
                 assert {entity.uuid async for entity in found} == uuids, (seed, parent)
-        async with network(f"sqlite:///{tmp_path}/ordered.db") as ordered:
-            for record in given:
-                await ordered.commit(record)
-            assert await at.skeletons() == await ordered.skeletons()
-            assert await at.dangling() == await ordered.dangling()
+        bodies = {(one.stream, one.key): json.loads(one.body) for one in given}
+        stored = await at.entities()
+        assert {(one.stream, one.key): one.body for one in stored} == bodies
+        skeletons, dangling = await at.skeletons(), await at.dangling()
+        in_file = set().union(*expected.values())
+        assert not in_file.intersection(uuid for uuid, *_ in skeletons)
+        assert (skeletons, dangling) == (expected_skeletons(stored), expected_dangling(stored))
+    async with network(in_order, projections=list(READY)) as ordered:
+        for record in given:
+            await ordered.commit(record)
+        assert (skeletons, dangling) == (await ordered.skeletons(), await ordered.dangling())
+    rows = projected(url)
+    assert rows == projected(in_order)
+    for name, wanted in READY.items():
+        listed = [uuids for (entity_class, _), uuids in expected.items() if entity_class == wanted]
+        assert [row[0] for row in rows[name]] == sorted(uuid for uuids in listed for uuid in uuids)
