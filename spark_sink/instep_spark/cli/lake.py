@@ -306,11 +306,22 @@ class _View:
         self._rows[step.table] += step.rows
         self._seconds[step.table] += step.seconds
         if self._json:
-            streams = {"swept": step.swept, "sweeps_held": step.held}
-            named = {name: [stream for _, stream in keys] for name, keys in streams.items()}
-            facts = {"table": step.table, "rows": step.rows, "elapsed_s": round(step.seconds, 3)}
-            json_line({**facts, **named}, flush=True)
+            json_line(
+                {
+                    "table": step.table,
+                    "rows": step.rows,
+                    "elapsed_s": round(step.seconds, 3),
+                    "swept": step.swept,
+                    "sweeps_held": [stream for _, stream in step.held],
+                },
+                flush=True,
+            )
             return
+        for sweep in step.swept:
+            if not sweep.removed:
+                continue
+            what = "1 entity" if sweep.removed == 1 else f"{sweep.removed:,} entities"
+            self._print(f"{sweep.stream}: the sweep of attempt {sweep.attempt} removed {what}")
         for _, stream in step.held:
             self._print(f"{stream}: a sweep is held; see: instep sweep release")
         told = f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s"

@@ -31,8 +31,9 @@ from instep_spark.lake.sql.literals import (
 )
 from instep_spark.lake.sweeps import (
     LakeSettings,
-    apply_deferred_sweep,
+    LakeSweep,
     apply_due_sweeps,
+    apply_released_sweep,
     apply_sweeps_behind,
     catch_up_sweeps,
     sweep_events,
@@ -76,8 +77,9 @@ class PipelineStep(msgspec.Struct, frozen=True):
     rows: int
     seconds: float = 0.0
     """How long it took."""
-    swept: tuple[StreamKey, ...] = ()
+    swept: tuple[LakeSweep, ...] = ()
     held: tuple[StreamKey, ...] = ()
+    """Streams whose sweep is held."""
 
 
 def check_tables(tables: Collection[str], where: str = "tables") -> None:
@@ -272,8 +274,8 @@ class Pipeline:
         released = self._released(spark) if waiting else set()
         for key, deferred in waiting.items():
             if (*key, deferred.attempt) in released:
-                apply_deferred_sweep(spark, self.entities, key, deferred)
-                self._report(PipelineStep("entities", 0, swept=(key,)))
+                swept = apply_released_sweep(spark, self.entities, key, deferred)
+                self._report(PipelineStep("entities", 0, swept=(swept,)))
         for target in self.followers:
             if isinstance(target, EntitiesTable | IntervalTable):
                 catch_up_sweeps(spark, target, self.entities.progress)
@@ -308,7 +310,7 @@ class Pipeline:
                 for stats in pending.stats_by_stream.values()
                 if segment.number < len(stats.sweeps)
             ]
-            swept: tuple[StreamKey, ...] = ()
+            swept: tuple[LakeSweep, ...] = ()
             held: tuple[StreamKey, ...] = ()
             if due:
                 swept, held = apply_due_sweeps(spark, self.entities, due, self.settings)

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 __all__ = [
     "OVERTAKEN",
     "LakeSettings",
+    "LakeSweep",
     "SweepEvent",
     "SweptTable",
     "apply_deferred_sweep",
     "apply_due_sweeps",
+    "apply_released_sweep",
     "apply_sweeps_behind",
     "catch_up_sweeps",
     "sweep_events",
@@ -47,6 +49,15 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """… when it is also more than this many."""
 
 
+class LakeSweep(msgspec.Struct, frozen=True):
+    """A sweep that was made, as it is reported (A6)."""
+
+    stream: str
+    attempt: int
+    removed: int
+    """Entities."""
+
+
 class SweepEvent(msgspec.Struct, frozen=True):
     """A sweep that `entities` has made, for a table that follows."""
 
@@ -58,9 +69,9 @@ class SweepEvent(msgspec.Struct, frozen=True):
 
 def apply_due_sweeps(
     spark: SparkSession, entities: EntitiesTable, due: list[Sweep], settings: LakeSettings
-) -> tuple[tuple[StreamKey, ...], tuple[StreamKey, ...]]:
-    """Make the sweeps that the guard lets pass, and hold the others (A6); whose they are."""
-    counts = entities.estimate_sweep(spark, due)
+) -> tuple[tuple[LakeSweep, ...], tuple[StreamKey, ...]]:
+    """Make the sweeps that the guard lets pass, and hold the others (A6)."""
+    counts = entities.count_sweep(spark, due)
     progress = entities.progress
     passing: list[Sweep] = []
     held: list[StreamKey] = []
@@ -95,7 +106,8 @@ def apply_due_sweeps(
         entities.sweep(spark, passing, progress)
     else:
         entities.commit_progress(spark, progress)
-    return tuple(sweep.stream for sweep in passing), tuple(held)
+    made = (LakeSweep(one.stream[1], one.attempt, counts[one.stream].removed) for one in passing)
+    return tuple(made), tuple(held)
 
 
 def _behind(sweep: Sweep, stream_progress: StreamProgress) -> int:
@@ -103,6 +115,16 @@ def _behind(sweep: Sweep, stream_progress: StreamProgress) -> int:
     by it has the sweep's own ordinal, and comes next.
     """
     return sweep.ordinal - stream_progress.by_change
+
+
+def apply_released_sweep(
+    spark: SparkSession, entities: EntitiesTable, key: StreamKey, deferred: DeferredSweep
+) -> LakeSweep:
+    """Make a held sweep that was released."""
+    sweep = Sweep(key, deferred.ordinal, deferred.attempt, deferred.readable)
+    removed = entities.count_sweep(spark, [sweep])[key].removed
+    apply_deferred_sweep(spark, entities, key, deferred)
+    return LakeSweep(key[1], deferred.attempt, removed)
 
 
 def apply_deferred_sweep(

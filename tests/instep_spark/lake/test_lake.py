@@ -20,6 +20,7 @@ from instep.model.streams import SweepEstimate
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
+from instep_spark.lake.sweeps import LakeSweep
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
@@ -484,8 +485,10 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
         " SELECT 'c' AS consumer, 's' AS stream, 'RELEASE' AS fact, '' AS name, 2L AS count, "
         "CAST(NULL AS STRING) AS body, current_timestamp() AS at"
     )
-    made = pipeline(spark, tmp_path, tables=tables, settings=settings)
+    steps: list[PipelineStep] = []
+    made = pipeline(spark, tmp_path, tables=tables, settings=settings, report=steps.append)
     made.release(spark)
+    assert [one for step in steps for one in step.swept] == [LakeSweep("s", 2, removed=4)]
     assert {one["key"] for one in read(tmp_path, "entities")} == {"n2", "n3"}
     end_record = {one["key"]: one["ended_by"] for one in read(tmp_path, "entity_history")}
     assert {key for key, by in end_record.items() if by == "SWEEP"} == {"n4", "n5", "n6", "n7"}

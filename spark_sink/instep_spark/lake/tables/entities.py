@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from instep.model.streams import SweepEstimate
+import msgspec
+
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
@@ -24,7 +25,18 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EntitiesTable", "unmarked_by"]
+__all__ = ["EntitiesTable", "SweepCount", "unmarked_by"]
+
+
+class SweepCount(msgspec.Struct, frozen=True):
+    """What a sweep finds."""
+
+    total: int
+    """Entities of its stream."""
+    unmarked: int
+    """Those that its attempt did not mark."""
+    removed: int
+    """Those of them that it removes; the others are kept as not proven."""
 
 
 def unmarked_by(sweep: Sweep) -> str:
@@ -107,20 +119,21 @@ class EntitiesTable(LakeTable):
                 THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",
         )
 
-    def estimate_sweep(
-        self, spark: SparkSession, sweeps: list[Sweep]
-    ) -> dict[StreamKey, SweepEstimate]:
-        """For each sweep, how many entities its stream has, and how many would go."""
+    def count_sweep(self, spark: SparkSession, sweeps: list[Sweep]) -> dict[StreamKey, SweepCount]:
+        """Count the entities of the stream of each sweep, and what the sweep finds."""
         unmarked = " OR ".join(unmarked_by(sweep) for sweep in sweeps)
+        removed = " OR ".join(_removed(sweep) for sweep in sweeps)
         keys = [sweep.stream for sweep in sweeps]
         counts = spark.sql(f"""
-            SELECT consumer, stream, count(*) AS total, count_if({unmarked}) AS unmarked
+            SELECT consumer, stream, count(*) AS total, count_if({unmarked}) AS unmarked,
+                count_if({removed}) AS removed
             FROM {self.sql} t WHERE {of_streams(keys)} GROUP BY consumer, stream
         """).collect()  # noqa: S608 — names of our own table, literals escaped
         by_stream = {
-            (row.consumer, row.stream): SweepEstimate(row.total, row.unmarked) for row in counts
+            (row.consumer, row.stream): SweepCount(row.total, row.unmarked, row.removed)
+            for row in counts
         }
-        return {key: by_stream.get(key, SweepEstimate(0, 0)) for key in keys}
+        return {key: by_stream.get(key, SweepCount(0, 0, 0)) for key in keys}
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
         """Remove what the attempts did not mark (TR-548 ST-2.2 step 7)."""
