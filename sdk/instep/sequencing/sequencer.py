@@ -242,6 +242,8 @@ class Sequencer:
         """When `tick` is to be called next, in microseconds since 1970; None while nothing is
         due.
         """
+        if not (self._window.buffered or self._announced is not None or self._lifetime.limited):
+            return None
         due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
         if since_us is not None:
             due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
