@@ -378,8 +378,8 @@ class MessageIntake:
         self.counts["commits"] += 1
         if not self._handled:
             self.counts["delivered"] += group.released
-        times_us = [self._due_us, *(change.due_us for change in message_group.changes)]
-        self._due_us = min((at_us for at_us in times_us if at_us is not None), default=None)
+        times_us = [self._due_us, *[change.due_us for change in message_group.changes]]
+        self._due_us = min([at_us for at_us in times_us if at_us is not None], default=None)
         return group
 
     async def _recover(self) -> None:
