@@ -110,12 +110,14 @@ class MessageDecoder:
         if headers.type == EMPTY_MESSAGE_TYPE:
             return Incoming(headers, None, deviations, None, counts_in)
         protocol = self._protocols.find(headers.type)
-        message = self._message(headers, unpacked, sequenced=protocol.sequenced)
+        message = self._message(headers, unpacked, counts_in, sequenced=protocol.sequenced)
         if protocol.sequenced:
             return Incoming(headers, message, deviations, protocol.sequence)
         return Incoming(headers, message, deviations, None, counts_in)
 
-    def _message(self, headers: Headers, unpacked: Unpacked, *, sequenced: bool) -> Message:
+    def _message(
+        self, headers: Headers, unpacked: Unpacked, counts_in: str, *, sequenced: bool
+    ) -> Message:
         now_us = int(self._now() * _US)
         expires_at_us = headers.expires_time_s * _US
         if sequenced:
@@ -127,7 +129,7 @@ class MessageDecoder:
                 raise MessageRefusedError(
                     Reason.NO_ORDER, f"{headers.type} is declared as sequenced: sender_order lacks"
                 )
-            scope, number = sequence_scope(headers.thid, headers.sender), headers.sender_order
+            scope, number = counts_in, headers.sender_order
         else:
             # No other message depends on an unsequenced one, so only its sender must learn that it
             # expired.

@@ -217,8 +217,8 @@ class Sequencer:
         window, lifetime = self._window, self._lifetime
         if window.buffered or window.skippable.lows:
             return []
-        may_end = lifetime.limited
-        if may_end and lifetime.timeout(now_us) is not None:
+        ends_at_us = lifetime.due_us()
+        if ends_at_us is not None and now_us >= ends_at_us:
             return []
         numbers = [m.number for m in messages if not m.expires_at_us]
         with_deadlines = len(numbers) < len(messages)
@@ -226,8 +226,7 @@ class Sequencer:
             numbers = _unexpired(messages, now_us)
         if not fast_path.take_next(window, messages, numbers, self.settings.max_number):
             return []
-        if may_end:
-            lifetime.active(now_us)
+        lifetime.active(now_us)
         if with_deadlines:
             lifetime.note_deadlines(messages)
         return numbers
@@ -242,12 +241,14 @@ class Sequencer:
         """When `tick` is to be called next, in microseconds since 1970; None while nothing is
         due.
         """
+        ends_at_us = None if self.phase in REFUSALS else self._lifetime.due_us()
+        if not self._window.buffered and self._announced is None:
+            # Nothing is missing, and nothing can expire.
+            return ends_at_us
         due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
         if since_us is not None:
             due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
-        if self._lifetime.limited and self.phase not in REFUSALS:
-            due_us = _earlier(due_us, self._lifetime.due_us())
-        return due_us
+        return _earlier(due_us, ends_at_us)
 
     # -- one event -------------------------------------------------------------------------------
 
@@ -298,8 +299,8 @@ class Sequencer:
             window.next_number,
             self.phase,
             window.received.copy(),
-            window.cancelled.copy() if window.cancelled else _NONE,
-            window.faulted.copy() if window.faulted else _NO_FAULTS,
+            window.cancelled.copy() if window.cancelled.lows else _NONE,
+            window.faulted.copy() if window.faulted.lows else _NO_FAULTS,
             list(window.buffered.values()) if window.buffered else _NONE_BUFFERED,
             self.last_number,
             self._announced,

@@ -157,6 +157,10 @@ class ReceiveWindow:
             # New content after a fault is the content that counts (S7).
             self.faulted.subtract(Ranges.of_numbers(numbers))
         most = self._remembered
+        if len(accepted) == 1 < most:
+            only = accepted[0]
+            self.recent = [*self.recent[1 - most :], (only.number, only.digest)]
+            return
         contents = [(message.number, message.digest) for message in accepted[-most:]]
         if len(contents) < most:
             contents = (self.recent + contents)[-most:]

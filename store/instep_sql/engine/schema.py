@@ -17,7 +17,7 @@ _log = logging.getLogger("instep.sql")
 _NAMED_TABLES: Final = 3
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0017"
+HEAD: Final = "0018"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 _MIGRATING: Final = threading.Lock()
 """Alembic keeps what a migration works on in globals of its modules: one thread at a time."""

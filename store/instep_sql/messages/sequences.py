@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, Row, bindparam, text
 
+from instep.model.messages import UNSEQUENCED
 from instep.ports.message_store import (
     DueSequences,
     MessageGroup,
@@ -48,12 +49,22 @@ _USAGE: Final = text("""
     WHERE receiver_no = :no AND state <> '' GROUP BY peer
 """)
 _WAITING: Final = "SELECT 1 FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage > 0"
-_DELIVERED: Final = "SELECT 1 FROM instep_message AS m WHERE m.sequence_no = q.id"
+# The table has no index by sequence alone: each message would cost a page of it.
+_FORGETTABLE: Final = text(f"""
+    SELECT q.id, q.state, q.last_message, EXISTS ({_WAITING}) AS waits,
+      EXISTS (SELECT 1 FROM instep_message AS m
+              WHERE m.number = {UNSEQUENCED} AND m.sequence_no = q.id) AS unsequenced
+    FROM instep_sequence AS q WHERE q.id IN :ids
+""").bindparams(bindparam("ids", expanding=True))  # noqa: S608 — constants only
+_KEPT_MESSAGES: Final = text("""
+    SELECT (SELECT min(id) FROM instep_message) AS first,
+           (SELECT max(id) FROM instep_message) AS last
+""")
 _POSTPONE: Final = "UPDATE instep_sequence SET due_us = ? WHERE id = ?"
 _EMPTY: Final = """
     UPDATE instep_sequence
     SET state = '', due_us = ?, deliver_at_us = NULL, attempts = 0, blocked = 0, error = '',
-        held_messages = 0, held_bytes = 0
+        held_messages = 0, held_bytes = 0, last_message = ?
     WHERE id = ?
 """
 _AGAIN_US: Final = 3_600_000_000
@@ -168,24 +179,36 @@ def reclaim(
     Where delivered messages of one are still kept, its row stays without a state, for its name.
     """
     ids = row_ids_of(connection, dialect, no, scopes)
-    waiting = _ids_in(connection, _WAITING, ids.values())
-    gone = {scope: id for scope, id in ids.items() if id not in waiting}
-    named = _ids_in(connection, _DELIVERED, gone.values())
+    kept = connection.execute(_KEPT_MESSAGES).one()
+    waiting, gone, named, removed = [], [], [], []
+    for row in connection.execute(_FORGETTABLE, {"ids": list(ids.values())}):
+        if row.waits:
+            waiting.append((now_us + _AGAIN_US, row.id))
+            continue
+        gone.append((row.id,))
+        last = kept.last if _may_have_delivered(row) else row.last_message
+        if kept.first is not None and last is not None and kept.first <= last:
+            named.append((now_us + _NAME_KEPT_US, last, row.id))
+        else:
+            removed.append((row.id,))
     for table in ("instep_inbox", "instep_seen", "instep_sequence_request", "instep_reply"):
         statement = f"DELETE FROM {table} WHERE sequence_no = ?"  # noqa: S608 — constants only
-        dialect.execute_many(connection, statement, [(id,) for id in gone.values()])
-    dialect.execute_many(connection, _POSTPONE, [(now_us + _AGAIN_US, id) for id in waiting])
-    dialect.execute_many(connection, _EMPTY, [(now_us + _NAME_KEPT_US, id) for id in named])
-    removed = [(id,) for id in gone.values() if id not in named]
+        dialect.execute_many(connection, statement, gone)
+    dialect.execute_many(connection, _POSTPONE, waiting)
+    dialect.execute_many(connection, _EMPTY, named)
     dialect.execute_many(connection, "DELETE FROM instep_sequence WHERE id = ?", removed)
-    return {scope for scope in scopes if scope in gone or scope not in ids}
+    stay = {id for _, id in waiting}
+    return {scope for scope in scopes if ids.get(scope) not in stay}
 
 
-def _ids_in(connection: Connection, query: str, ids: Iterable[int]) -> set[int]:
-    """Those of the sequences `q` for which the query finds a row."""
-    found = text(f"SELECT q.id FROM instep_sequence AS q WHERE q.id IN :ids AND EXISTS ({query})")  # noqa: S608
-    found = found.bindparams(bindparam("ids", expanding=True))
-    return set(connection.execute(found, {"ids": list(ids)}).scalars())
+def _may_have_delivered(row: Row[Any]) -> bool:
+    """Whether the sequence of a row of `_FORGETTABLE` may have delivered messages since it was
+    opened.
+    """
+    if not row.state:
+        return False
+    state = decode_state(row.state)
+    return bool(row.unsequenced or state.received or state.epoch)
 
 
 def _dump(state: SequencerState) -> str:

@@ -174,6 +174,41 @@ async def test_the_name_of_a_forgotten_sequence_goes_with_its_last_message(datab
         assert await at.rows("SELECT scope FROM instep_sequence") == []
 
 
+async def test_a_forgotten_name_stays_while_a_message_of_it_may_be_kept(database: str) -> None:
+    """And no longer, whatever others deliver later; an empty sequence leaves no name at all."""
+    async with spoken(database, sequence=SequencerSettings(keep_ended_s=0.05)) as at:
+        for scope in ("numbered", "again", "without number", "later"):
+            number = -1 if scope == "without number" else 1
+            await at.say(number, scope=scope)
+        await at.intake.open("empty", SequencerSettings(keep_ended_s=0.05))
+        names = ["numbered", "again", "without number", "empty"]
+        for scope in names:
+            await at.intake.apply(scope, [Close()])
+
+        async def forgotten() -> bool:
+            return await known(at) == ["later"]
+
+        async def named() -> list[str]:
+            return [scope for (scope,) in await at.rows("SELECT scope FROM instep_sequence")]
+
+        await until(forgotten)
+        assert sorted(await named()) == ["again", "later", "numbered", "without number"]
+        # A name that comes back, and is forgotten without a message, keeps those of its first life.
+        await at.intake.open("again", SequencerSettings(keep_ended_s=0.05))
+        await at.intake.apply("again", [Close()])
+        await until(forgotten)
+        await at.say(2, scope="later")
+        store = at.store.messages()
+        await store.open("spoken", handled=False)
+        assert await store.reclaim(names, 1) == set(names)
+        assert sorted(await named()) == ["again", "later", "numbered", "without number"]
+        shown = [one.stream async for one in at.store.reader.messages()]
+        assert shown == ["numbered", "again", "without number", "later", "later"]
+        await at.rows("DELETE FROM instep_message WHERE number = 1 OR number = -1 RETURNING id")
+        assert await store.reclaim(names, 1) == set(names)
+        assert await named() == ["later"]
+
+
 async def test_a_sequence_ends_at_its_deadline_though_nothing_comes(database: str) -> None:
     async with spoken(database) as at:
         soon_us = time.time_ns() // 1_000 + 300_000

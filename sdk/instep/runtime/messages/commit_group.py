@@ -40,9 +40,10 @@ from instep.sequencing.events import (
 )
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
-from instep.sequencing.transitions import Refusal, SequenceRefusedError
+from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 
 __all__ = [
+    "ACCEPTED",
     "OTHER_CONTENT",
     "REFUSED",
     "CommitGroup",
@@ -55,7 +56,7 @@ __all__ = [
 OTHER_CONTENT: Final = "content-changed"
 """The deviation of a repeated number with other content (S7)."""
 
-_ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
+ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
 _DUPLICATE: Final = Receipt(ReceiptOutcome.DUPLICATE)
 _CHANGED: Final = Receipt(ReceiptOutcome.DUPLICATE, deviation=True)
 _NUMBER: Final = attrgetter("number")
@@ -322,7 +323,7 @@ class CommitGroup:
         epoch = scope.sequencer.epoch
         outcome = decide()
         for accepted in outcome.accepted:
-            _answer(accepted, _ACCEPTED)
+            _answer(accepted, ACCEPTED)
         for duplicate in outcome.duplicates:
             _answer(duplicate, _DUPLICATE)
         for deviation in outcome.deviations:
@@ -410,7 +411,7 @@ class CommitGroup:
         self._seen.add((scope.name, message.id))
         scope_changes.change.unsequenced.append(message)
         scope_changes.released += 1
-        return _ACCEPTED
+        return ACCEPTED
 
 
 class _ScopeChanges:
@@ -430,7 +431,7 @@ class _ScopeChanges:
         epoch, release = self.scope.sequencer.epoch, self.change.release
         for entry in entries:
             assert entry.message is not None
-            entry.receipt = _ACCEPTED
+            entry.receipt = ACCEPTED
             release.append((epoch, entry.message))
         self.released += len(entries)
 
@@ -457,16 +458,20 @@ class _ScopeChanges:
         self.released += len(outcome.deliver)
 
     def finish(self) -> SequenceChange:
-        sequencer = self.scope.sequencer
-        self.change.state = sequencer.checkpoint()
-        due_us, reclaimable_us = sequencer.due_us(), sequencer.reclaimable_at_us
-        if reclaimable_us is not None:
-            due_us = reclaimable_us if due_us is None else min(due_us, reclaimable_us)
-        self.change.due_us = due_us
-        self.change.held_messages = sequencer.buffered_messages
-        self.change.held_bytes = sequencer.buffered_bytes
-        self.change.keep = [(epoch, message) for (epoch, _), message in self._kept.items()]
-        return self.change
+        scope, change = self.scope, self.change
+        sequencer = scope.sequencer
+        change.state = sequencer.checkpoint()
+        due_us = sequencer.due_us()
+        if sequencer.phase is not SequencePhase.OPEN:
+            reclaimable_us = sequencer.reclaimable_at_us
+            if reclaimable_us is not None:
+                due_us = reclaimable_us if due_us is None else min(due_us, reclaimable_us)
+        change.due_us = due_us
+        # As of the last decision: nothing else buffers.
+        change.held_messages, change.held_bytes = scope.held_messages, scope.held_bytes
+        if self._kept:
+            change.keep = [(epoch, message) for (epoch, _), message in self._kept.items()]
+        return change
 
 
 def _has_room(scope: Scope) -> bool:

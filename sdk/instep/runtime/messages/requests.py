@@ -78,7 +78,11 @@ class PendingRequest(PendingCommit[Refusal | None]):
         super().__init__()
         self.entries = entries
         self.envelope = envelope
-        self.size_bytes = sum([entry.size_bytes for entry in entries])
+        self.size_bytes = (
+            entries[0].size_bytes
+            if len(entries) == 1
+            else sum([entry.size_bytes for entry in entries])
+        )
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
         # Any other exception ends the intake; its callers learn no more than that.
