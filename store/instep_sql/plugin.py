@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlPlugin", "sink"]
 
-# ruff: noqa: PLC0415 — each method imports what it needs: with SQLAlchemy, a store takes long to import
+# ruff: noqa: PLC0415 — each method imports what it needs: SQLAlchemy takes long to import
 
 
 class SqlPlugin:

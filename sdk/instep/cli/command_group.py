@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from instep.config.entry_points import Command
 
-__all__ = ["LazyCommand", "group", "imported"]
+__all__ = ["LazyCommand", "commands_of", "group", "imported"]
 
 
 class LazyCommand(TyperCommand):
@@ -61,6 +62,15 @@ def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> Typer
         no_args_is_help=True,
         rich_markup_mode=None,
     )
+
+
+def commands_of(command: Any) -> dict[str, Any]:
+    """The commands of a group by their names, those of plug-ins too; of a command none."""
+    loaded = command.loaded() if isinstance(command, LazyCommand) else command
+    if not isinstance(loaded, TyperGroup):
+        return {}
+    context = Context(loaded)
+    return {name: loaded.get_command(context, name) for name in loaded.list_commands(context)}
 
 
 def _summary(command: Callable[..., Any]) -> str:

@@ -188,10 +188,10 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             table.add_row(Text(f"  {name}"), Text(plain(value)))
         console.print(table)
         if facts["deviations"]:
-            console.print("  the provider deviates from its specification")
+            console.print(Text("  the provider deviates from its specification"))
             deviations_table = Table.grid(padding=(0, 2))
             deviations_table.add_column(justify="right", min_width=12)
-            # The source that explains them takes half a second to import: only if there are some.
+            # The source that explains them takes time to import: only if there are some.
             explained = deviations_of(str(one.info.get("kind", "")))
             for kind, count in facts["deviations"].items():
                 text = f"{kind}: {explained.get(kind, '')}".rstrip(": ")
