@@ -1,4 +1,4 @@
-"""Keeps entities and positions in a SQL database: SQLite, in a file or in memory."""
+"""Keeps entities and positions in a SQL database: SQLite or PostgreSQL."""
 
 from typing import TYPE_CHECKING
 
