@@ -95,6 +95,7 @@ def test_every_snippet_works_on_postgresql(
         file = url.removeprefix("sqlite:///")
         text = text.replace(f'sqlite3.connect("{file}")', f'psycopg.connect("{there}")')
     text = text.replace("import sqlite3\n", "import psycopg\n")
+    text = text.replace('create_engine("postgresql:', 'create_engine("postgresql+psycopg:')
     with Page(str(path)) as page:
         for snippet in snippets(text):
             page.run(snippet)
