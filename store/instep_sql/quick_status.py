@@ -18,7 +18,7 @@ from instep.ports.status import StoreStatus
 from instep_sql.status_rows import (
     HEAD,
     LEASES,
-    SEQUENCE_COUNTS,
+    SEQUENCE,
     STORED_VERSION,
     STREAMS,
     lease_state,
@@ -85,7 +85,7 @@ def _status(connection: Any) -> StoreStatus | None:
     version = connection.execute(STORED_VERSION).fetchone()
     if version is None or version.version_num != HEAD:
         return None
-    if connection.execute(SEQUENCE_COUNTS).fetchone() is not None:
+    if connection.execute(SEQUENCE).fetchone() is not None:
         return None
     return StoreStatus(
         [stream_status(row) for row in connection.execute(STREAMS)],

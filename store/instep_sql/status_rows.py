@@ -18,7 +18,7 @@ __all__ = [
     "HEAD",
     "LEASES",
     "LEASE_COLUMNS",
-    "SEQUENCE_COUNTS",
+    "SEQUENCE",
     "STORED_VERSION",
     "STREAMS",
     "VERSION_TABLE",
@@ -41,12 +41,8 @@ STREAMS: Final = """
 """
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"  # noqa: S608
-SEQUENCE_COUNTS: Final = """
-    SELECT r.consumer, count(*) AS sequences, sum(q.held_messages) AS held,
-           sum(q.blocked) AS blocked
-    FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
-    WHERE q.state <> '' GROUP BY r.consumer ORDER BY r.consumer
-"""
+SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"
+"""Whether there is any."""
 
 
 def stream_status(row: Any) -> StreamStatus:

@@ -43,11 +43,15 @@ def _pass_plain_values(parameters: list[Any]) -> None:
 
 def _value(parameter: Any, convert: Any, ctx: Any, value: Any) -> Any:
     kind = parameter.type_descriptor.annotation
-    if type(value) is str and isinstance(kind, EnumType) and value in [one.value for one in kind]:
+    chosen = type(value) is str and isinstance(kind, EnumType)
+    if chosen and value in [one.value for one in kind]:
         value = kind(value)
     single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
-    # A number may have bounds.
-    plain = not parameter.required if value is None else type(value) is kind not in {int, float}
-    if not (single and plain):
+    if value is None:
+        plain = single and not parameter.required
+    else:
+        # A number may have bounds.
+        plain = single and type(value) is kind and kind not in {int, float}
+    if not plain:
         return convert(ctx, value)
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)

@@ -68,7 +68,7 @@ def _quickly(
         one = quick_status(url)
         if one is None:
             return None
-        known = {stream.consumer for stream in one.streams} | set(one.leases)
+        known = {each.consumer for each in one.streams} | set(one.leases)
         if store is not None and not consumers <= known:
             return None
         if stream is not None and stream not in {each.stream for each in one.streams}:

@@ -13,7 +13,6 @@ from instep.ports.message_store import OperatorAction
 from instep.ports.reader import SequenceCounts, SequenceStatus
 from instep.sequencing.state import decode_state
 from instep_sql.messages import operator_requests
-from instep_sql.status_rows import SEQUENCE_COUNTS
 
 __all__ = ["MessageReading", "give_up_messages"]
 
@@ -29,6 +28,12 @@ _SEQUENCES: Final = """
            OR q.state LIKE '%"phase":"failed"%')
     ORDER BY q.id LIMIT :size
 """
+_COUNTS: Final = text("""
+    SELECT r.consumer, count(*) AS sequences, sum(q.held_messages) AS held,
+           sum(q.blocked) AS blocked
+    FROM instep_sequence AS q JOIN instep_receiver AS r ON r.id = q.receiver_no
+    WHERE q.state <> '' GROUP BY r.consumer ORDER BY r.consumer
+""")
 _MESSAGES: Final = """
     SELECT m.*, q.scope, r.consumer FROM instep_message AS m
     JOIN instep_sequence AS q ON q.id = m.sequence_no
@@ -67,7 +72,7 @@ class MessageReading(ABC):
 
     async def count_sequences(self) -> dict[str, SequenceCounts]:
         """See `StoreReader`."""
-        rows = await self._fetch(lambda connection: connection.execute(text(SEQUENCE_COUNTS)).all())
+        rows = await self._fetch(lambda connection: connection.execute(_COUNTS).all())
         return {
             row.consumer: SequenceCounts(row.sequences, int(row.held), row.blocked) for row in rows
         }
