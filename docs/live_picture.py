@@ -19,7 +19,9 @@ from instep.runtime.health import ConsumerEvent, ConsumerState, Health, StreamHe
 __all__ = ["EVENTS", "HEALTHS", "PICTURE", "draw"]
 
 PICTURE = Path(__file__).parent / "how-to" / "live-view.svg"
-_DOWN = "no connection: Connect call failed ('10.7.0.12', 8443) (https://ctrl-west.example:8443)"
+_DOWN = (
+    "https://ctrl-west.example:8443: the connection is refused — check that it runs, and its port"
+)
 _RATES = {("east", "network"): 18.0, ("east", "alarms"): 2.0}
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from instep import errors
 from instep.cli.app import app
-from instep.cli.command_group import LazyCommand
+from instep.cli.command_group import commands_of
 from instep.config import reference
 from instep.config.plugins import deviations_of
 from instep_spark.lake.tables import schema as lake
@@ -91,8 +91,7 @@ def _helps(path: list[str], command: Any) -> Iterator[str]:
         raise RuntimeError(f"{' '.join(path)} --help ends with {told.exit_code}")
     lines = "\n".join(line.rstrip() for line in told.output.splitlines()).strip("\n")
     yield f"## {' '.join(['instep', *path])}\n\n```text\n{lines}\n```"
-    loaded = command.loaded() if isinstance(command, LazyCommand) else command
-    for name, inner in getattr(loaded, "commands", {}).items():
+    for name, inner in commands_of(command).items():
         yield from _helps([*path, name], inner)
 
 

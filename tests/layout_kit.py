@@ -16,9 +16,9 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # fmt: off
 PURE = frozenset({
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
-    "dataclasses", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools",
-    "json", "math", "msgspec", "operator", "re", "string", "struct", "textwrap", "types", "typing",
-    "unicodedata", "warnings", "weakref",
+    "dataclasses", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "importlib",
+    "itertools", "json", "math", "msgspec", "operator", "re", "string", "struct", "textwrap",
+    "types", "typing", "unicodedata", "warnings", "weakref",
 })
 # fmt: on
 HELPERS = {"instep_http", "instep_soap"}  # of the adapters, each below the next

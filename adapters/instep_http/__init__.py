@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from instep.config.lazy_exports import lazy_exports
+from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep_http.address_policy import ANY_ADDRESS, PUBLIC_ONLY, AddressPolicy
@@ -70,7 +70,7 @@ __all__ = [
     "source_error",
 ]
 __getattr__, __dir__ = lazy_exports(
-    __name__,
+    globals(),
     {
         "instep_http.address_policy": (
             "ANY_ADDRESS",

@@ -97,10 +97,7 @@ def _translated(error: BaseException, place: str, tls_hint: str, body_hint: str)
         case AddressRefusedError() | aiohttp.ClientConnectorError(os_error=AddressRefusedError()):
             return UnreachableError(_reason(error), where=place, retriable=False)
         case aiohttp.ClientConnectorError() | OSError():
-            sent = not isinstance(error, aiohttp.ClientConnectorError)
-            return UnreachableError(
-                f"no connection: {_reason(error)}", where=place, maybe_received=sent
-            )
+            return _no_connection(error, place)
         case ValueError() | OverflowError():
             # The text of the error is left out: it may quote a header with a login.
             return SourceError("no URL or header that can be sent", where=place)
@@ -108,6 +105,16 @@ def _translated(error: BaseException, place: str, tls_hint: str, body_hint: str)
             return UnreachableError(
                 f"connection lost: {type(error).__name__}", where=place, maybe_received=True
             )
+
+
+def _no_connection(error: Exception, place: str) -> UnreachableError:
+    """The error where no connection was made, or where one broke."""
+    sent = not isinstance(error, aiohttp.ClientConnectorError)
+    if isinstance(getattr(error, "os_error", error), ConnectionRefusedError):
+        return UnreachableError(
+            "the connection is refused", where=place, hint="check that it runs, and its port"
+        )
+    return UnreachableError(f"no connection: {_reason(error)}", where=place, maybe_received=sent)
 
 
 def _other_scheme(error: BaseException, place: str) -> SourceError | None:

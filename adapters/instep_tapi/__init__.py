@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from instep.config.lazy_exports import lazy_exports
+from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep_tapi.deviations import DEVIATIONS
@@ -30,7 +30,7 @@ __all__ = [
     "read_options",
 ]
 __getattr__, __dir__ = lazy_exports(
-    __name__,
+    globals(),
     {
         "instep_tapi.deviations": ("DEVIATIONS",),
         "instep_tapi.options": (

@@ -10,35 +10,47 @@ import msgspec
 from instep.config.shown import shown_table
 from instep.model.records import Record, RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
-from instep.ports.plugin import SourcePlugin
-from instep.ports.source import Source
-from instep_http import client_context
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.options import Options, read_options
+
+if TYPE_CHECKING:
+    from instep.ports.plugin import SourcePlugin
+    from instep.ports.source import Source
+    from instep_tapi.options import Options
 
 __all__ = ["source"]
+
+# ruff: noqa: PLC0415 — each method imports what it needs: `instep status` needs the deviations only
 
 
 class _Plugin:
     deviations = DEVIATIONS
-    options = Options
+
+    @property
+    def options(self) -> type[Options]:
+        from instep_tapi.options import Options
+
+        return Options
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
+        from instep_http import client_context
+        from instep_tapi.options import read_options
+
         client_context(read_options(options, where).tls, f"{where}.tls")
 
     def build(self, options: Mapping[str, Any], where: str) -> Source:
-        from instep_tapi.source import TapiSource  # noqa: PLC0415 — checking needs no client
+        from instep_tapi.options import read_options
+        from instep_tapi.source import TapiSource
 
         return TapiSource(read_options(options, where), where)
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return shown_table(Options, table)
+        return shown_table(self.options, table)
 
     def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         if stream.details.get("verified"):
             reason = "its authenticity was to be checked, which needs the consumer: realign instead"
             return RecordChunk([], [Unreadable(stream.id, raw, reason)])
-        from instep_tapi.wire.decoder import decoder_for  # noqa: PLC0415 — only this needs it
+        from instep_tapi.wire.decoder import decoder_for
 
         chunk = decoder_for(stream).read([raw])
         kept = [one for one in chunk.records if isinstance(one, Record)]

@@ -7,7 +7,7 @@ is found and removed. `Consumer` is where to begin.
 
 from typing import TYPE_CHECKING
 
-from instep.config.lazy_exports import lazy_exports
+from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.alignment.audit import AuditReport, Finding, Verdict
@@ -99,7 +99,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 __getattr__, __dir__ = lazy_exports(
-    __name__,
+    globals(),
     {
         "instep.alignment.audit": ("AuditReport", "Finding", "Verdict"),
         "instep.alignment.lag": ("Fidelity",),

@@ -1,8 +1,8 @@
-"""Keeps entities and positions in a SQL database: SQLite, in a file or in memory."""
+"""Keeps entities and positions in a SQL database: SQLite or PostgreSQL."""
 
 from typing import TYPE_CHECKING
 
-from instep.config.lazy_exports import lazy_exports
+from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep_sql.options import Journal, SqlOptions
@@ -21,7 +21,7 @@ __all__ = [
     "SqlStore",
 ]
 __getattr__, __dir__ = lazy_exports(
-    __name__,
+    globals(),
     {
         "instep_sql.options": (
             "Journal",

@@ -21,7 +21,7 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy import Connection, TextClause, text
 
 from instep.coordination.lease import LeaseState
 from instep.errors import FencedError, LeaseLostError, SinkError
@@ -30,6 +30,7 @@ from instep.model.position import Position
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
+from instep_sql.status_rows import LEASE_COLUMNS, LEASES, lease_state
 
 _END_ONE: Final = "end one of them; or set lease_s in the sinks of both: then one stands by"
 
@@ -81,9 +82,7 @@ _RECEIVER_IS_AT: Final = text("""
     WHERE id = :no AND owner = :owner AND commits = :commits
 """)
 
-_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
-_ALL: Final = text(f"SELECT {_COLUMNS} FROM instep_lease ORDER BY consumer")  # noqa: S608
-_READ: Final = text(f"SELECT {_COLUMNS} FROM instep_lease WHERE consumer = :consumer")  # noqa: S608
+_READ: Final = text(f"SELECT {LEASE_COLUMNS} FROM instep_lease WHERE consumer = :consumer")  # noqa: S608
 _MAKE: Final = text("""
     INSERT INTO instep_lease (consumer, epoch, nonce, beat, holder, lease_s, taken_at_us,
                               asked_epoch)
@@ -322,7 +321,7 @@ class SqlLease:
 
     def _read(self, connection: Connection) -> LeaseState:
         row = connection.execute(_READ, {"consumer": self._consumer()}).one_or_none()
-        return LeaseState() if row is None else _state(row)
+        return LeaseState() if row is None else lease_state(row)
 
     def _ours(self, connection: Connection, statement: TextClause) -> bool:
         taken = self._taken
@@ -334,7 +333,7 @@ class SqlLease:
 
 def leases(connection: Connection) -> dict[str, LeaseState]:
     """The leases of a store, by consumer."""
-    return {row.consumer: _state(row) for row in connection.execute(_ALL)}
+    return {row.consumer: lease_state(row) for row in connection.execute(text(LEASES))}
 
 
 def ask_to_hand_over(connection: Connection, consumer: str, where: str) -> LeaseState:
@@ -347,15 +346,4 @@ def ask_to_hand_over(connection: Connection, consumer: str, where: str) -> Lease
             where=where,
             hint="see `instep status` for the holders; without lease_s there is no lease",
         )
-    return _state(connection.execute(_READ, {"consumer": consumer}).one())
-
-
-def _state(row: Row[tuple[object, ...]]) -> LeaseState:
-    return LeaseState(
-        epoch=row.epoch,
-        nonce=row.nonce,
-        beat=row.beat,
-        holder=row.holder,
-        lease_s=row.lease_s,
-        asked=bool(row.asked),
-    )
+    return lease_state(connection.execute(_READ, {"consumer": consumer}).one())

@@ -8,34 +8,45 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.config.shown import shown_table
-from instep.ports.reader import StoreReader
-from instep_sql.engine.registry import dialect_of
-from instep_sql.options import SqlOptions
 
 if TYPE_CHECKING:
+    from instep.ports.reader import StoreReader
+    from instep.ports.status import StoreStatus
+    from instep_sql.options import SqlOptions
     from instep_sql.store import SqlStore
 
 __all__ = ["SqlPlugin", "sink"]
+
+# ruff: noqa: PLC0415 — each method imports what it needs: SQLAlchemy takes long to import
 
 
 class SqlPlugin:
     """Implements `instep.ports.plugin.SinkPlugin`."""
 
-    options = SqlOptions
+    @property
+    def options(self) -> type[SqlOptions]:
+        """The keys of a table."""
+        from instep_sql.options import SqlOptions
+
+        return SqlOptions
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for wrong options; connects to nothing."""
+        from instep_sql.engine.registry import dialect_of
+        from instep_sql.options import SqlOptions
+
         dialect_of(SqlOptions.read(options, where), where)
 
     def build(self, options: Mapping[str, Any], where: str) -> SqlStore:
         """A store of these options, not yet open. Raises `ConfigurationError`."""
-        from instep_sql.store import SqlStore  # noqa: PLC0415 — reading a store needs none of it
+        from instep_sql.options import SqlOptions
+        from instep_sql.store import SqlStore
 
         return SqlStore(**msgspec.to_builtins(SqlOptions.read(options, where)))
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """The table as it is written, without what may be secret."""
-        return shown_table(SqlOptions, table)
+        return shown_table(self.options, table)
 
     def reads(self, url: str) -> bool:
         """Whether this plug-in reads the store of a `--store URL`."""
@@ -43,9 +54,16 @@ class SqlPlugin:
 
     def reader(self, url: str) -> StoreReader:
         """Open the store of another process for reading. Raises `SinkError` when it is read."""
-        from instep_sql.reader import SqlReader, now_us  # noqa: PLC0415 — checking needs none
+        from instep_sql.options import SqlOptions
+        from instep_sql.reader import SqlReader, now_us
 
         return SqlReader(SqlOptions.read({"url": url}, "--store"), clock_us=now_us)
+
+    def quick_status(self, url: str) -> StoreStatus | None:
+        """What `reader` would say for `instep status`, by a short cut; None: it has to be asked."""
+        from instep_sql.quick_status import quick_status
+
+        return quick_status(url)
 
 
 sink: Final = SqlPlugin()

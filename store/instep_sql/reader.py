@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,9 +19,8 @@ from instep.model.entities import (
     StoredEntity,
     StreamStatus,
 )
-from instep.model.position import Position
 from instep.model.records import RecordChunk, RecordType
-from instep.model.streams import SweepEstimate, upgraded_info
+from instep.model.streams import SweepEstimate
 from instep.ports.reader import StoreReader
 from instep_sql import fencing
 from instep_sql.alarms.reading import AlarmReading
@@ -35,6 +33,7 @@ from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.options import SqlOptions
 from instep_sql.references.reading import ReferenceReading
+from instep_sql.status_rows import STREAMS, stream_status
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -46,15 +45,6 @@ _FOLLOW_POLL_S: Final = 0.2
 _SAFETY_POLL_S: Final = 1.0
 """The same where the database notifies of commits: a pooler may pass no notification on."""
 
-_STREAMS: Final = text("""
-    SELECT s.*,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
-        AS unproven,
-      (SELECT count(*) FROM instep_quarantine AS q
-       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
-    FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
-""")
 _COUNTS: Final = text("""
     SELECT s.consumer, s.stream, e.class AS name, count(*) AS entities
     FROM instep_entity AS e JOIN instep_stream AS s ON s.id = e.stream_no
@@ -147,21 +137,8 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
 
     async def streams(self) -> list[StreamStatus]:
         """The committed status of all streams of all consumers."""
-        rows = await self._fetch(lambda connection: connection.execute(_STREAMS).all())
-        return [
-            StreamStatus(
-                consumer=row.consumer,
-                stream=row.stream,
-                position=msgspec.json.decode(row.position, type=Position),
-                info=upgraded_info(json.loads(row.info)),
-                entities=row.entities,
-                quarantined=row.quarantined,
-                deviations=json.loads(row.deviations),
-                updated_at_us=row.updated_at_us,
-                unproven=row.unproven,
-            )
-            for row in rows
-        ]
+        rows = await self._fetch(lambda connection: connection.execute(text(STREAMS)).all())
+        return [stream_status(row) for row in rows]
 
     async def entities(
         self,

@@ -7,17 +7,17 @@ import pytest
 import typer
 
 from instep.cli.app import app
-from instep.cli.command_group import LazyCommand
+from instep.cli.command_group import LazyCommand, commands_of
 from tests.json_names_kit import check_names, table
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     """The commands that print JSON lines."""
-    loaded = command.loaded() if isinstance(command, LazyCommand) else command
-    inner = getattr(loaded, "commands", {})
+    inner = commands_of(command)
     for name, one in inner.items():
         yield from commands(one, (*path, name))
     if not inner:
+        loaded = command.loaded() if isinstance(command, LazyCommand) else command
         assert "--format" in [name for one in loaded.params for name in one.opts], path
         yield " ".join(path)
 

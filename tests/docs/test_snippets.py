@@ -32,12 +32,25 @@ ON_BOTH = [
         "docs/how-to/alarms.md",
         "docs/how-to/changes.md",
         "docs/how-to/choose-streams.md",
+        "docs/how-to/data-frames.md",
+        "docs/how-to/didcomm.md",
+        "docs/how-to/handle-messages.md",
         "docs/how-to/held-sweep.md",
+        "docs/how-to/jupyter.md",
+        "docs/how-to/log-in.md",
+        "docs/how-to/measurements.md",
+        "docs/how-to/own-tables.md",
         "docs/how-to/pair.md",
         "docs/how-to/quarantine.md",
+        "docs/how-to/reach.md",
         "docs/how-to/references.md",
         "docs/how-to/service.md",
+        "docs/how-to/services.md",
+        "docs/how-to/truncated.md",
         "docs/how-to/webhook.md",
+        "docs/how-to/workers.md",
+        "docs/how-to/wsr.md",
+        "docs/how-to/wsrm.md",
         "docs/tutorial/embed.md",
         "docs/tutorial/first-alignment.md",
         "docs/tutorial/loss.md",
@@ -82,6 +95,7 @@ def test_every_snippet_works_on_postgresql(
         file = url.removeprefix("sqlite:///")
         text = text.replace(f'sqlite3.connect("{file}")', f'psycopg.connect("{there}")')
     text = text.replace("import sqlite3\n", "import psycopg\n")
+    text = text.replace('create_engine("postgresql:', 'create_engine("postgresql+psycopg:')
     with Page(str(path)) as page:
         for snippet in snippets(text):
             page.run(snippet)

@@ -88,7 +88,10 @@ async def test_a_refused_token_is_reported_without_it() -> None:
             await source.discover()
         assert "very-secret" not in f"{raised.value!r} {raised.value} {raised.value.data} {source}"
     async with serving(settings) as (_, source):
-        with pytest.raises(AuthenticationError, match="give a login as auth"):
+        with pytest.raises(
+            AuthenticationError,
+            match="give a login: --token or --auth-config, in a configuration `auth`",
+        ):
             await source.discover()
 
 

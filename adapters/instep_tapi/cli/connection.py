@@ -44,7 +44,10 @@ TokenFileOption = Annotated[
 AuthConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--auth-config", help="A TOML file with the table `auth` of a source.", dir_okay=False
+        "--auth-config",
+        metavar="FILE",
+        help="A TOML file with the table `auth` of a source.",
+        dir_okay=False,
     ),
 ]
 CaOption = Annotated[

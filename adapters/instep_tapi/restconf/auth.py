@@ -89,7 +89,7 @@ class Authenticator:
         """The error for a refused login, where there is nothing else to try."""
         match self._options:
             case NoAuth():
-                hint = "give a login as auth"
+                hint = "give a login: --token or --auth-config, in a configuration `auth`"
             case Bearer():
                 hint = "the token is wrong or expired: give a new one"
             case _:

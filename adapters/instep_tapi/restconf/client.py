@@ -21,8 +21,8 @@ from instep_tapi.restconf.auth import Authenticator
 __all__ = ["TLS_HINT", "Response", "RestconfClient", "error_text", "new_client", "restconf_root"]
 
 TLS_HINT = (
-    "give the issuer as tls.ca; a client certificate as tls.cert and tls.key;"
-    ' tls.verify = "off" trusts whoever answers'
+    "give the issuer as tls.ca (--ca); a client certificate as tls.cert and tls.key;"
+    ' tls.verify = "off" (--insecure) trusts whoever answers'
 )
 
 _YANG_JSON = "application/yang-data+json"

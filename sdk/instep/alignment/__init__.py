@@ -14,7 +14,19 @@ decides by:
 - phases and what moves them: `transitions`; requests to the driver: `effects`; knobs: `settings`
 """
 
-from instep.alignment.machine import Alignment
-from instep.alignment.settings import AlignmentSettings
+from typing import TYPE_CHECKING
+
+from instep.model.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep.alignment.machine import Alignment
+    from instep.alignment.settings import AlignmentSettings
 
 __all__ = ["Alignment", "AlignmentSettings"]
+__getattr__, __dir__ = lazy_exports(
+    globals(),
+    {
+        "instep.alignment.machine": ("Alignment",),
+        "instep.alignment.settings": ("AlignmentSettings",),
+    },
+)

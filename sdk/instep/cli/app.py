@@ -8,10 +8,10 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from instep.cli.command_group import LazyCommand, group, imported
 from instep.cli.debug import DEBUG
+from instep.cli.plain_values import PlainGroup
 from instep.config.entry_points import command_points, load_command, summary
 
 __all__ = ["COMMANDS", "GROUPS", "app"]
@@ -104,7 +104,7 @@ GROUPS: Final = {
 """Name → the line of a group in that list, and its commands as in `COMMANDS`."""
 
 
-class _Root(TyperGroup):
+class _Root(PlainGroup):
     """All commands: first our own, then those of plug-ins."""
 
     def __init__(self, **options: Any) -> None:
@@ -112,7 +112,23 @@ class _Root(TyperGroup):
         self.commands.update(_lazy(COMMANDS))
         for name, (words, verbs) in GROUPS.items():
             self.commands[name] = group(name, words, _lazy(verbs))
-        self.commands.update(_plugged())
+        self._looked_for_plugins = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See click. Plug-ins are looked for where the command is none of ours."""
+        if cmd_name not in self.commands:
+            self._look_for_plugins()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See click."""
+        self._look_for_plugins()
+        return super().list_commands(ctx)
+
+    def _look_for_plugins(self) -> None:
+        if not self._looked_for_plugins:
+            self._looked_for_plugins = True
+            self.commands.update(_plugged())
 
 
 def _lazy(table: dict[str, tuple[str, str]]) -> dict[str, LazyCommand]:

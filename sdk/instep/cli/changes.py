@@ -28,6 +28,7 @@ from instep.cli.store import (
     ClassOption,
     ConfigArgument,
     ConsumerOption,
+    KeyOption,
     LimitOption,
     StoreOption,
     StreamOption,
@@ -45,6 +46,7 @@ class _Chosen(NamedTuple):
 
     stream: str | None
     entity_class: str | None
+    key: str | None
     change: ChangeKind | None
 
 
@@ -71,6 +73,7 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     entity_class: ClassOption = None,
+    key: KeyOption = None,
     change: Annotated[
         ChangeKind | None, typer.Option("--change", help="Only changes of this kind.")
     ] = None,
@@ -89,7 +92,7 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
         raise ConfigurationError(
             "--after and --from-now were both given", where="changes", hint="leave one of them out"
         )
-    chosen = _Chosen(stream, entity_class, change)
+    chosen = _Chosen(stream, entity_class, key, change)
     start = None if from_now else after
     until_signalled(
         _list(config, store, consumer, chosen, start, follow or from_now, limit, output)
@@ -133,7 +136,8 @@ async def _list(
             change=chosen.change,
             follow=follow,
         ):
-            if not place.has(one.consumer):
+            # The journal has no index of keys: whoever asks for one reads all of it.
+            if not place.has(one.consumer) or chosen.key not in {None, one.key}:
                 continue
             shown += 1
             if output is Format.JSONL:

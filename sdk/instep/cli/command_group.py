@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from instep.cli.plain_values import PlainCommand, PlainGroup
 from instep.config.entry_points import Command
 
-__all__ = ["LazyCommand", "group", "imported"]
+__all__ = ["LazyCommand", "commands_of", "group", "imported"]
 
 
 class LazyCommand(TyperCommand):
@@ -43,7 +45,7 @@ class LazyCommand(TyperCommand):
             }
             return group(self.name or "", self._summary, verbs)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(self.name)(with_exit_code(command))
+        alone.command(self.name, cls=PlainCommand)(with_exit_code(command))
         found = typer.main.get_command(alone)
         for parameter in found.params:
             if isinstance(parameter, TyperArgument):
@@ -54,13 +56,22 @@ class LazyCommand(TyperCommand):
 
 def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> TyperGroup:
     """Commands under a common name."""
-    return TyperGroup(
+    return PlainGroup(
         name=name,
         help=summary,
         commands=dict(commands),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
+
+
+def commands_of(command: Any) -> dict[str, Any]:
+    """The commands of a group by their names, those of plug-ins too; of a command none."""
+    loaded = command.loaded() if isinstance(command, LazyCommand) else command
+    if not isinstance(loaded, TyperGroup):
+        return {}
+    context = Context(loaded)
+    return {name: loaded.get_command(context, name) for name in loaded.list_commands(context)}
 
 
 def _summary(command: Callable[..., Any]) -> str:

@@ -108,7 +108,9 @@ def _of_stream(
         stream=stream.stream,
         trouble=trouble,
         state=state,
-        stale=not stream.connected and health.state is not ConsumerState.STOPPED,
+        # To stop is to disconnect: what was known then is the last word, unless it was stale.
+        stale=not stream.connected
+        and (health.state is not ConsumerState.STOPPED or bool(stream.last_error)),
         records=stream.records,
         records_per_s=round(rate(health.consumer, stream), 1),
         read_delay_s=stream.read_delay_s,

@@ -65,8 +65,9 @@ async def _list(
     output: Format,
 ) -> None:
     console = Console(highlight=False)
-    columns = [Column("Consumer", ratio=2), Column("Stream", ratio=3)]
-    columns += [Column("Number", width=8, justify="right"), Column("ID", ratio=3)]
+    columns = [Column("Stream", ratio=3, overflow="fold")]
+    columns += [Column("Number", width=8, justify="right")]
+    columns += [Column("ID", ratio=3, overflow="fold")]
     columns += [Column("Delivered", width=MOMENT_WIDTH), Column("Body", ratio=4)]
     listing = Listing(console, columns)
     shown = 0
@@ -77,8 +78,7 @@ async def _list(
                 json_line(_line(message))
             else:
                 listing.add(
-                    message.consumer,
-                    message.stream,
+                    f"{message.consumer} / {message.stream}",
                     "—" if message.number < 0 else str(message.number),
                     message.id,
                     moment(message.delivered_at_us),

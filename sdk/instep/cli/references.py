@@ -24,7 +24,7 @@ from instep.cli.output import (
 )
 from instep.cli.store import (
     ClassOption,
-    ConfigOption,
+    ConfigArgument,
     ConsumerOption,
     LimitOption,
     StoreOption,
@@ -43,7 +43,7 @@ _Find: TypeAlias = Callable[[StoreReader, str | None], AsyncIterator[_Row]]
 def children(
     uuid: UuidArgument,
     depth: Annotated[int, typer.Option(metavar="N", min=1, help="So many levels.")] = 1,
-    config: ConfigOption = None,
+    config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     entity_class: ClassOption = None,
@@ -69,7 +69,7 @@ def children(
 
 def path(
     uuid: UuidArgument,
-    config: ConfigOption = None,
+    config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
@@ -88,7 +88,7 @@ def path(
 
 def referrers(
     uuid: UuidArgument,
-    config: ConfigOption = None,
+    config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     entity_class: ClassOption = None,
@@ -111,7 +111,7 @@ def referrers(
 
 
 def dangling(
-    config: ConfigOption = None,
+    config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     limit: LimitOption = None,
@@ -134,7 +134,7 @@ def dangling(
 
 
 def skeletons(
-    config: ConfigOption = None,
+    config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     limit: LimitOption = None,

@@ -125,7 +125,8 @@ def _obstacles(group: Group) -> Iterator[str]:
     """What each consumer and stream that is not aligned has come to."""
     for health in group.health():
         if not health.streams:
-            yield f"{health.consumer} is {health.state} {health.error}".rstrip()
+            why = health.error
+            yield f"{health.consumer} is {health.state}{': ' * bool(why)}{why}"
         for stream in health.streams:
             if stream.phase is not Phase.ALIGNED or not stream.caught_up:
                 why = stream.no_progress or stream.last_error

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,20 @@ from rich.text import Text
 from instep.alignment.lag import Fidelity, fidelity
 from instep.alignment.reading_progress import NO_PROGRESS_AFTER
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
-from instep.cli.sequences import show_sequences
 from instep.cli.store import (
     ConfigArgument,
     ConsumerOption,
     StoreOption,
     StreamOption,
     open_stores,
+    places_of,
     require_stream,
 )
-from instep.config.plugins import deviations_of
+from instep.config.plugins import deviations_of, quick_status
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
+from instep.ports.status import StoreStatus
 
 __all__ = ["status"]
 
@@ -43,12 +43,41 @@ def status(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show phase, position, read delay and deviations of each stream, as durable in the store."""
-    if not asyncio.run(_status(config, store, consumer, stream, output)):
+    found = _quickly(config, store, consumer, stream, output)
+    if found is None:
+        import asyncio
+
+        found = asyncio.run(_by_readers(config, store, consumer, stream, output))
+    if not found:
         # Without streams, JSON output is empty.
         Console(quiet=output is Format.JSONL).print("no stream was stored yet")
 
 
-async def _status(
+def _quickly(
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    output: Format,
+) -> int | None:
+    """As `_by_readers`, where all stores have a short cut; None where one has none, or lacks what
+    was named: a reader says what there is.
+    """
+    stores = []
+    for url, consumers in places_of(config, store, consumer, "status").items():
+        one = quick_status(url)
+        if one is None:
+            return None
+        known = {each.consumer for each in one.streams} | set(one.leases)
+        if store is not None and not consumers <= known:
+            return None
+        if stream is not None and stream not in {each.stream for each in one.streams}:
+            return None
+        stores.append((one, consumers))
+    return sum(_show(one, consumers, stream, output) for one, consumers in stores)
+
+
+async def _by_readers(
     config: Path | None,
     store: str | None,
     consumer: str | None,
@@ -56,27 +85,36 @@ async def _status(
     output: Format,
 ) -> int:
     """Show the streams and sequences; returns how many there are."""
+    from instep.cli.sequences import show_sequences
+
     found = 0
     async with open_stores(config, store, consumer, "status") as places:
         for place in places:
             await require_stream(place.reader, stream)
-            leases = await place.reader.leases()
-            streams = [
-                (one, leases.get(one.consumer))
-                for one in await place.reader.streams()
-                if place.has(one.consumer) and stream in (None, one.stream)
-            ]
-            now_us = time.time_ns() // 1_000
-            if output is Format.JSONL:
-                for one, lease in streams:
-                    json_line(_facts(one, lease, now_us))
-            else:
-                _print(streams, now_us)
-            found += len(streams)
+            stored = StoreStatus(await place.reader.streams(), await place.reader.leases())
+            found += _show(stored, place.consumers, stream, output)
             if stream is None:
                 for name in place.names:
                     found += await show_sequences(place.reader, name, output)
     return found
+
+
+def _show(
+    stored: StoreStatus, consumers: Collection[str], stream: str | None, output: Format
+) -> int:
+    """Show the streams of these consumers, or of all; returns how many there are."""
+    streams = [
+        (one, stored.leases.get(one.consumer))
+        for one in stored.streams
+        if (not consumers or one.consumer in consumers) and stream in (None, one.stream)
+    ]
+    now_us = time.time_ns() // 1_000
+    if output is Format.JSONL:
+        for one, lease in streams:
+            json_line(_facts(one, lease, now_us))
+    else:
+        _print(streams, now_us)
+    return len(streams)
 
 
 def _behind_s(one: StreamStatus, now_us: int) -> float | None:
@@ -150,10 +188,10 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             table.add_row(Text(f"  {name}"), Text(plain(value)))
         console.print(table)
         if facts["deviations"]:
-            console.print("  the provider deviates from its specification")
+            console.print(Text("  the provider deviates from its specification"))
             deviations_table = Table.grid(padding=(0, 2))
             deviations_table.add_column(justify="right", min_width=12)
-            # The source that explains them takes half a second to import: only if there are some.
+            # The source that explains them takes time to import: only if there are some.
             explained = deviations_of(str(one.info.get("kind", "")))
             for kind, count in facts["deviations"].items():
                 text = f"{kind}: {explained.get(kind, '')}".rstrip(": ")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,7 +15,9 @@ from instep.config.file import default_path, load
 from instep.config.plugins import store_plugin
 from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
-from instep.ports.reader import StoreReader
+
+if TYPE_CHECKING:
+    from instep.ports.reader import StoreReader
 
 __all__ = [
     "ClassOption",
@@ -30,6 +32,7 @@ __all__ = [
     "open_reader",
     "open_store",
     "open_stores",
+    "places_of",
     "require_consumer",
     "require_stream",
 ]
@@ -94,7 +97,7 @@ async def open_stores(
 
     Raises `ConfigurationError`, also for a consumer that is not there, and `SinkError`.
     """
-    found = _places(config, store, consumer, where)
+    found = places_of(config, store, consumer, where)
     async with AsyncExitStack() as stack:
         places = []
         for url, names in found.items():
@@ -166,10 +169,12 @@ def _unknown(message: str, where: str, known: Collection[str]) -> ConfigurationE
     )
 
 
-def _places(
+def places_of(
     config: Path | None, store: str | None, consumer: str | None, where: str
 ) -> dict[str, set[str]]:
-    """Store → the consumers that are meant; empty for all of it."""
+    """The URL of each store → the consumers that are meant; empty for all that it has. Raises
+    `ConfigurationError`.
+    """
     if config is not None and store is not None:
         raise ConfigurationError(
             "CONFIG and --store were both given", where=where, hint="leave one of them out"

@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.config.entry_points import EXTRAS, broken
 from instep.config.file import ConsumerConfiguration, PluginConfiguration
 from instep.config.shown import masked
 from instep.errors import ConfigurationError
-from instep.ports.listener import Listener
-from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
-from instep.ports.sink import Sink
-from instep.ports.source import Source
+
+if TYPE_CHECKING:
+    from instep.ports.listener import Listener
+    from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
+    from instep.ports.sink import Sink
+    from instep.ports.source import Source
+    from instep.ports.status import StoreStatus
 
 __all__ = [
     "build_sink",
     "build_source",
     "check",
     "deviations_of",
+    "quick_status",
     "shown_sink",
     "shown_source",
     "sink_plugin",
@@ -93,6 +97,15 @@ def store_plugin(url: str) -> SinkPlugin:
         where="--store",
         hint=f"for example sqlite:///network.db; sinks installed: {', '.join(kinds)}",
     )
+
+
+def quick_status(url: str) -> StoreStatus | None:
+    """The streams of a store, where its sink has a short cut to them (`SinkPlugin`); None where
+    its reader has to be asked. Raises `ConfigurationError` as `store_plugin`.
+    """
+    short_cut = getattr(store_plugin(url), "quick_status", None)
+    found: StoreStatus | None = None if short_cut is None else short_cut(url)
+    return found
 
 
 def build_source(part: PluginConfiguration) -> Source | Listener:

@@ -2,14 +2,19 @@
 imports `instep.errors` only.
 """
 
-from instep.model.alarms import AlarmEpisode
-from instep.model.batches import Batch, CommitResult, SweepStep
-from instep.model.measurements import Measurement
-from instep.model.messages import MessageHeader
-from instep.model.position import SweepBarrier
-from instep.model.ranges import Ranges
-from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
-from instep.model.streams import Start, StreamState, SweepEstimate
+from typing import TYPE_CHECKING
+
+from instep.model.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep.model.alarms import AlarmEpisode
+    from instep.model.batches import Batch, CommitResult, SweepStep
+    from instep.model.measurements import Measurement
+    from instep.model.messages import MessageHeader
+    from instep.model.position import SweepBarrier
+    from instep.model.ranges import Ranges
+    from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
+    from instep.model.streams import Start, StreamState, SweepEstimate
 
 __all__ = [
     "AlarmEpisode",
@@ -28,3 +33,29 @@ __all__ = [
     "SweepStep",
     "Unreadable",
 ]
+__getattr__, __dir__ = lazy_exports(
+    globals(),
+    {
+        "instep.model.alarms": ("AlarmEpisode",),
+        "instep.model.batches": (
+            "Batch",
+            "CommitResult",
+            "SweepStep",
+        ),
+        "instep.model.measurements": ("Measurement",),
+        "instep.model.messages": ("MessageHeader",),
+        "instep.model.position": ("SweepBarrier",),
+        "instep.model.ranges": ("Ranges",),
+        "instep.model.records": (
+            "DecodedRecords",
+            "RecordChunk",
+            "RecordHeader",
+            "Unreadable",
+        ),
+        "instep.model.streams": (
+            "Start",
+            "StreamState",
+            "SweepEstimate",
+        ),
+    },
+)

@@ -2,21 +2,26 @@
 readers.
 """
 
-from instep.ports.audit import AuditMarks
-from instep.ports.lease import Lease
-from instep.ports.listener import (
-    EnvelopeReceipt,
-    Intake,
-    IntakeEvent,
-    Listener,
-    Receipt,
-    ReceiptOutcome,
-)
-from instep.ports.message_store import MessageStore, OutboxStore
-from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
-from instep.ports.reader import StoreReader
-from instep.ports.sink import Sink
-from instep.ports.source import Feed, Source
+from typing import TYPE_CHECKING
+
+from instep.model.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep.ports.audit import AuditMarks
+    from instep.ports.lease import Lease
+    from instep.ports.listener import (
+        EnvelopeReceipt,
+        Intake,
+        IntakeEvent,
+        Listener,
+        Receipt,
+        ReceiptOutcome,
+    )
+    from instep.ports.message_store import MessageStore, OutboxStore
+    from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
+    from instep.ports.reader import StoreReader
+    from instep.ports.sink import Sink
+    from instep.ports.source import Feed, Source
 
 __all__ = [
     "AuditMarks",
@@ -38,3 +43,34 @@ __all__ = [
     "Verifier",
     "VerifierPlugin",
 ]
+__getattr__, __dir__ = lazy_exports(
+    globals(),
+    {
+        "instep.ports.audit": ("AuditMarks",),
+        "instep.ports.lease": ("Lease",),
+        "instep.ports.listener": (
+            "EnvelopeReceipt",
+            "Intake",
+            "IntakeEvent",
+            "Listener",
+            "Receipt",
+            "ReceiptOutcome",
+        ),
+        "instep.ports.message_store": (
+            "MessageStore",
+            "OutboxStore",
+        ),
+        "instep.ports.plugin": (
+            "SinkPlugin",
+            "SourcePlugin",
+            "Verifier",
+            "VerifierPlugin",
+        ),
+        "instep.ports.reader": ("StoreReader",),
+        "instep.ports.sink": ("Sink",),
+        "instep.ports.source": (
+            "Feed",
+            "Source",
+        ),
+    },
+)

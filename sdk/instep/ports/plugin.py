@@ -53,7 +53,9 @@ class SinkPlugin(Protocol):
     value that may be secret as an `instep.config.secret.Secret` (`instep.config.shown` makes it
     from the struct of the options). Without it, `instep check` shows no value of the table.
     And it may have `options`, the `msgspec.Struct` that the table is read into, with a text below
-    each attribute: with it, `instep config` knows the keys.
+    each attribute: with it, `instep config` knows the keys. Where a reader takes long to import, it
+    may have `quick_status(url)`, a `StoreStatus` of a store without numbered sequences; None where
+    the reader has to be asked, which then says what is wrong, too.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:

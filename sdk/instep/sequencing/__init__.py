@@ -2,46 +2,51 @@
 randomness. The rules S1 to S12 are in the documentation (topics: sequences).
 """
 
-from instep.sequencing.claims import Claims
-from instep.sequencing.effects import (
-    AskResend,
-    Decision,
-    OwedEffect,
-    RealignSequence,
-    ReportFault,
-    ReportLoss,
-    SequenceEffect,
-    SequenceEnded,
-    SequenceFailed,
-)
-from instep.sequencing.events import (
-    Announce,
-    Cancel,
-    Changed,
-    Close,
-    Fault,
-    Fill,
-    GiveUp,
-    Last,
-    Realigned,
-    Receive,
-    Renew,
-    Reset,
-    SequencerInput,
-    Terminate,
-)
-from instep.sequencing.gaps import GapPolicy, LastResort
-from instep.sequencing.outbox import Outbox, OutboxSettings, OutboxState
-from instep.sequencing.sequencer import Sequencer
-from instep.sequencing.settings import (
-    ChangedContentPolicy,
-    FaultPolicy,
-    IncompleteBehavior,
-    SequencerSettings,
-    TimeoutBehavior,
-)
-from instep.sequencing.state import SequencerState
-from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
+from typing import TYPE_CHECKING
+
+from instep.model.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from instep.sequencing.claims import Claims
+    from instep.sequencing.effects import (
+        AskResend,
+        Decision,
+        OwedEffect,
+        RealignSequence,
+        ReportFault,
+        ReportLoss,
+        SequenceEffect,
+        SequenceEnded,
+        SequenceFailed,
+    )
+    from instep.sequencing.events import (
+        Announce,
+        Cancel,
+        Changed,
+        Close,
+        Fault,
+        Fill,
+        GiveUp,
+        Last,
+        Realigned,
+        Receive,
+        Renew,
+        Reset,
+        SequencerInput,
+        Terminate,
+    )
+    from instep.sequencing.gaps import GapPolicy, LastResort
+    from instep.sequencing.outbox import Outbox, OutboxSettings, OutboxState
+    from instep.sequencing.sequencer import Sequencer
+    from instep.sequencing.settings import (
+        ChangedContentPolicy,
+        FaultPolicy,
+        IncompleteBehavior,
+        SequencerSettings,
+        TimeoutBehavior,
+    )
+    from instep.sequencing.state import SequencerState
+    from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 
 __all__ = [
     "Announce",
@@ -84,3 +89,59 @@ __all__ = [
     "Terminate",
     "TimeoutBehavior",
 ]
+__getattr__, __dir__ = lazy_exports(
+    globals(),
+    {
+        "instep.sequencing.claims": ("Claims",),
+        "instep.sequencing.effects": (
+            "AskResend",
+            "Decision",
+            "OwedEffect",
+            "RealignSequence",
+            "ReportFault",
+            "ReportLoss",
+            "SequenceEffect",
+            "SequenceEnded",
+            "SequenceFailed",
+        ),
+        "instep.sequencing.events": (
+            "Announce",
+            "Cancel",
+            "Changed",
+            "Close",
+            "Fault",
+            "Fill",
+            "GiveUp",
+            "Last",
+            "Realigned",
+            "Receive",
+            "Renew",
+            "Reset",
+            "SequencerInput",
+            "Terminate",
+        ),
+        "instep.sequencing.gaps": (
+            "GapPolicy",
+            "LastResort",
+        ),
+        "instep.sequencing.outbox": (
+            "Outbox",
+            "OutboxSettings",
+            "OutboxState",
+        ),
+        "instep.sequencing.sequencer": ("Sequencer",),
+        "instep.sequencing.settings": (
+            "ChangedContentPolicy",
+            "FaultPolicy",
+            "IncompleteBehavior",
+            "SequencerSettings",
+            "TimeoutBehavior",
+        ),
+        "instep.sequencing.state": ("SequencerState",),
+        "instep.sequencing.transitions": (
+            "Refusal",
+            "SequencePhase",
+            "SequenceRefusedError",
+        ),
+    },
+)

@@ -10,15 +10,19 @@ from sqlalchemy import Connection, inspect, text
 
 from instep.errors import NoStoreError, StoreVersionError, plain
 from instep_sql.engine.dialect import Dialect
+from instep_sql.status_rows import HEAD, STORED_VERSION, VERSION_TABLE
 
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
 
 _log = logging.getLogger("instep.sql")
 _NAMED_TABLES: Final = 3
 
+<<<<<<< HEAD
 VERSION_TABLE: Final = "instep_schema"
 HEAD: Final = "0018"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
+=======
+>>>>>>> cli
 _MIGRATING: Final = threading.Lock()
 """Alembic keeps what a migration works on in globals of its modules: one thread at a time."""
 
@@ -27,7 +31,7 @@ def stored_version(connection: Connection) -> str | None:
     """The revision of the store's schema; None for a database without a store."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 — a constant
+    version = connection.execute(text(STORED_VERSION)).scalar()
     return None if version is None else str(version)
 
 

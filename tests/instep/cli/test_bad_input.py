@@ -166,6 +166,12 @@ def test_an_address_without_a_scheme(command: str) -> None:
     assert "to do: write http://127.0.0.1:8548 or https://127.0.0.1:8548" in error
 
 
+def test_a_provider_that_does_not_run() -> None:
+    error = failed(instep("discover", "http://127.0.0.1:1"), 1)
+    assert "error: the connection is refused" in error
+    assert "to do: check that it runs, and its port" in error
+
+
 def test_a_stream_that_is_not_there(tmp_path: Path) -> None:
     store = fill(tmp_path, statement(1, b"{}"))
     error = failed(instep("entities", "--store", store, "--stream", "none"), 2)

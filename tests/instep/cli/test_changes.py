@@ -17,6 +17,18 @@ def test_changes_come_in_the_order_of_commit_from_a_cursor_on(tmp_path: Path) ->
     assert after == every[1:]
 
 
+def test_the_changes_of_one_entity_are_chosen(tmp_path: Path) -> None:
+    url = fill(tmp_path, statement(1, b'{"a":1}'), statement(2, b'{"a":2}'), journal="changes")
+    chosen = lines(instep("changes", "--store", url, "--key", "k2", "--format", "jsonl"))
+    assert [(line["change"], line["key"]) for line in chosen] == [
+        ("created", "k2"),
+        ("swept", "k2"),
+    ]
+    shown = instep("changes", "--store", url, "--key", "k2", "--limit", "1").stdout
+    assert "k2" in shown
+    assert shown.rstrip().endswith("1 changes (--limit)")
+
+
 def test_a_line_holds_what_the_journal_keeps(tmp_path: Path) -> None:
     url = fill(tmp_path, statement(1, b'{"a" :1}'), journal="previous")
     created, *_, swept = lines(instep("changes", "--store", url, "--format", "jsonl"))

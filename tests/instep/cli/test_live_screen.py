@@ -128,7 +128,8 @@ def test_how_a_stream_is_judged(
 ) -> None:
     [line] = stream_lines([consumer("east", stream("network", 1, **values), state=state)])
     assert (line.trouble, line.state) == (trouble, shown)
-    assert line.stale is (not values.get("connected", True) and state is not ConsumerState.STOPPED)
+    stopped_well = state is ConsumerState.STOPPED and not values.get("last_error")
+    assert line.stale is (not values.get("connected", True) and not stopped_well)
 
 
 def test_a_consumer_of_messages_has_a_line() -> None:

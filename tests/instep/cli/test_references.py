@@ -67,6 +67,23 @@ def test_tables(filled: str) -> None:
     assert "1 found (--limit)" in limited
 
 
+def test_a_configuration_names_the_store(filled: str, tmp_path: Path) -> None:
+    config = tmp_path / "instep.toml"
+    config.write_text(
+        f"""
+        [[consumers]]
+        name = "east"
+        source = {{ kind = "tapi", endpoints = ["http://127.0.0.1:1"] }}
+        sink = {{ kind = "sql", url = "{filled}" }}
+        """
+    )
+    for words in (("path", "P"), ("children", "T"), ("referrers", "P"), ("dangling",)):
+        asked = ("references", *words)
+        of_config = instep(*asked, str(config)).stdout
+        assert of_config == instep(*asked, "--store", filled).stdout
+        assert "found" in of_config
+
+
 def test_where_none_are_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/plain.db"
 

@@ -51,7 +51,7 @@ def test_what_runs_nothing_imports_no_command(arguments: list[str]) -> None:
     heavy = {"aiohttp", "asyncio", "msgspec", "pyarrow", "rich", "sqlalchemy"}
     modules = imported(*arguments)
     assert not modules & heavy
-    ours = {"cli", "config", "errors"}
+    ours = {"cli", "config", "errors", "model"}
     inner = {name.split(".")[1] for name in modules if name.startswith("instep.")}
     assert inner <= ours
 
@@ -77,10 +77,24 @@ HEAVY = {
 def test_what_reads_a_store_imports_neither_sources_nor_what_writes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'network.db'}"
     asyncio.run(begun(url))
-    for command in (["status"], ["entities", "--count"], ["sweep", "status"]):
+    for command in (["entities", "--count"], ["sweep", "status"]):
         modules = imported(*command, "--store", url)
         assert "instep_sql.reader" in modules
         assert not modules & (HEAVY | {"instep_tapi"}), command
+
+
+def test_status_imports_next_to_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'network.db'}"
+    asyncio.run(begun(url))
+    config = tmp_path / "instep.toml"
+    config.write_text(CONFIG.replace("sqlite:///network.db", url))
+    # A path is converted by typer, and that by pydantic: there is no short cut for it.
+    assert not imported("status", "--store", url, "--format", "jsonl") & {"pydantic"}
+    for given in (["--store", url], [str(config)]):
+        modules = imported("status", *given)
+        assert "instep_sql.quick_status" in modules
+        rest = {"asyncio", "sqlalchemy", "instep.alignment.machine", "instep.ports.reader"}
+        assert not modules & (HEAVY | rest | {"instep.sequencing.sequencer", "instep_tapi"})
 
 
 def test_check_imports_what_checks_and_nothing_that_connects(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from instep import Phase, Position
+from instep.cli import status as instep_cli_status
 from instep.model import Batch
 from instep_sql import SqlStore
 from tests.instep.cli.cli_kit import T0, failed, fill, info, instep, lines, statement
@@ -28,6 +31,20 @@ def test_a_stream_is_shown_with_its_position(tmp_path: Path) -> None:
     assert network["fidelity"] == "reduced fidelity"
     assert (quiet["phase"], quiet["token"], quiet["appended_at"]) == ("unaligned", None, None)
     assert (quiet["behind_s"], quiet["fidelity"], quiet["deviations"]) == (None, None, {})
+
+
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+def test_the_short_cut_and_the_reader_show_the_same(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = fill(tmp_path, statement(1, b"{}", "ODD"))
+    asked = ("status", "--store", url, "--format", output)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    quick = instep(*asked)
+    monkeypatch.setattr(instep_cli_status, "quick_status", lambda _: None)
+    read = instep(*asked)
+    assert (quick.exit_code, read.exit_code) == (0, 0)
+    assert quick.stdout == read.stdout
 
 
 def test_each_deviation_is_shown_with_its_count(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ A command line starts in a fraction of the time, because it uses few of them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -14,22 +13,21 @@ __all__ = ["lazy_exports"]
 
 
 def lazy_exports(
-    package: str, places: Mapping[str, Sequence[str]]
+    namespace: dict[str, Any], places: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. `places`: module → its names that are public
-    in the package.
+    """The `__getattr__` and `__dir__` of a package with this namespace (`globals()`). `places`:
+    module → its names that are public in the package.
     """
     module_of = {name: module for module, names in places.items() for name in names}
 
     def attribute(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(module_of[name]), name)
+            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
         # From now on it is found without this function.
-        setattr(sys.modules[package], name, found)
+        found = namespace[name] = getattr(import_module(module_of[name]), name)
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted({*namespace, *module_of})
 
     return attribute, names

@@ -1,0 +1,93 @@
+"""A short cut for `instep status`: what `SqlReader` says of a store, without SQLAlchemy, which
+takes longer to import than all else that the command does.
+
+The plain twin is `SqlReader`; both have their SQL from `status_rows`. What is not plain is left to
+the twin: a database elsewhere or of another version, one that cannot be read, numbered sequences.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from instep.ports.status import StoreStatus
+from instep_sql.status_rows import (
+    HEAD,
+    LEASES,
+    SEQUENCE,
+    STORED_VERSION,
+    STREAMS,
+    lease_state,
+    stream_status,
+)
+
+__all__ = ["quick_status"]
+
+_FILE: Final = re.compile(r"sqlite:///([^?%]+)\Z")
+_LOCAL: Final = re.compile(
+    r"postgresql(?:\+psycopg)?(://(?:[^@/?]*@)?(?:localhost|127\.0\.0\.1)(?::\d+)?/[^?]*)\Z"
+)
+"""On this machine: elsewhere the twin decides about encryption."""
+
+
+_CONNECT_TIMEOUT_S: Final = 10
+_OPTIONS: Final = "-c default_transaction_read_only=on -c statement_timeout=60000"
+
+
+def quick_status(url: str) -> StoreStatus | None:
+    """The streams and leases of a store; None: the twin is to be asked."""
+    if found := _FILE.match(url):
+        return _in_file(Path(found[1]))
+    if found := _LOCAL.match(url):
+        return _on_server(f"postgresql{found[1]}")
+    return None
+
+
+def _in_file(file: Path) -> StoreStatus | None:
+    if not file.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+            connection.row_factory = _named
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            return _status(connection)
+    except sqlite3.Error:
+        return None
+
+
+def _named(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> SimpleNamespace:
+    names = (column[0] for column in cursor.description)
+    return SimpleNamespace(**dict(zip(names, row, strict=True)))
+
+
+def _on_server(url: str) -> StoreStatus | None:
+    try:
+        import psycopg  # noqa: PLC0415 — its driver is an extra
+        from psycopg.rows import namedtuple_row  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        with psycopg.connect(
+            url, row_factory=namedtuple_row, connect_timeout=_CONNECT_TIMEOUT_S, options=_OPTIONS
+        ) as connection:
+            return _status(connection)
+    except psycopg.Error:
+        return None
+
+
+def _status(connection: Any) -> StoreStatus | None:
+    """`connection` is one of the driver, whose rows have their columns as attributes."""
+    version = connection.execute(STORED_VERSION).fetchone()
+    if version is None or version.version_num != HEAD:
+        return None
+    if connection.execute(SEQUENCE).fetchone() is not None:
+        return None
+    return StoreStatus(
+        [stream_status(row) for row in connection.execute(STREAMS)],
+        {row.consumer: lease_state(row) for row in connection.execute(LEASES)},
+    )

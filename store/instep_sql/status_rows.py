@@ -1,0 +1,72 @@
+"""What `instep status` asks a store, and what the rows say: plain SQL, which SQLAlchemy and the
+drivers understand alike.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from instep.coordination.lease import LeaseState
+from instep.model.entities import StreamStatus
+from instep.model.position import Position
+from instep.model.streams import upgraded_info
+
+__all__ = [
+    "HEAD",
+    "LEASES",
+    "LEASE_COLUMNS",
+    "SEQUENCE",
+    "STORED_VERSION",
+    "STREAMS",
+    "VERSION_TABLE",
+    "lease_state",
+    "stream_status",
+]
+
+VERSION_TABLE: Final = "instep_schema"
+HEAD: Final = "0017"
+"""The newest revision in `migrations/versions` (a test holds them equal)."""
+STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 — a constant
+STREAMS: Final = """
+    SELECT s.*,
+      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
+      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
+        AS unproven,
+      (SELECT count(*) FROM instep_quarantine AS q
+       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
+    FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
+"""
+LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
+LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"  # noqa: S608
+SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"
+"""Whether there is any."""
+
+
+def stream_status(row: Any) -> StreamStatus:
+    """A row of `STREAMS`, whose columns are its attributes."""
+    return StreamStatus(
+        consumer=row.consumer,
+        stream=row.stream,
+        position=msgspec.json.decode(row.position, type=Position),
+        info=upgraded_info(json.loads(row.info)),
+        entities=row.entities,
+        quarantined=row.quarantined,
+        deviations=json.loads(row.deviations),
+        updated_at_us=row.updated_at_us,
+        unproven=row.unproven,
+    )
+
+
+def lease_state(row: Any) -> LeaseState:
+    """A row of `LEASE_COLUMNS`, whose columns are its attributes."""
+    return LeaseState(
+        epoch=row.epoch,
+        nonce=row.nonce,
+        beat=row.beat,
+        holder=row.holder,
+        lease_s=row.lease_s,
+        asked=bool(row.asked),
+    )
