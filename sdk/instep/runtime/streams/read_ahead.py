@@ -42,6 +42,9 @@ _STORM_GATHER_S: Final = 0.02
 """Longest wait, in seconds, of a commit for more of a storm. A commit costs the same for one chunk
 of a storm as for ten: they are about the same entities.
 """
+_STORM_GATHER_RECORDS: Final = 200
+"""Fewer records at once are committed without waiting: reading them takes less time than a commit.
+"""
 
 
 class ReadAhead:
@@ -177,12 +180,12 @@ class ReadAhead:
 
     def _note_storm(self, chunk: RecordChunk, *, storm: bool) -> None:
         """Note that this chunk comes next, and whether a commit may wait for more."""
-        queue = self._queue
+        queue, records = self._queue, len(chunk.records)
         enough = (
-            queue.records + len(chunk.records) >= self._enough_records
+            queue.records + records >= self._enough_records
             or queue.size_bytes + chunk.size_bytes >= self._enough_bytes
         )
-        self._storm = storm and not enough
+        self._storm = storm and records >= _STORM_GATHER_RECORDS and not enough
         if not self._storm:
             self._enough.set()
 

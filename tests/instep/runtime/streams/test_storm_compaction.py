@@ -220,40 +220,47 @@ def endless_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.asyncio
 async def test_a_commit_waits_for_more_of_a_storm_until_it_or_the_connection_ends() -> None:
     settings = ConsumerSettings()
-    assert await _taken(settings, 4, 4, 4, 4) == [16]
-    assert await _taken(settings, 4, 4, 1, 1) in ([9, 1], [10])
+    assert await _taken(settings, 400, 400, 400, 400) == [1_600]
+    assert await _taken(settings, 400, 400, 1, 1) in ([801, 1], [802])
 
 
 @pytest.mark.usefixtures("endless_gathering")
 @pytest.mark.asyncio
 async def test_a_commit_waits_for_no_more_of_a_storm_than_half_a_batch() -> None:
-    taken = await _taken(ConsumerSettings(batch_records=20), *[4] * 9)
-    assert sum(taken) == 36
-    assert 12 <= taken[0] <= 20
+    taken = await _taken(ConsumerSettings(batch_records=2_000), *[400] * 9)
+    assert sum(taken) == 3_600
+    assert 1_200 <= taken[0] <= 2_000
 
 
 @pytest.mark.usefixtures("endless_gathering")
 @pytest.mark.asyncio
 async def test_what_else_is_to_be_committed_waits_for_no_storm() -> None:
-    assert (await _taken(ConsumerSettings(), 4, 4, 4, 4, timeout_s=0.0))[0] < 16
+    storms = [400] * 4
+    assert (await _taken(ConsumerSettings(), *storms, timeout_s=0.0))[0] < 1_600
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_a_few_records_of_one_entity_are_committed_at_once() -> None:
+    assert (await _taken(ConsumerSettings(), 4, 4, 4, 4))[0] < 16
 
 
 @pytest.mark.asyncio
 async def test_a_storm_that_pauses_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead_module, "_STORM_GATHER_S", 0.0)
-    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
+    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 400])
     feed, settings = ScriptedFeed(storm), ConsumerSettings()
     read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
     async with read_ahead.listening():
         taken = await read_ahead.take(60.0)
     assert taken is not None
-    assert len(taken.records) == 4
+    assert len(taken.records) == 400
 
 
 @pytest.mark.usefixtures("endless_gathering")
 @pytest.mark.asyncio
 async def test_who_waits_for_more_of_a_storm_can_be_woken() -> None:
-    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
+    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 400])
     feed, settings = ScriptedFeed(storm), ConsumerSettings()
     read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
     async with read_ahead.listening():
@@ -264,4 +271,4 @@ async def test_who_waits_for_more_of_a_storm_can_be_woken() -> None:
         read_ahead.wake()
         taken = await take
     assert taken is not None
-    assert len(taken.records) == 4
+    assert len(taken.records) == 400
