@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 RATIO_TARGET = 0.8
-"""Least share of the floor's records a second."""
+"""Least share of the floor's records a second, where a scenario names no other."""
 SEQUENCE_RATIO_TARGET = 0.7
 """The same of messages of numbered sequences."""
 
@@ -41,6 +41,13 @@ class Scenario(msgspec.Struct, frozen=True):
     "alarms" (their episodes)."""
     postgresql: bool = False
     """Into a PostgreSQL server, started for it, instead of a SQLite file."""
+
+    @property
+    def target(self) -> float:
+        """Least share of the floor's records a second: more where less is kept."""
+        if self.kept == "references":
+            return 0.75
+        return RATIO_TARGET if self.journal or self.kept else 0.9
 
 
 SCENARIOS = (

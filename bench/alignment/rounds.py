@@ -14,7 +14,7 @@ import msgspec
 from bench.alignment.stores import Stores, stores
 from bench.comparison import Measured, Memory, compared
 from bench.report import Result
-from bench.scenarios import RATIO_TARGET, Scenario
+from bench.scenarios import Scenario
 
 __all__ = ["measure", "measure_memory"]
 
@@ -50,7 +50,7 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
                 result = _run(program, url, store, records, scenario)
                 rates[program].append(result.records_per_s)
                 place.remove(store)
-    return compared(scenario.name, scenario.text, records, rates, RATIO_TARGET)
+    return compared(scenario.name, scenario.text, records, rates, scenario.target)
 
 
 def measure_memory(scenario: Scenario, records: int) -> Memory:

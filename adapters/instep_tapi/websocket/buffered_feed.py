@@ -69,19 +69,20 @@ class BufferedFeed(Feed):
             self._arrived.clear()
             await self._arrived.wait()
         taken, self._frames = self._frames, []
-        if self._held_bytes > self._take_bytes:
+        size_bytes = self._held_bytes
+        if size_bytes > self._take_bytes:
             room = self._take_bytes - len(taken[0])
             count = 1
             while count < len(taken) and (room := room - len(taken[count])) >= 0:
                 count += 1
             taken, self._frames = taken[:count], taken[count:]
-        size_bytes = sum(map(len, taken))
+            size_bytes = sum(map(len, taken))
         self._held_bytes -= size_bytes
         self._held.messages_bytes -= size_bytes
         self._began_s = self._signs.idle_s
         self._signs.note(self._signs.last_s, under_way=self._under_way)
         self._room()
-        return self._decoder.scan(taken)
+        return self._decoder.scan(taken, size_bytes)
 
     @property
     def unheard_s(self) -> float:

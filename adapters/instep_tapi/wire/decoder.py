@@ -119,11 +119,11 @@ class FrameDecoder:
         """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
         return self.scan(frames).decoded()
 
-    def scan(self, frames: Sequence[bytes]) -> RecordChunk:
+    def scan(self, frames: Sequence[bytes], size_bytes: int | None = None) -> RecordChunk:
         """The same, with bodies still to be opened where the frames have the usual spelling. Of a
-        record that is not kept, the header is left.
+        record that is not kept, the header is left. `size_bytes`: of all frames, where it is known.
         """
-        chunk = self._scanned(frames)
+        chunk = self._scanned(frames, sum(map(len, frames)) if size_bytes is None else size_bytes)
         if not (self._only or self._below):
             return chunk
         chunk = chunk.decoded()
@@ -141,8 +141,7 @@ class FrameDecoder:
         )
         return of_class and (not self._below or is_below(record, self._below))
 
-    def _scanned(self, frames: Sequence[bytes]) -> RecordChunk:
-        size_bytes = sum(map(len, frames))
+    def _scanned(self, frames: Sequence[bytes], size_bytes: int) -> RecordChunk:
         deviations, self._stated = list(self._stated), ()
         if self._columns_backoff.is_due() and self._verifier is None:
             columns = self._decode_columns(frames)

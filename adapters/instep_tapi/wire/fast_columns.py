@@ -111,14 +111,15 @@ def _entities_one_by_one(
 def _entities_at_once(
     kinds: Sequence[RecordType], bodies: Sequence[LazyBody], deviations: list[str]
 ) -> _EntityColumns | None:
-    """The same, column by column, for updates whose bodies are decoded and state an object; None
-    for others. It takes 0.7 µs less for each record.
+    """The same, column by column, for updates that state an object; None for others. It takes
+    0.7 µs less for each record. Raises what decoding raises.
     """
     if kinds.count(RecordType.CREATE_UPDATE) < len(kinds):
         return None
-    if not all(issubclass(one, ExactBody) for one in set(map(type, bodies))):
+    decoded_bodies = list(map(decode_exact_body, bodies))
+    if None in decoded_bodies:
         return None
-    stated = cast("Sequence[ExactBody]", bodies)
+    stated = cast("Sequence[ExactBody]", decoded_bodies)
     contents = list(map(bytearray, map(_entity, stated)))
     if not (all(contents) and set(map(_first_byte, contents)) == {_BRACE}):
         return None

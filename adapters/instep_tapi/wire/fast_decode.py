@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain, repeat
-from operator import itemgetter, methodcaller, or_
+from operator import itemgetter, or_
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, overload
 
 import msgspec
@@ -178,9 +178,6 @@ _prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
 _BARE = b'{"log-record-header":'
 
 
-_is_bare = methodcaller("startswith", _BARE)
-
-
 _BODY = b',"log-record-body":'
 
 
@@ -259,7 +256,7 @@ def _split_headers(frames: Sequence[bytes]) -> ExactRecords:
     What is one JSON object from where a header begins to where a body begins is the header. Nearly
     always all of them are as long as the first. Raises `ValueError` for anything else.
     """
-    if not all(map(_is_bare, frames)):
+    if not all(map(bytes.startswith, frames, repeat(_BARE))):
         raise ValueError("another kind of frame among them")
     start = len(_BARE)
     try:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -317,12 +317,12 @@ def _statements(
     before: str, row: str, rows: Sequence[tuple[Any, ...]], after: str
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """As few statements as possible over all rows, each with its parameters."""
-    done = 0
+    left, remaining = len(rows), iter(rows)
     for size in _ROWS_A_STATEMENT:
-        while done + size <= len(rows):
-            values = tuple(chain.from_iterable(rows[done : done + size]))
+        while size <= left:
+            values = tuple(chain.from_iterable(islice(remaining, size)))
             yield _statement(before, row, size, after), values
-            done += size
+            left -= size
 
 
 @lru_cache(maxsize=64)

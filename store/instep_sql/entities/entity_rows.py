@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from itertools import compress, repeat
+from itertools import compress
 from operator import not_
 from typing import Final
 
@@ -13,13 +13,13 @@ import msgspec
 from instep.model.columns import RecordColumns
 from instep.model.ordering import rounds_per_key
 from instep.model.records import Record
-from instep_sql.engine.dialect import EndRow, EntityRow
+from instep_sql.engine.dialect import ColumnRows, EndRow, EntityRow
 from instep_sql.engine.value_check import LONGEST_UUID_CHARS
 
 __all__ = ["WriteRound", "stated_uuids", "write_rounds"]
 
 
-WriteRound = tuple[list[EntityRow], list[EndRow]]
+WriteRound = tuple[Sequence[EntityRow], list[EndRow]]
 """Rows of entities to write, and rows of keys that end. No key is in a round twice."""
 
 
@@ -110,20 +110,19 @@ def _of_columns(records: RecordColumns, no: int, lineage: int) -> WriteRound:
     case).
     """
     last = records.latest_records()
-    rows = zip(
+    rows: Sequence[EntityRow] = ColumnRows(
         last.keys,
         last.classes,
         last.tokens,
-        repeat(last.partition),
+        [last.partition] * len(last.keys),
         last.offsets,
         last.appended_at_us,
         stated_uuids(last.classes, last.bodies, last.uuids),
         last.envelopes,
         last.bodies,
-        strict=False,  # one column has no end
     )
     if True not in last.ends:
-        return list(rows), []
+        return rows, []
     ended = last.picked([index for index, ends in enumerate(last.ends) if ends])
     return list(compress(rows, map(not_, last.ends))), [_end(r, no, lineage) for r in ended]
 

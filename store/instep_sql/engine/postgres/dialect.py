@@ -8,7 +8,6 @@ in the worker thread takes at most a tenth longer than the fastest asynchronous 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 import psycopg
@@ -26,6 +25,7 @@ from instep_sql.engine.dialect import (
     StatedRow,
     StoredRow,
     Updates,
+    columns_of,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.postgres import errors
@@ -207,19 +207,15 @@ class Postgres:
         if len(rows) < _COPY_FROM_RECORDS:
             merge = _MERGE.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
             return _run_arrays(connection, merge, rows)
-        names = list(_ENTITY)
-        shared = {
-            name
-            for at, name in enumerate(names)
-            if name in _SHARED and len({row[at] for row in rows}) == 1
-        }
+        columns = dict(zip(_ENTITY, columns_of(rows), strict=True))
+        shared = {name for name in _SHARED if len(set(columns[name])) == 1}
         own = {name: kind for name, kind in _ENTITY.items() if name not in shared}
-        own_values = itemgetter(*[names.index(name) for name in own])
+        own_rows = zip(*[columns[name] for name in own], strict=True)
         cursor = _cursor(connection)
-        _copy(cursor, _COPY_INCOMING.format(_columns(own)), own, map(own_values, rows))
-        values = ", ".join("%s::text" if name in shared else name for name in names)
+        _copy(cursor, _COPY_INCOMING.format(_columns(own)), own, own_rows)
+        values = ", ".join("%s::text" if name in shared else name for name in _ENTITY)
         merge = _MERGE.format(mark=numbers, values=values, incoming="instep_incoming")
-        shared_values = [rows[0][at] for at, name in enumerate(names) if name in shared]
+        shared_values = [columns[name][0] for name in _ENTITY if name in shared]
         return cursor.execute(merge.encode(), shared_values).rowcount
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
@@ -284,7 +280,7 @@ def _run_arrays(connection: Connection, statement: str, rows: Sequence[tuple[Any
     if not rows:
         return 0
     # One list per column, as unnest expects.
-    arrays = [list(column) for column in zip(*rows, strict=True)]
+    arrays = [list(column) for column in columns_of(rows)]
     return _cursor(connection).execute(statement.encode(), arrays).rowcount
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from instep import ConsumerSettings, Position
 from instep.alignment.machine import Alignment
+from instep.errors import UnreachableError
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import CompactedColumns, HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.entities import StoredEntity
@@ -24,6 +25,7 @@ from instep.model.records import (
     RecordType,
     Unreadable,
 )
+from instep.runtime.streams import read_ahead as read_ahead_module
 from instep.runtime.streams.read_ahead import ReadAhead
 from instep.runtime.streams.storm_compaction import decoded_storm
 from instep_sql import SqlStore
@@ -190,3 +192,83 @@ async def test_in_a_storm_no_timer_delays_reading(
         taken = await read_ahead.take(0.0)
     assert taken is not None
     assert len(taken.records) == 20
+
+
+async def _taken(settings: ConsumerSettings, *counts: int, timeout_s: float = 60.0) -> list[int]:
+    """How many records each `take` gets, of chunks of so many records about one entity each, until
+    the connection ends.
+    """
+    statements = [[("a", RecordType.CREATE_UPDATE)] * count for count in counts]
+    feed = ScriptedFeed([*chunks(statements), UnreachableError("gone")])
+    read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
+    taken: list[int] = []
+    async with read_ahead.listening():
+        while sum(taken) < sum(counts):
+            chunk = await read_ahead.take(timeout_s)
+            taken += [len(chunk.records)] if chunk is not None else []
+            await asyncio.sleep(0)
+    return taken
+
+
+@pytest.fixture
+def endless_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer ends the gathering of a storm."""
+    monkeypatch.setattr(read_ahead_module, "_STORM_GATHER_S", 3600.0)
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_a_commit_waits_for_more_of_a_storm_until_it_or_the_connection_ends() -> None:
+    settings = ConsumerSettings()
+    assert await _taken(settings, 400, 400, 400, 400) == [1_600]
+    assert await _taken(settings, 400, 400, 1, 1) in ([801, 1], [802])
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_a_commit_waits_for_no_more_of_a_storm_than_half_a_batch() -> None:
+    taken = await _taken(ConsumerSettings(batch_records=2_000), *[400] * 9)
+    assert sum(taken) == 3_600
+    assert 1_200 <= taken[0] <= 2_000
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_what_else_is_to_be_committed_waits_for_no_storm() -> None:
+    storms = [400] * 4
+    assert (await _taken(ConsumerSettings(), *storms, timeout_s=0.0))[0] < 1_600
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_a_few_records_of_one_entity_are_committed_at_once() -> None:
+    assert (await _taken(ConsumerSettings(), 4, 4, 4, 4))[0] < 16
+
+
+@pytest.mark.asyncio
+async def test_a_storm_that_pauses_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead_module, "_STORM_GATHER_S", 0.0)
+    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 400])
+    feed, settings = ScriptedFeed(storm), ConsumerSettings()
+    read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
+    async with read_ahead.listening():
+        taken = await read_ahead.take(60.0)
+    assert taken is not None
+    assert len(taken.records) == 400
+
+
+@pytest.mark.usefixtures("endless_gathering")
+@pytest.mark.asyncio
+async def test_who_waits_for_more_of_a_storm_can_be_woken() -> None:
+    storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 400])
+    feed, settings = ScriptedFeed(storm), ConsumerSettings()
+    read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
+    async with read_ahead.listening():
+        take = asyncio.create_task(read_ahead.take(60.0))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not take.done()
+        read_ahead.wake()
+        taken = await take
+    assert taken is not None
+    assert len(taken.records) == 400
