@@ -19,8 +19,8 @@ that mean anything to XML or to JSON. Where an attribute decides about more than
 a declaration of a namespace), its value is part of the form.
 
 A form is learned from a *probe*: frame and state with other values, which the plain reader reads.
-It shows where each value goes; and it must read as the template does. A test compares both on any
-report.
+It shows where each value goes. Probe and report must both read as the template does, so no value
+that stands elsewhere is taken for one that counts. A test compares both ways on any report.
 
 Only for its speed: a report of 50 states takes 0.13 ms instead of 1.0 ms, and one of a single state
 0.02 ms instead of 0.12 ms.
@@ -214,11 +214,18 @@ class ReportTemplates:
     def learn(self, raw: bytes, reading: Reading) -> None:
         """Make templates of what is new in a report that was read, if it came before."""
         parts = _cut(raw)
-        if parts is None or not is_plain(raw) or not _is_usual(parts):
+        entities = reading.headers.report.entities
+        if parts is None or len(entities) != len(parts.states):
             return
         frame = self._frames.get(parts.frame) or _frame_of(reading, parts)
+        if (
+            not is_plain(raw)
+            or not _is_usual(parts)
+            or frame.read(parts.texts, entities) != reading
+        ):
+            return
         at = probes = 0
-        for state in parts.states:
+        for state, entity in zip(parts.states, entities, strict=True):
             shape = frame.shapes.get(state) or _shape_of(state)
             own = parts.values[at : at + shape.values]
             at += shape.values
@@ -229,7 +236,7 @@ class ReportTemplates:
                 continue
             probes += 1
             form = self._form_of(frame, parts, state, own)
-            if form is not None:
+            if form is not None and form.entity(own) == entity:
                 if not self._has_room(parts.frame):
                     return
                 self._frames[parts.frame] = frame

@@ -167,7 +167,7 @@ ODD = [
     message(3, ""),
     b"<!DOCTYPE x>" + usual(3),
     usual(3)[:-1],
-    usual(3).replace(b"UTF-8", b"UTF-7"),
+    usual(3, 1).replace(b'Value="3.0"', b"Value=\0"),
     usual(3).replace(b"</msg:ReportPart>", b""),
     usual(3).replace(b"</msg:EpisodicMetricReport>", b""),
     usual(3).replace(b"urn:uuid:3", b"urn:uuid:\0"),
@@ -188,10 +188,12 @@ STATE = f'<msg:MetricState {TYPE} DescriptorHandle="m{{n}}"'
 FAKES = [
     # A part that ends what it has begun, and one of states that end.
     f'{STATE}/></msg:ReportPart><msg:ReportPart ModificationType="Del">{STATE}></msg:MetricState>',
+    f"{STATE}/></msg:ReportPart><msg:ReportPart ModificationType='Del'>{STATE}></msg:MetricState>",
     f"{STATE}/>{STATE}></msg:MetricState>",
     f"{STATE}>{STATE}></msg:MetricState></msg:MetricState>",
     f"{STATE}></msg:MetricState ><x></x>{STATE}></msg:MetricState>",
     f"{STATE}><!-- </msg:MetricState> --></msg:MetricState>",
+    f'{STATE}><!-- "{{m}}" --></msg:MetricState>',
     f"{STATE}><![CDATA[</msg:MetricState>{{n}}]]></msg:MetricState>",
     f"{STATE}><?x </msg:MetricState>?></msg:MetricState>",
     f"<!-- {STATE}></msg:MetricState> -->",
@@ -253,6 +255,7 @@ NUMBERS = ("1", "2", "123456789", "987654321", "3", "4", "5")
 def test_a_state_that_only_looks_usual_is_never_read_wrongly(fake: str) -> None:
     found(faked(fake, number, "7") for number in NUMBERS)
     found(faked(fake * 2, number, number) for number in NUMBERS)
+    found(faked(fake, number, other) for other in ("1", "--", "<", "2") for number in NUMBERS)
     other = metric_state("1")
     found(
         faked(states, number, "Val")
@@ -265,6 +268,42 @@ def test_a_state_that_only_looks_usual_is_never_read_wrongly(fake: str) -> None:
 def test_a_frame_that_only_looks_usual_is_never_read_wrongly(frame: tuple[str, str]) -> None:
     found(faked(metric_state("1"), number, "7", frame) for number in NUMBERS)
     found(faked(metric_state("1"), number, number, frame) for number in NUMBERS)
+
+
+HEADERS = [
+    '<x MessageNumber="{n}"/>',
+    '<x MdibVersion="{n}"/>',
+    '<x><y MessageNumber="{n}"/></x>',
+    '<x:MessageID xmlns:x="urn:x">{n}</x:MessageID>',
+    '<x y="MessageID>{n}"/>',
+    "<!-- MessageID>{n}< -->",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("without", [b"MessageNumber", b"MdibVersion", b"wsa:MessageID", b"x"])
+@pytest.mark.parametrize("constant", [b"7", b"123456789", b"987654321"])
+def test_a_text_that_stands_elsewhere_counts_for_nothing(
+    header: str, without: bytes, constant: bytes
+) -> None:
+    """What counts is written so that no template knows it, and does not vary."""
+    for numbers in (NUMBERS, NUMBERS[::-1], ("--", *NUMBERS)):
+        raws = []
+        for number in numbers:
+            raw = message(1, metric_state("1"), 1)
+            raw = raw.replace(b"<s12:Header>", b"<s12:Header>" + header.format(n=number).encode())
+            attribute = without + b'="1"'
+            raw = raw.replace(attribute, b"%b='%b'" % (without, constant))
+            raws.append(raw.replace(b"<%b>" % without, b"<%b >" % without))
+        found(raws)
+
+
+def test_an_encoding_that_hides_markup_makes_no_template() -> None:
+    raws = [
+        usual(number, 1).replace(b"UTF-8", b"UTF-7").replace(b'.0"', value)
+        for number, value in enumerate((b'.0"', b'.1"', b'.2"', b'+ADw-"'), 1)
+    ]
+    assert not any(found(raws))
 
 
 VALUES = st.sampled_from(
