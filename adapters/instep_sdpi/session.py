@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -349,28 +349,20 @@ class ReportSession:
     def _record(
         self, entity: Entity, version: MdibVersion, token: str, at_us: int, number: int = -1
     ) -> Record:
-        envelope: dict[str, str | int] = {
-            "mdib-version": version.version,
-            "sequence-id": version.sequence_id,
-        }
         parent = entity.parent
         if entity.part is MdibPart.DESCRIPTION:
             parent = parent or self._containment.parent_of(entity.descriptor)
-        if parent:
-            envelope["parent"] = parent
-        if entity.source_mds:
-            envelope["source-mds"] = entity.source_mds
         return Record(
-            stream=self.stream,
-            key=entity.key,
-            kind=RecordType.CREATE_UPDATE,
-            token=token,
-            appended_at_us=at_us,
-            partition=self.feed.session if token else "",
-            offset=number,
-            entity_class=entity.entity_class,
-            body=entity.body,
-            envelope=msgspec.json.encode(envelope),
+            self.stream,
+            entity.key,
+            RecordType.CREATE_UPDATE,
+            token,
+            at_us,
+            self.feed.session if token else "",
+            number,
+            entity.entity_class,
+            entity.body,
+            _envelope(version, parent, entity.source_mds),
             uuid=entity.key,
         )
 
@@ -389,6 +381,20 @@ class ReportSession:
 
     def _token(self, number: int) -> str:
         return f"{self.feed.session}/{number}"
+
+
+@lru_cache(maxsize=64)
+def _envelope(version: MdibVersion, parent: str, source_mds: str) -> bytes:
+    """What a record says besides its entity; that of all states of a report is the same."""
+    envelope: dict[str, str | int] = {
+        "mdib-version": version.version,
+        "sequence-id": version.sequence_id,
+    }
+    if parent:
+        envelope["parent"] = parent
+    if source_mds:
+        envelope["source-mds"] = source_mds
+    return msgspec.json.encode(envelope)
 
 
 def _fault_of(receipt: Receipt) -> SoapFaultError | None:
