@@ -22,8 +22,8 @@ A form is learned from a *probe*: frame and state with other values, which the p
 It shows where each value goes. Probe and report must both read as the template does, so no value
 that stands elsewhere is taken for one that counts. A test compares both ways on any report.
 
-Only for its speed: a report of 50 states takes 0.13 ms instead of 1.0 ms, and one of a single state
-0.02 ms instead of 0.12 ms.
+Only for its speed: a report of 50 states takes 0.13 ms instead of 0.61 ms, one of a single state
+16 µs instead of 47 µs.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ Reading = HeaderReading[NumberedReport]
 
 _MAX_BYTES: Final = 1 << 20
 _MAX_HEAD_BYTES: Final = 4_096
+_MAX_TAIL_BYTES: Final = 4_096
 _MAX_FORM_BYTES: Final = 4_096
 _MAX_FRAMES: Final = 64
 _MAX_FORMS: Final = 2_048
@@ -314,6 +315,8 @@ def _cut(raw: bytes) -> _Parts | None:
     if end < begin:
         return None
     end += len(end_tag)
+    if len(raw) - end > _MAX_TAIL_BYTES:
+        return None
     cut = raw[begin:end].split(b'"')
     values = cut[1::2]
     if not len(cut) % 2 or _SPECIAL(b"".join(values)):

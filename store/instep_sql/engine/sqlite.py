@@ -342,7 +342,9 @@ def _unwatched(connection: Connection) -> sqlite3.Connection | None:
     SQLAlchemy takes 25 µs for a statement, about as long as SQLite for one row. An error is not
     wrapped then: `Sqlite.errors` has those of the driver, too.
     """
-    if connection.dispatch.before_cursor_execute or connection.dispatch.after_cursor_execute:
+    # Of the engine: nobody else has the connection.
+    listeners = connection.engine.dispatch
+    if listeners.before_cursor_execute or listeners.after_cursor_execute:
         return None
     raw: sqlite3.Connection | None = connection.connection.driver_connection
     return raw
