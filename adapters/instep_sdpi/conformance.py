@@ -7,7 +7,7 @@ and answer reports too, and nobody can tell these apart from the provider's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -40,6 +40,20 @@ class SeenReport(msgspec.Struct, frozen=True):
     """The content of the body, up to 64 KiB of it."""
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """The same for a report that may become evidence; few do."""
+
+    session: str
+    number: int | None
+    digest: bytes
+    received_at_us: int
+    content: Callable[[], bytes]
+
+    def shown(self) -> SeenReport:
+        raw = self.content()[:_MAX_KEPT_BYTES]
+        return SeenReport(self.session, self.number, self.digest, self.received_at_us, raw)
+
+
 class RequirementResult(msgspec.Struct, frozen=True):
     """What was seen of one requirement, and how often."""
 
@@ -65,11 +79,11 @@ class _Tally:
         self.reason = ""
         self.evidence: tuple[SeenReport, ...] = ()
 
-    def break_(self, reason: str, *evidence: SeenReport | None) -> None:
+    def break_(self, reason: str, *evidence: _Seen) -> None:
         self.broken += 1
         if self.broken == 1:
             self.reason = reason
-            self.evidence = tuple(one for one in evidence if one is not None)
+            self.evidence = tuple(one.shown() for one in evidence)
 
     def result(self) -> RequirementResult:
         status = RequirementStatus.HELD if self.held else RequirementStatus.NOT_SEEN
@@ -83,7 +97,7 @@ class _Session:
     """What was seen in one subscription."""
 
     def __init__(self) -> None:
-        self.last: SeenReport | None = None
+        self.last: _Seen | None = None
         """The report with the highest number."""
         self.confirmed = False
         """Whether we have answered a report of this number with 2xx …"""
@@ -101,10 +115,17 @@ class SequenceConformance:
         self._repeats = _Tally("R0802")
 
     def received(
-        self, session: str, number: int | None, digest: bytes, raw: bytes, received_at_us: int
+        self,
+        session: str,
+        number: int | None,
+        digest: bytes,
+        content: Callable[[], bytes],
+        received_at_us: int,
     ) -> None:
-        """A report has come. `number`: None where it has none that can be read."""
-        report = SeenReport(session, number, digest, received_at_us, raw[:_MAX_KEPT_BYTES])
+        """A report has come. `number`: None where it has none that can be read. `content`: gives
+        the content of its body, and is called where the report is evidence.
+        """
+        report = _Seen(session, number, digest, received_at_us, content)
         known = self._sessions.setdefault(session, _Session())
         last = known.last
         if last is None:
@@ -135,13 +156,13 @@ class SequenceConformance:
         """The results so far."""
         return [one.result() for one in (self._first, self._increments, self._repeats)]
 
-    def _judge_first(self, report: SeenReport) -> None:
+    def _judge_first(self, report: _Seen) -> None:
         if report.number == 1:
             self._first.held += 1
         else:
             self._first.break_(f"the first number is {_shown(report)}", report)
 
-    def _judge_next(self, known: _Session, last: SeenReport, report: SeenReport) -> None:
+    def _judge_next(self, known: _Session, last: _Seen, report: _Seen) -> None:
         due = None if last.number is None else last.number + 1
         if report.number is None or report.number != due:
             self._increments.break_(f"{_shown(report)} came after {_shown(last)}", last, report)
@@ -154,12 +175,12 @@ class SequenceConformance:
         else:
             self._increments.held += 1
 
-    def _judge_repeat(self, known: _Session, last: SeenReport, report: SeenReport) -> None:
+    def _judge_repeat(self, known: _Session, last: _Seen, report: _Seen) -> None:
         if report.digest == last.digest:
             self._repeats.held += 1
         elif not known.faulted:
             self._repeats.break_(f"{_shown(report)} came again with other content", last, report)
 
 
-def _shown(report: SeenReport) -> str:
+def _shown(report: _Seen) -> str:
     return "no number" if report.number is None else f"number {report.number}"

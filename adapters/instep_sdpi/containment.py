@@ -30,7 +30,11 @@ class Containment:
         """Note where an entity is."""
         handle = entity.descriptor
         if entity.part is not MdibPart.DESCRIPTION:
-            self._states.setdefault(handle, set()).add(entity.key)
+            states = self._states.get(handle)
+            if states is None:
+                self._states[handle] = {entity.key}
+            else:
+                states.add(entity.key)
             return
         before = self._parents.get(handle)
         if before is not None and not entity.parent:

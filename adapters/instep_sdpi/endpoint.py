@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from yarl import URL
@@ -12,6 +12,8 @@ from yarl import URL
 from instep_http import ServerLimits, read_listen
 from instep_sdpi.options import Options
 from instep_sdpi.session import ReportSession
+from instep_sdpi.wire.report_templates import ReportTemplates
+from instep_sdpi.wire.reports import NumberedReport, read_numbered_report
 from instep_soap import (
     Addressing,
     Envelope,
@@ -89,22 +91,24 @@ class NotificationEndpoint:
 class _Reports:
     """The same for a report of a subscription (`UsualMessages`)."""
 
-    varying: Mapping[str, str] = {}
-
     def __init__(self, sessions: Mapping[str, ReportSession]) -> None:
         self._sessions = sessions
 
-    def read_usual(self, _envelope: Envelope, addressing: Addressing) -> Addressing:
-        return addressing
+    def templates(
+        self,
+        read: Callable[[bytes], HeaderReading[NumberedReport] | None],
+        limits: XmlLimits,
+    ) -> ReportTemplates:
+        return ReportTemplates(read, limits)
 
-    def vary(self, reading: HeaderReading[Addressing], texts: Sequence[str]) -> None:
-        raise NotImplementedError("no text varies")
+    def read_usual(self, envelope: Envelope, _addressing: Addressing) -> NumberedReport | None:
+        return read_numbered_report(envelope)
 
-    def submit(self, request: SoapRequest, _headers: Addressing, answer: SoapAnswer) -> bool:
+    def submit(self, request: SoapRequest, headers: NumberedReport, answer: SoapAnswer) -> bool:
         session = _session(self._sessions, request)
         if session is None:
             return False
-        session.submit(request, answer)
+        session.submit(headers, request, answer)
         return True
 
 

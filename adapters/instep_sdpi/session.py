@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -35,51 +36,69 @@ from instep_sdpi.wire.eventing import read_end
 from instep_sdpi.wire.mdib import MdibPage
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.report_sequence import NumberError, read_message_number
-from instep_sdpi.wire.reports import Report, read_report
-from instep_soap import FaultCode, SoapFaultError, SoapRequest, XmlError
+from instep_sdpi.wire.reports import NumberedReport, Report, read_report
+from instep_soap import (
+    FaultCode,
+    SoapFaultError,
+    SoapRequest,
+    XmlError,
+    XmlLimits,
+    read_envelope,
+)
 
 __all__ = ["ReportSession"]
 
 _REMEMBERED_IDS: Final = 64
 """Message ids by which a repeat is recognised where reports have no numbers."""
 _MAX_DESCRIPTORS: Final = 1_000_000
+_ACCEPTED: Final = XmlLimits(max_elements=1 << 40)
+"""No bound for what was within the bounds before."""
 _COUNTED_PARTS: Final = frozenset(MdibPart) - {MdibPart.WAVEFORM}
 """Whoever gets reports on all of these (and on waveforms, where there are any) gets every version
 of the MDIB.
 """
 
 
-class _Received(msgspec.Struct, frozen=True):
+class _Received(msgspec.Struct, frozen=True, gc=False):
     """An envelope, as far as it could be read."""
 
     stated: int | None
     """Its number; None where it states none."""
-    no_number: str
-    """Why its number cannot be read; empty otherwise."""
     report: Report | None
-    no_report: str
-    """Why it is no report."""
-    raw: bytes
-    """The content of its body."""
     digest: bytes
     message_id: str
+    raw: bytes
+    """The envelope."""
+    no_number: str = ""
+    """Why its number cannot be read; empty otherwise."""
+    no_report: str = ""
+    """Why it is no report …"""
+    content: bytes = b""
+    """… and the content of its body then."""
 
 
 def _read(request: SoapRequest) -> _Received:
-    envelope = request.envelope
+    envelope, message_id = request.envelope, request.addressing.message_id
     stated, no_number = None, ""
     try:
         stated = read_message_number(envelope.headers)
     except NumberError as error:
         no_number = str(error)
+    no_report = "no report of BICEPS"
     try:
-        report, no_report = read_report(envelope), "no report of BICEPS"
+        report = read_report(envelope)
     except XmlError as error:
         report, no_report = None, error.message
-    raw = envelope.content()
-    digest = blake2b(raw, digest_size=16).digest() if report is None else report.digest()
-    message_id = request.addressing.message_id
-    return _Received(stated, no_number, report, no_report, raw, digest, message_id)
+    if report is not None:
+        return _Received(stated, report, report.digest(), message_id, request.raw, no_number)
+    content = envelope.content()
+    digest = blake2b(content, digest_size=16).digest()
+    return _Received(stated, None, digest, message_id, request.raw, no_number, no_report, content)
+
+
+def _content(raw: bytes) -> bytes:
+    """The content of the body of an envelope that was accepted once."""
+    return read_envelope(raw, _ACCEPTED).content()
 
 
 class ReportSession:
@@ -130,30 +149,41 @@ class ReportSession:
 
         Raises `SoapFaultError`: it is not confirmed.
         """
+        end = read_end(request.envelope)
+        if end is not None:
+            self.feed.fail(UnreachableError(f"the provider has ended the subscription ({end})"))
+            return
         answered: asyncio.Future[SoapFaultError | None] = asyncio.get_running_loop().create_future()
 
         def answer(fault: SoapFaultError | None) -> None:
             if not answered.done():
                 answered.set_result(fault)
 
-        self.submit(request, answer)
+        self._take(_read(request), answer)
         fault = await answered
         if fault is not None:
             raise fault
 
-    def submit(self, request: SoapRequest, answer: Callable[[SoapFaultError | None], None]) -> None:
-        """The same without a task: `answer` is called once with the fault, or with None, at once or
-        later.
+    def submit(
+        self,
+        read: NumberedReport,
+        request: SoapRequest,
+        answer: Callable[[SoapFaultError | None], None],
+    ) -> None:
+        """The same without a task, for a report that was read: `answer` is called once with the
+        fault, or with None, at once or later. Of the request, the envelope is not used.
         """
-        end = read_end(request.envelope)
-        if end is not None:
-            self.feed.fail(UnreachableError(f"the provider has ended the subscription ({end})"))
-            answer(None)
-            return
-        received = _read(request)
+        report, message_id = read.report, request.addressing.message_id
+        self._take(_Received(read.number, report, report.digest(), message_id, request.raw), answer)
+
+    def _take(self, received: _Received, answer: Callable[[SoapFaultError | None], None]) -> None:
         session, stated = self.feed.session, received.stated
         self._conformance.received(
-            session, stated, received.digest, received.raw, self.feed.stamp_us()
+            session,
+            stated,
+            received.digest,
+            partial(_content, received.raw),
+            self.feed.stamp_us(),
         )
 
         def decided(fault: SoapFaultError | None) -> None:
@@ -211,7 +241,7 @@ class ReportSession:
             message = self._message(number, received.report, size_bytes)
         else:
             token = self._token(number)
-            bad = Unreadable(self.stream, received.raw, received.no_report, token)
+            bad = Unreadable(self.stream, received.content, received.no_report, token)
             message = NumberedRecords(number=number, size_bytes=size_bytes, unreadable=[bad])
         if self._numbered:
             message.digest = received.digest
@@ -319,28 +349,20 @@ class ReportSession:
     def _record(
         self, entity: Entity, version: MdibVersion, token: str, at_us: int, number: int = -1
     ) -> Record:
-        envelope: dict[str, str | int] = {
-            "mdib-version": version.version,
-            "sequence-id": version.sequence_id,
-        }
         parent = entity.parent
         if entity.part is MdibPart.DESCRIPTION:
             parent = parent or self._containment.parent_of(entity.descriptor)
-        if parent:
-            envelope["parent"] = parent
-        if entity.source_mds:
-            envelope["source-mds"] = entity.source_mds
         return Record(
-            stream=self.stream,
-            key=entity.key,
-            kind=RecordType.CREATE_UPDATE,
-            token=token,
-            appended_at_us=at_us,
-            partition=self.feed.session if token else "",
-            offset=number,
-            entity_class=entity.entity_class,
-            body=entity.body,
-            envelope=msgspec.json.encode(envelope),
+            self.stream,
+            entity.key,
+            RecordType.CREATE_UPDATE,
+            token,
+            at_us,
+            self.feed.session if token else "",
+            number,
+            entity.entity_class,
+            entity.body,
+            _envelope(version, parent, entity.source_mds),
             uuid=entity.key,
         )
 
@@ -359,6 +381,20 @@ class ReportSession:
 
     def _token(self, number: int) -> str:
         return f"{self.feed.session}/{number}"
+
+
+@lru_cache(maxsize=64)
+def _envelope(version: MdibVersion, parent: str, source_mds: str) -> bytes:
+    """What a record says besides its entity; that of all states of a report is the same."""
+    envelope: dict[str, str | int] = {
+        "mdib-version": version.version,
+        "sequence-id": version.sequence_id,
+    }
+    if parent:
+        envelope["parent"] = parent
+    if source_mds:
+        envelope["source-mds"] = source_mds
+    return msgspec.json.encode(envelope)
 
 
 def _fault_of(receipt: Receipt) -> SoapFaultError | None:

@@ -26,7 +26,7 @@ from instep_soap.envelope import (
     xml_value,
 )
 from instep_soap.errors import FaultCode, SoapFaultError
-from instep_soap.header_templates import HeaderReading
+from instep_soap.header_templates import HeaderReading, HeaderTemplates
 from instep_soap.listener import SoapListener
 from instep_soap.names import (
     SOAP11,
@@ -52,6 +52,7 @@ __all__ = [
     "Envelope",
     "FaultCode",
     "HeaderReading",
+    "HeaderTemplates",
     "SoapAnswer",
     "SoapEndpoint",
     "SoapFaultError",

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -23,11 +23,12 @@ from instep_http.fast_path import FastPostConnection, PostRequest, RequestHeadPa
 from instep_soap.addressing import Addressing, read_addressing
 from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
 from instep_soap.errors import FaultCode, SoapFaultError
-from instep_soap.header_templates import HeaderReading, HeaderTemplates
+from instep_soap.header_templates import HeaderReading
 from instep_soap.names import SOAP11, SOAP12, SoapVersion
 from instep_soap.xml import XmlLimits
 
 __all__ = [
+    "EnvelopeTemplates",
     "SoapAnswer",
     "SoapEndpoint",
     "SoapHandler",
@@ -64,6 +65,8 @@ class SoapRequest(msgspec.Struct, frozen=True, gc=False):
     """The IP address of the sender, which may be a proxy."""
     path: str
     """The path that it was sent to."""
+    raw: bytes
+    """The envelope as it came."""
 
 
 SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
@@ -72,24 +75,36 @@ any other exception becomes a fault of the receiver.
 """
 
 
+class EnvelopeTemplates(Protocol[H]):
+    """Reads envelopes that differ from one before in values only, faster than they are parsed."""
+
+    def find(self, raw: bytes, /) -> tuple[HeaderReading[H], Envelope] | None:
+        """Read an envelope; None: it is not known. The headers, or all of the envelope's elements,
+        may be missing.
+        """
+
+    def learn(self, raw: bytes, reading: HeaderReading[H], /) -> None:
+        """Know an envelope that was taken, and what was read of it."""
+
+
 class UsualMessages(Protocol[H]):
     """How an adapter takes its usual messages without a task, faster than its `SoapHandler`, which
-    does the same with any envelope. `H` is what it reads of their headers.
+    does the same with any envelope. `H` is what it reads of them.
     """
 
-    @property
-    def varying(self) -> Mapping[str, str]:
-        """See `HeaderTemplates`. Empty: each header is read, and there is nothing to `vary`."""
+    def templates(
+        self, read: Callable[[bytes], HeaderReading[H] | None], limits: XmlLimits, /
+    ) -> EnvelopeTemplates[H]:
+        """What reads the envelopes of a form that is known. `read` reads any usual one."""
 
     def read_usual(self, envelope: Envelope, addressing: Addressing, /) -> H | None:
-        """Read the headers of an envelope; None: it is not usual. It does not look at the Body."""
-
-    def vary(self, reading: HeaderReading[H], texts: Sequence[str]) -> HeaderReading[H] | None:
-        """See `HeaderTemplates`."""
+        """Read an envelope; None: it is not usual. What only reads headers does not look at the
+        Body.
+        """
 
     def submit(self, request: SoapRequest, headers: H, answer: SoapAnswer, /) -> bool:
         """Take a message, and call `answer` at once or later. False: it took nothing, and the
-        handler is to respond. The headers of the envelope may be missing.
+        handler is to respond. Of the envelope may be missing what its template leaves out.
         """
 
 
@@ -130,11 +145,9 @@ class SoapEndpoint:
         self._handler = handler
         self._xml_limits = xml_limits or XmlLimits()
         self._usual = usual
-        self._templates: HeaderTemplates[Any] | None = None
-        if usual is not None and usual.varying:
-            self._templates = HeaderTemplates(
-                usual.varying, usual.vary, self._read_usual, self._xml_limits
-            )
+        self._templates: EnvelopeTemplates[Any] | None = None
+        if usual is not None:
+            self._templates = usual.templates(self._read_usual, self._xml_limits)
         self._addressed = addressed
         self.refused: Counter[str] = Counter()
         """Faults sent, by the local name of their code."""
@@ -207,7 +220,7 @@ class SoapEndpoint:
         if found is None:
             return False
         reading, envelope = found
-        request = SoapRequest(envelope, reading.addressing, post.peer, post.path)
+        request = SoapRequest(envelope, reading.addressing, post.peer, post.path, post.body)
         return self._submit(post, request, reading.headers, respond)
 
     def _submitted(self, post: PostRequest, received: SoapRequest, respond: Respond) -> bool:
@@ -222,8 +235,7 @@ class SoapEndpoint:
             return False
         if headers is None or not self._submit(post, received, headers, respond):
             return False
-        if self._templates is None:
-            return True
+        assert self._templates is not None
         try:
             # Only of a message that was taken: a stranger makes no template.
             self._templates.learn(post.body, HeaderReading(envelope.version, addressing, headers))
@@ -272,7 +284,7 @@ class SoapEndpoint:
         except Exception:  # noqa: BLE001 - the peer gets a fault
             fault = _failed()
         else:
-            return SoapRequest(envelope, addressing, post.peer, post.path)
+            return SoapRequest(envelope, addressing, post.peer, post.path, post.body)
         return self._fault(fault, version or _version_of(post.content_type), Addressing())
 
     async def _handle(self, received: SoapRequest) -> Response:

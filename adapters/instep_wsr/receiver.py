@@ -21,6 +21,7 @@ from instep_soap import (
     Envelope,
     FaultCode,
     HeaderReading,
+    HeaderTemplates,
     SoapAnswer,
     SoapFaultError,
     SoapRequest,
@@ -115,7 +116,11 @@ class ReceivingRmp:
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
 
-    varying = _VARYING
+    def templates(
+        self, read: Callable[[bytes], HeaderReading[Request] | None], limits: XmlLimits
+    ) -> HeaderTemplates[Request]:
+        """See `UsualMessages`."""
+        return HeaderTemplates(_VARYING, self._vary, read, limits)
 
     def read_usual(self, envelope: Envelope, addressing: Addressing) -> Request | None:  # noqa: ARG002
         """What the headers of a message alone in its envelope say, whose reply goes into the
@@ -140,10 +145,10 @@ class ReceivingRmp:
             return None
         return asked
 
-    def vary(
+    def _vary(
         self, reading: HeaderReading[Request], texts: Sequence[str]
     ) -> HeaderReading[Request] | None:
-        """See `UsualMessages`."""
+        """See `HeaderTemplates`."""
         group_id, number, expiry = texts
         expires_at_us = read_datetime_us(expiry)
         if expires_at_us is None or not number.isdigit() or len(number) > _USUAL_DIGITS:

@@ -25,6 +25,7 @@ from instep_soap import (
     Envelope,
     FaultCode,
     HeaderReading,
+    HeaderTemplates,
     SoapAnswer,
     SoapFaultError,
     SoapRequest,
@@ -160,7 +161,11 @@ class Destination:
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
 
-    varying = _VARYING
+    def templates(
+        self, read: Callable[[bytes], HeaderReading[RmMessage] | None], limits: XmlLimits
+    ) -> HeaderTemplates[RmMessage]:
+        """See `UsualMessages`."""
+        return HeaderTemplates(_VARYING, self._vary, read, limits)
 
     def read_usual(self, envelope: Envelope, addressing: Addressing) -> RmMessage | None:
         """What the headers of a message alone in its envelope say, to which nobody replies."""
@@ -183,10 +188,10 @@ class Destination:
             return None
         return rm
 
-    def vary(
+    def _vary(
         self, reading: HeaderReading[RmMessage], texts: Sequence[str]
     ) -> HeaderReading[RmMessage] | None:
-        """See `UsualMessages`."""
+        """See `HeaderTemplates`."""
         message_id, identifier, number = texts
         if not number.isdigit() or len(number) > _USUAL_DIGITS or not int(number):
             return None

@@ -17,8 +17,17 @@ from instep_sdpi.wire.mdib import MdibRequest, read_pages
 from instep_sdpi.wire.metadata import read_metadata
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.report_sequence import NumberError, read_message_number
-from instep_sdpi.wire.reports import read_report
-from instep_soap import Envelope, SoapFaultError, XmlError, XmlLimits, read_envelope
+from instep_sdpi.wire.report_templates import ReportTemplates
+from instep_sdpi.wire.reports import NumberedReport, read_numbered_report, read_report
+from instep_soap import (
+    Envelope,
+    HeaderReading,
+    SoapFaultError,
+    XmlError,
+    XmlLimits,
+    read_envelope,
+)
+from instep_soap.addressing import read_addressing
 from tests.instep_sdpi.sdpi_kit import envelope, metric_report, report
 
 __all__ = ["SDPI_SEEDS", "SDPI_TARGETS", "SDPI_WORDS"]
@@ -44,6 +53,29 @@ def sdpi_report(data: bytes) -> None:
             message = _session()._message(1, found, len(data))
             _check(message.records)
             assert all(one.reason for one in message.unreadable)
+
+
+def sdpi_template(data: bytes) -> None:
+    """What a template reads of a report is what the report says."""
+    templates = ReportTemplates(_reading, _LIMITS)
+    for raw in (*SDPI_SEEDS["sdpi_template"], data, data, data):
+        plain, found = _reading(raw), templates.find(raw)
+        if found is not None:
+            assert found[0] == plain
+        elif plain is not None:
+            templates.learn(raw, plain)
+
+
+def _reading(data: bytes) -> HeaderReading[NumberedReport] | None:
+    read = _envelope(data)
+    if read is None:
+        return None
+    try:
+        addressing = read_addressing(read.headers)
+    except SoapFaultError:
+        return None
+    headers = read_numbered_report(read)
+    return None if headers is None else HeaderReading(read.version, addressing, headers)
 
 
 def sdpi_answer(data: bytes) -> None:
@@ -102,6 +134,7 @@ _MDIB: Final = (
 )
 SDPI_TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "sdpi_report": sdpi_report,
+    "sdpi_template": sdpi_template,
     "sdpi_answer": sdpi_answer,
 }
 SDPI_SEEDS: Final = {
@@ -110,6 +143,7 @@ SDPI_SEEDS: Final = {
         envelope(report("DescriptionModificationReport", _DELETED, 3), number="2"),
         envelope("<wse:SubscriptionEnd><wse:Status>x</wse:Status></wse:SubscriptionEnd>"),
     ],
+    "sdpi_template": [envelope(metric_report(str(n), n), number=str(n)) for n in (1, 2, 3)],
     "sdpi_answer": [
         envelope(_MDIB),
         envelope(

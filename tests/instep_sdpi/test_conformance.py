@@ -30,7 +30,7 @@ class Wire:
     ) -> None:
         """A report comes. `confirmed`: the answer; None: it gets none."""
         content = content or f"content {number}"
-        self.rules.received(session, number, content.encode(), content.encode(), 0)
+        self.rules.received(session, number, content.encode(), content.encode, 0)
         if confirmed is not None:
             self.rules.answered(session, number, confirmed=confirmed)
 

@@ -70,8 +70,9 @@ class Driver:
         self, body: str, number: str | None = None, header: str = ""
     ) -> asyncio.Task[None]:
         """Send a report; the task ends with its answer."""
-        read = read_envelope(envelope(body, number, header))
-        request = SoapRequest(read, read_addressing(read.headers), "127.0.0.1", "/sdpi/s")
+        raw = envelope(body, number, header)
+        read = read_envelope(raw)
+        request = SoapRequest(read, read_addressing(read.headers), "127.0.0.1", "/sdpi/s", raw)
         task = asyncio.create_task(self.session.receive(request))
         self.tasks.append(task)
         for _ in range(3):

@@ -19,9 +19,10 @@ from instep_sdpi.wire.entities import (
     read_state,
 )
 from instep_sdpi.wire.names import REPORTS, message_name
-from instep_soap import Envelope, local_name
+from instep_sdpi.wire.report_sequence import NumberError, read_message_number
+from instep_soap import Envelope, XmlError, local_name
 
-__all__ = ["Report", "read_report"]
+__all__ = ["NumberedReport", "Report", "read_numbered_report", "read_report"]
 
 _DIGEST_BYTES: Final = 16
 _STATES: Final = frozenset(
@@ -54,6 +55,23 @@ class Report(msgspec.Struct, frozen=True):
         digest = blake2b(digest_size=_DIGEST_BYTES)
         digest.update(msgspec.msgpack.encode(self))
         return digest.digest()
+
+
+class NumberedReport(msgspec.Struct, frozen=True):
+    """A report, and the number that its envelope states."""
+
+    number: int | None
+    """None where it states none."""
+    report: Report
+
+
+def read_numbered_report(envelope: Envelope) -> NumberedReport | None:
+    """The report in an envelope, with its number; None: one of both cannot be read as a whole."""
+    try:
+        number, report = read_message_number(envelope.headers), read_report(envelope)
+    except (NumberError, XmlError):
+        return None
+    return None if report is None or report.unreadable else NumberedReport(number, report)
 
 
 def read_report(envelope: Envelope) -> Report | None:

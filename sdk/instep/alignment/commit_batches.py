@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,10 +84,10 @@ def decode_chunk(
     if found is None or found.unreadable:
         opened = isinstance(present, (list, RecordColumns))
         found = chunk.decode(present if opened else _present(present))
-    counts = Counter(deviations)
-    counts.update(chunk.deviations)
-    counts.update(found.deviations)
-    return DecodedRecords(found.records, [*chunk.unreadable, *found.unreadable], dict(counts))
+    counts = dict(deviations)
+    for kind, times in (*chunk.deviations.items(), *found.deviations.items()):
+        counts[kind] = counts.get(kind, 0) + times
+    return DecodedRecords(found.records, [*chunk.unreadable, *found.unreadable], counts)
 
 
 def _present(records: Sequence[RecordHeader]) -> list[RecordHeader]:

@@ -17,10 +17,12 @@ A silence shows it too, as it does in every log.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from operator import le
 
 from instep.alignment.plausibility import LastRecord, PlausibilityCheck
 from instep.alignment.settings import AlignmentSettings
-from instep.model.columns import Columns, in_order
+from instep.model.columns import Columns
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
 from instep.model.records import RecordHeader, RecordType
 from instep.model.streams import StreamInfo
@@ -348,12 +350,19 @@ class PartitionProgress:
 
 
 def _is_ordered(records: Sequence[RecordHeader], partition: str) -> bool:
-    """Whether these records are all of this partition, and none goes backwards or repeats."""
+    """Whether these records are all of this partition, and none goes backwards. Those of one
+    message have one place.
+    """
     if isinstance(records, Columns):
         return True
     places = [record.offset for record in records]
     times_us = [record.appended_at_us for record in records]
-    return in_order(places, times_us) and {one.partition for one in records} == {partition}
+    return (
+        places[0] >= 0
+        and all(map(le, places, islice(places, 1, None)))
+        and all(map(le, times_us, islice(times_us, 1, None)))
+        and {one.partition for one in records} == {partition}
+    )
 
 
 def _first_indices(records: Sequence[RecordHeader]) -> dict[str, int]:

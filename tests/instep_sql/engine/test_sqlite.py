@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql import SqlStore
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.options import SqlOptions
 from instep_sql.plugin import sink
-from tests.instep_sql.store_kit import create_update, stage, stream_info
+from tests.instep_sql.store_kit import create_update, end_record, stage, stream_info
 
 pytestmark = pytest.mark.asyncio
 
@@ -190,3 +191,42 @@ async def test_a_store_in_memory_commits_and_is_read_over_one_connection() -> No
         assert await at.bodies() == {"a": b'{"at":3}', "b": b'{"at":2}'}
         assert (await at.store.position(stream_info())).ordinal == 2
         assert len(await at.journal()) == 3
+
+
+async def stored(file: Path, *, watched: bool) -> tuple[list[str], dict[str, Any], list[Any]]:
+    """What is seen of the statements of some commits, and what they have stored and raised."""
+    seen: list[str] = []
+    results: list[Any] = []
+
+    def note(*arguments: Any) -> None:
+        seen.append(arguments[2])
+
+    async with stage(f"sqlite:///{file}", journal="changes", busy_timeout_s=0.1) as at:
+        if watched:
+            event.listen(Engine, "before_cursor_execute", note)
+        try:
+            results.append(await at.commit(*(create_update(f"k{n % 60}", n) for n in range(99))))
+            results.append(await at.commit(create_update("k1", 1), end_record("k2", 200)))
+            with closing(sqlite3.connect(file, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(StoreUnavailableError) as caught:
+                    await at.commit(create_update("k3", 300))
+            results.append(str(caught.value).replace(str(file), ""))
+            results.append(await at.commit(create_update("k3", 300)))
+        finally:
+            if watched:
+                event.remove(Engine, "before_cursor_execute", note)
+        entities = {key: (one.token, one.body) for key, one in (await at.entities()).items()}
+    return seen, entities, results
+
+
+async def test_whoever_listens_sees_each_statement_and_the_store_is_the_same(
+    tmp_path: Path,
+) -> None:
+    seen, *watched = await stored(tmp_path / "watched.db", watched=True)
+    for begin in ("BEGIN", "UPDATE instep_stream", "INSERT INTO instep_entity", "DELETE FROM"):
+        assert any(one.strip().startswith(begin) for one in seen), begin
+    none, *unwatched = await stored(tmp_path / "unwatched.db", watched=False)
+    assert not none
+    assert watched == unwatched
+    assert len(watched[0]) == 59

@@ -73,8 +73,9 @@ class SimulatedBiceps(NumberedSource):
         self.sessions.append(mine)
 
         async def deliver(notification: Notification) -> Answer:
-            read = read_envelope(_report(notification))
-            request = SoapRequest(read, read_addressing(read.headers), "127.0.0.1", "/")
+            raw = _report(notification)
+            read = read_envelope(raw)
+            request = SoapRequest(read, read_addressing(read.headers), "127.0.0.1", "/", raw)
             try:
                 await mine.receive(request)
             except SoapFaultError as fault:
