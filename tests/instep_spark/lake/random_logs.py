@@ -17,10 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
+from msgspec.structs import replace
+
+from instep_spark.place import Layout
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lake.lake_kit import (
+    UNGUARDED,
     alarms_of,
     entities_of,
     frame,
@@ -179,22 +183,27 @@ def names_by_id(lake: Path, names: Mapping[tuple[str, str], str]) -> dict[tuple[
 
 
 def run(
-    spark: SparkSession, folder: Path, providers: Sequence[Provider], ways: Sequence[Way] = WAYS
+    spark: SparkSession,
+    folder: Path,
+    providers: Sequence[Provider],
+    ways: Sequence[Way] = WAYS,
+    layout: Layout = "copy-on-write",
 ) -> list[str]:
     """Try the ways; what differs."""
     logs = [provider.rows for provider in providers]
     land(folder / "landed", [row for log in logs for row in log])
+    settings = replace(UNGUARDED, layout=layout)
     wrong: list[str] = []
     for way in ways:
         lake = folder / way.__name__
         shutil.copytree(folder / "landed" / "changes", lake / "changes")
         begun_s = time.monotonic()
         *batches, last = way(logs, random.Random(len(logs)))
-        made = pipeline(spark, lake, tables=TABLES)
+        made = pipeline(spark, lake, tables=TABLES, settings=settings)
         for rows in batches:
             made.apply(frame(spark, lake, rows))
         # The last one as after a stop.
-        pipeline(spark, lake, tables=TABLES).apply(frame(spark, lake, last))
+        pipeline(spark, lake, tables=TABLES, settings=settings).apply(frame(spark, lake, last))
         found = differences(lake, providers)
         print(
             f"{way.__name__}: {len(found)} differ, {time.monotonic() - begun_s:.0f} s", flush=True
@@ -209,11 +218,12 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=9, help="of each log")
     parser.add_argument("--ways", type=int, default=len(WAYS), help="how many of the ways")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
+    parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
     chosen = parser.parse_args()
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
-        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :])
+        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :], chosen.layout)
     rows = sum(len(provider.rows) for provider in providers)
     print(f"{len(providers)} logs, {rows:,} rows, {chosen.ways} ways: {len(wrong)} differ")
     print("\n".join(wrong[:20]))
