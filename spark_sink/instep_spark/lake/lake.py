@@ -29,9 +29,9 @@ from instep_spark.lake.pipeline import (
 )
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.sql.literals import rows_behind, rows_between
-from instep_spark.lake.tables.base import VECTORS, has_vectors, table_detail, table_exists
+from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
-from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
+from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES, VECTORS_PROPERTY
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
@@ -429,7 +429,9 @@ class Lake:
             with self._errors(), self._keeping(table):
                 if has_vectors(self.spark, table):
                     # Of the feed of files with deletion vectors, delta-rs loses changes.
-                    self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{VECTORS}' = 'false')")
+                    self.spark.sql(
+                        f"ALTER TABLE {table} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = 'false')"
+                    )
                     self.spark.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table}")  # noqa: S608
                 self.spark.sql(
                     f"ALTER TABLE {table} SET TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')"

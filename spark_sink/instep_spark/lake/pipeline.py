@@ -133,6 +133,8 @@ class Pipeline:
         for target in self.targets:
             target.open(spark)
             target.lay_out(spark, self.settings.layout)
+            if self.settings.driver_merges:
+                target.merge_by_driver(spark)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)

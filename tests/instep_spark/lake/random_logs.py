@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from msgspec.structs import replace
 
+from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.place import Layout
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lake.lake_kit import (
@@ -187,12 +188,11 @@ def run(
     folder: Path,
     providers: Sequence[Provider],
     ways: Sequence[Way] = WAYS,
-    layout: Layout = "copy-on-write",
+    settings: LakeSettings = UNGUARDED,
 ) -> list[str]:
     """Try the ways; what differs."""
     logs = [provider.rows for provider in providers]
     land(folder / "landed", [row for log in logs for row in log])
-    settings = replace(UNGUARDED, layout=layout)
     wrong: list[str] = []
     for way in ways:
         lake = folder / way.__name__
@@ -219,11 +219,13 @@ def main() -> int:
     parser.add_argument("--ways", type=int, default=len(WAYS), help="how many of the ways")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
+    parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
     chosen = parser.parse_args()
+    settings = replace(UNGUARDED, layout=chosen.layout, driver_merges=not chosen.by_spark)
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
-        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :], chosen.layout)
+        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :], settings)
     rows = sum(len(provider.rows) for provider in providers)
     print(f"{len(providers)} logs, {rows:,} rows, {chosen.ways} ways: {len(wrong)} differ")
     print("\n".join(wrong[:20]))

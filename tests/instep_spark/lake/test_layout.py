@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.lake.tables import base
+from instep_spark.lake.tables.schema import VECTORS_PROPERTY
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
@@ -44,7 +44,7 @@ def _vectors(lake: Path, table: str) -> int:
     return len(list((lake / table).rglob("deletion_vector_*.bin")))
 
 
-def _model(log: Sequence[Row]) -> Model:
+def _model(log: list[Row]) -> Model:
     model = Model()
     model.read(log)
     return model
@@ -107,7 +107,7 @@ def test_auto_marks_rows_in_large_tables(
     pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
     assert base.has_vectors(spark, made.entities.sql)
     properties = DeltaTable(tmp_path / "entities").metadata().configuration
-    assert properties[base.VECTORS] == "true"  # a table does not go to and fro
+    assert properties[VECTORS_PROPERTY] == "true"  # a table does not go to and fro
 
 
 def test_a_table_with_a_feed_marks_no_rows(spark: SparkSession, tmp_path: Path) -> None:
