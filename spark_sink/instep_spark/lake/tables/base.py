@@ -20,7 +20,7 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.tables.merge import DriverMerges, Merge
+from instep_spark.lake.tables.merge import DriverMerges, Merge, Outcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
     LAKE_VERSION,
@@ -274,7 +274,8 @@ class LakeTable:
         *,
         small: bool,
     ) -> None:
-        """Merge `rows`; `progress` is durable with it. `small`: the driver may hold them.
+        """Merge `rows`; `progress` is durable with it, or with the next commit where no row
+        changes. `small`: the driver may hold them.
 
         Raises `OvertakenError` as `commit` does.
         """
@@ -282,12 +283,17 @@ class LakeTable:
             held = rows.toArrow()
             if self.driver_merges is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
-                refused = self.driver_merges.apply(merge, held, metadata)
-                if refused is None:
+                outcome = self.driver_merges.apply(merge, held, metadata)
+                if outcome is Outcome.OVERTAKEN:
+                    raise self._overtaken()
+                if outcome is Outcome.MERGED:
                     self._committed(metadata)
                     return
-                if refused == "overtaken":
-                    raise self._overtaken()
+                if outcome is Outcome.UNCHANGED:
+                    self.progress = (
+                        progress  # durable with the next commit; read again it changes nothing
+                    )
+                    return
             rows = spark.createDataFrame(held, rows.schema)
         rows.createOrReplaceTempView("instep_merged")
         self.commit(spark, progress, merge.sql(self.sql, "instep_merged"))

@@ -9,6 +9,7 @@ random logs run both ways.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Final
 
 import deltalake
@@ -22,7 +23,7 @@ from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
 from instep_spark.lake.sql.literals import StreamKey, of_streams
 from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
 
-__all__ = ["DriverMerges", "Merge"]
+__all__ = ["DriverMerges", "Merge", "Outcome"]
 
 _LARGE_BYTES: Final = 1 << 30
 """A table of more bytes is not read by the driver."""
@@ -60,6 +61,18 @@ class Merge(msgspec.Struct, frozen=True):
         """  # noqa: S608 — names of our own tables, literals escaped
 
 
+class Outcome(Enum):
+    """What became of a merge."""
+
+    MERGED = auto()
+    UNCHANGED = auto()
+    """It would change no row, and there is no commit."""
+    OVERTAKEN = auto()
+    """Nothing was done: there is a commit of this number, or another writer came between."""
+    UNFIT = auto()
+    """Nothing was done: Spark is to do it."""
+
+
 class DriverMerges:
     """Merges into one table that the driver itself can read and write."""
 
@@ -67,17 +80,14 @@ class DriverMerges:
         self._url = url
         self._table: DeltaTable | None = None
 
-    def apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> str | None:
-        """Merge the rows in one commit that carries `metadata`. Returns why that was not done, and
-        nothing was: `overtaken` where there is a commit of this number, `unfit` where Spark is to
-        do it. None: it is done. Raises `SinkError`.
-        """
+    def apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> Outcome:
+        """Merge the rows in one commit that carries `metadata`. Raises `SinkError`."""
         try:
             return self._apply(merge, rows, metadata)
         except CommitFailedError:
-            return "overtaken"
+            return Outcome.OVERTAKEN
         except DeltaProtocolError:
-            return "unfit"
+            return Outcome.UNFIT
         except (DeltaError, OSError) as error:
             self._table = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -88,20 +98,20 @@ class DriverMerges:
                 retriable=True,
             ) from error
 
-    def _apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> str | None:
+    def _apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> Outcome:
         if self._table is None:
             self._table = DeltaTable(self._url)
         table = self._table
         table.update_incremental()
         properties = table.metadata().configuration
         if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
-            return "unfit"
+            return Outcome.UNFIT
         sizes = pa.table(table.get_add_actions())["size_bytes"]
         if sum(sizes.to_pylist()) > _LARGE_BYTES:
-            return "unfit"
+            return Outcome.UNFIT
         made = table.transaction_version(APPLICATION)
         if made is not None and made >= metadata.number:
-            return "overtaken"
+            return Outcome.OVERTAKEN
         merger = table.merge(
             rows,
             merge.on,
@@ -121,5 +131,7 @@ class DriverMerges:
         merger = merger.when_not_matched_insert(
             {f"`{name}`": value for name, value in merge.inserts.items()}, f"NOT {merge.ends}"
         )
+        before = table.version()
         merger.execute()
-        return None
+        # delta-rs makes no commit that changes no row.
+        return Outcome.MERGED if table.version() > before else Outcome.UNCHANGED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,25 @@ def test_a_small_merge_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: 
     for table in TABLES:
         assert found[True][table], table
         assert found[True][table] == found[False][table], table
+
+
+def test_progress_is_durable_where_a_merge_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(8)
+    # Once more, as after a redelivery: the topology and the entities stay what they are.
+    again = [
+        dataclasses.replace(row, ordinal=log[-1].ordinal + number)
+        for number, row in enumerate(log[-3:-1], 1)
+    ]
+    land(tmp_path, [*log, *again])
+    made = pipeline(spark, tmp_path)
+    made.apply(frame(spark, tmp_path, log))
+    made.apply(frame(spark, tmp_path, again))
+    made.settle(spark)
+    last = {(row.consumer, row.stream): row.ordinal for row in again}
+    for target in pipeline(spark, tmp_path).targets:
+        assert {key: at.ordinal for key, at in target.progress.by_stream.items()} == last
 
 
 def test_a_commit_of_another_pipeline_is_not_merged_over(
