@@ -298,7 +298,7 @@ class Lake:
             if task.what == "optimize":
                 files = self._optimize(task.table)
             else:
-                self._vacuum(self._place.table(task.table), _RETAIN_HOURS)
+                self._vacuum(task.table, _RETAIN_HOURS)
         except Exception as error:
             if not is_conflict(error):
                 raise  # else somebody does the same; the next time will do
@@ -396,7 +396,7 @@ class Lake:
         names = [*self._landing(), *self._tables()]
         for name in names:
             with self._errors():
-                self._vacuum(self._place.table(name), retain_hours)
+                self._vacuum(name, retain_hours)
         for name in LAKE_TABLES:
             made = f"delta.`{rebuilt_at(self._place, name)}`"
             with self._errors():
@@ -404,8 +404,10 @@ class Lake:
                     self.spark.sql(f"VACUUM {made} RETAIN {retain_hours} HOURS")
         return names
 
-    def _vacuum(self, table: str, retain_hours: float) -> None:
-        with self._keeping(table):
+    def _vacuum(self, name: str, retain_hours: float) -> None:
+        table = self._place.table(name)
+        # What lands carries no progress of the pipeline, and its history is long.
+        with nullcontext() if name in TABLES else self._keeping(table):
             self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
 
     def _keeping(self, table: str) -> AbstractContextManager[None]:
