@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 from lake_simulation import simulated_lake
 from simulation import described
 
@@ -33,7 +34,8 @@ COLORS = {
 
 def read(lake: str, table: str, columns: list[str]) -> list[dict[str, Any]]:
     """The rows of a table of the lake."""
-    found = DeltaTable(f"{lake}/{table}").to_pyarrow_table(columns=columns)
+    engine = QueryBuilder().register(table, DeltaTable(f"{lake}/{table}"))
+    found = pa.table(engine.execute(f"SELECT {', '.join(columns)} FROM {table}"))
     return list(found.to_pylist())
 
 

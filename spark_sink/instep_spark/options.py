@@ -11,7 +11,7 @@ import msgspec
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
-from instep_spark.place import LakePlace
+from instep_spark.place import LakePlace, Layout
 from instep_spark.session import SparkOptions
 
 __all__ = ["SCHEMES", "DeltaOptions"]
@@ -44,6 +44,14 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     managed: bool = False
     """The catalogue chooses where the files of a new table of `database` are. Else they are under
     `url`, where any engine finds them."""
+    layout: Layout = "copy-on-write"
+    """What a change does to the files of the tables that `instep lake run` keeps. `copy-on-write`
+    rewrites them: every engine reads such tables. `merge-on-read` marks rows in deletion vectors:
+    large tables change faster, and not every engine reads them. `auto`: `merge-on-read` from
+    128 MiB on. Looked at when a run begins."""
+    upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
+    """`instep lake run` spends this share of its time at most on joining small files and, once a
+    day, deleting files that no version of the last week needs. 0: it does neither."""
     shared: bool = False
     """Several consumers land in these tables. Else they belong to the consumer that made them."""
     commit_interval_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-__all__ = ["LakePlace"]
+__all__ = ["LakePlace", "Layout"]
+
+Layout = Literal["auto", "merge-on-read", "copy-on-write"]
+"""What a change does to the files of a table."""
 
 
 class LakePlace(NamedTuple):

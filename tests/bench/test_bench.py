@@ -140,3 +140,27 @@ def test_an_unknown_scenario_is_wrong_usage() -> None:
 def test_scenarios_are_named_once() -> None:
     names = [scenario.name for scenario in (*SCENARIOS, *SEQUENCES, *REPORTS, MDIB, MEMORY)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_micro_batches_of_a_lake_are_measured_beside_bare_merges() -> None:
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "bench.lake.steady", "--sizes", "200"),
+            *("--batches", "20", "--rounds", "2"),
+        ],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=800,
+    )
+    *_, last = (json.loads(line) for line in found.stdout.splitlines())
+    assert (last["entities"], last["batch"]) == (200, 20)
+    assert last["product_s"] > 0
+    assert last["floor_jobs"] > 0
+    assert set(last["landed_to_s"]) == {
+        *("entities", "entity_history", "alarms", "topology", "stream_health"),
+    }

@@ -262,6 +262,8 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
                     LakeSettings(
                         sweep_guard_share=alignment.sweep_guard_share,
                         sweep_guard_records=alignment.sweep_guard_records,
+                        layout=options.layout,
+                        upkeep_share=options.upkeep_share,
                     ),
                 )
     if not seen:
@@ -342,16 +344,21 @@ class _View:
                     "rows_per_s": round(rows / spent_s),
                     "rows_behind": run.rows_behind,
                     "next_run_s": run.next_run_s,
+                    "upkeep_s": round(run.upkeep_s, 3),
+                    "files_joined": run.files_joined,
                     "elapsed_s_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
                 },
                 flush=True,
             )
             return
         tables = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._seconds.items())
+        tables = tables or "no table was moved"
+        if run.upkeep_s:
+            tables += f"; upkeep {run.upkeep_s:.1f} s, {run.files_joined:,} files joined"
         following = "end" if run.next_run_s is None else f"next run in {run.next_run_s:.0f} s"
         self._print(
             f"{rows:,} rows in {spent_s:.0f} s ({rows / spent_s:,.0f} rows/s), "
-            f"{run.rows_behind:,} behind; {tables or 'no table was moved'}; {following}"
+            f"{run.rows_behind:,} behind; {tables}; {following}"
         )
 
     def _print(self, line: str) -> None:

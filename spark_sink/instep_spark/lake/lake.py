@@ -20,12 +20,19 @@ import msgspec
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
-from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.pipeline import (
+    FOLLOWERS,
+    LakeSettings,
+    Pipeline,
+    PipelineStep,
+    is_conflict,
+)
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.sql.literals import rows_behind, rows_between
-from instep_spark.lake.tables.base import table_exists
+from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
-from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
+from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES, VECTORS_PROPERTY
+from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
 from instep_spark.place import LakePlace
@@ -42,6 +49,8 @@ _INTERVAL_S: Final = 2.0
 _SETTLE_S: Final = 3600.0
 _PROGRESS_S: Final = 10.0
 _MESSAGE_CHARS: Final = 400
+_RETAIN_HOURS: Final = 168.0
+"""Delta refuses to delete files of newer versions, unless it is told to."""
 _CHECKPOINT: Final = "_checkpoints/pipeline"
 
 
@@ -52,6 +61,18 @@ class RunProgress(msgspec.Struct, frozen=True):
     """Rows of `changes` that some table lacks."""
     next_run_s: float | None
     """Seconds until rows are looked for again; None: the run ends."""
+    upkeep_s: float = 0.0
+    """Seconds that the run has spent on looking after the tables …"""
+    files_joined: int = 0
+    """… and the small files that it has joined."""
+
+
+@contextmanager
+def _spending(upkeep: Upkeep) -> Iterator[None]:
+    """Count the time that this takes as upkeep."""
+    begun_s = time.monotonic()
+    yield
+    upkeep.spent(time.monotonic() - begun_s)
 
 
 class Lake:
@@ -79,10 +100,14 @@ class Lake:
         self._alone = threading.Lock()
         self._settled_s = time.monotonic()
         self._names = tuple(tables)
+        self._settings = settings or LakeSettings()
+        self._upkeep = Upkeep(self._settings.upkeep_share, time.monotonic())
         self._report_run = report_run
         self._reported_s = time.monotonic()
         self._place = LakePlace(self.url, database, managed)
-        self._pipeline = Pipeline(self._place, tables=tables, settings=settings, report=report)
+        self._pipeline = Pipeline(
+            self._place, tables=tables, settings=self._settings, report=report
+        )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -128,6 +153,7 @@ class Lake:
         micro-batch has begun is done before it ends.
         """
         stop = stop or threading.Event()
+        self._upkeep = Upkeep(self._settings.upkeep_share, time.monotonic())
         with self._errors():
             self._await_changes(once=once, stop=stop)
             if stop.is_set():
@@ -144,13 +170,17 @@ class Lake:
 
     def _apply(self, rows: DataFrame, begun_s: float, interval_s: float) -> None:
         self._pipeline.apply(rows)
+        self._upkeep.batch_done()
+        self._look_after()
         now_s = time.monotonic()
         if now_s - self._reported_s >= _PROGRESS_S:
             self._report_progress(max(0.0, interval_s - (now_s - begun_s)))
 
     def _report_progress(self, next_run_s: float | None) -> None:
         if self._report_run is not None:
-            self._report_run(RunProgress(self._pipeline.rows_behind(self.spark), next_run_s))
+            behind = self._pipeline.rows_behind(self.spark)
+            upkeep = self._upkeep
+            self._report_run(RunProgress(behind, next_run_s, upkeep.spent_s, upkeep.files))
         self._reported_s = time.monotonic()
 
     @property
@@ -250,6 +280,51 @@ class Lake:
         if now_s - self._settled_s >= _SETTLE_S:
             self._pipeline.settle(self.spark)
             self._settled_s = now_s
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """Do what is due for the tables, within its share of the run. One thing at a time: landed
+        rows wait meanwhile.
+        """
+        upkeep = self._upkeep
+        if upkeep.looks(time.monotonic()):
+            with _spending(upkeep):
+                self._count_files()
+        task = upkeep.next(time.monotonic())
+        if task is None:
+            return
+        begun_s, files = time.monotonic(), 0
+        try:
+            if task.what == "optimize":
+                files = self._optimize(task.table)
+            else:
+                self._vacuum(task.table, _RETAIN_HOURS)
+        except Exception as error:
+            if not is_conflict(error):
+                raise  # else somebody does the same; the next time will do
+        upkeep.done(task, time.monotonic() - begun_s, files)
+        if task.what == "vacuum" and not upkeep.waits_for("vacuum"):
+            with _spending(upkeep):
+                self._note_vacuumed()
+
+    def _count_files(self) -> None:
+        """Tell what there may be to do."""
+        tables = {target.name: target.sql for target in self._pipeline.targets}
+        details = {name: table_detail(self.spark, table) for name, table in tables.items()}
+        self._upkeep.counted(
+            {name: TableFiles(one.numFiles, one.sizeInBytes) for name, one in details.items()}
+        )
+        entities = details["entities"]
+        at_s = entities.properties.get(VACUUMED_PROPERTY) or entities.createdAt.timestamp()
+        self._upkeep.vacuumed(float(at_s), time.time(), [*self._landing(), *self._tables()])
+
+    def _note_vacuumed(self) -> None:
+        table = self._place.table("entities")
+        with self._keeping(table):
+            self.spark.sql(
+                f"ALTER TABLE {table} "
+                f"SET TBLPROPERTIES ('{VACUUMED_PROPERTY}' = '{time.time():.0f}')"
+            )
 
     def _next(self) -> DataFrame | None:
         """Return the next rows that no table has, a bounded number of them. None: there are none.
@@ -304,27 +379,36 @@ class Lake:
         """Compact small files. Returns by table how many files were removed."""
         removed: dict[str, int] = {}
         for name in self._tables():
-            table = self._place.table(name)
-            with self._errors(), self._keeping(table):
-                report: Any = self.spark.sql(f"OPTIMIZE {table}").first()
-            removed[name] = int(report.metrics.numFilesRemoved)
+            with self._errors():
+                removed[name] = self._optimize(name)
         return removed
 
-    def vacuum(self, retain_hours: float = 168.0) -> list[str]:
+    def _optimize(self, name: str) -> int:
+        table = self._place.table(name)
+        with self._keeping(table):
+            report: Any = self.spark.sql(f"OPTIMIZE {table}").first()
+        return int(report.metrics.numFilesRemoved)
+
+    def vacuum(self, retain_hours: float = _RETAIN_HOURS) -> list[str]:
         """Delete files that no version of the last hours needs, of all tables of the lake. Returns
         the tables that were vacuumed.
         """
         names = [*self._landing(), *self._tables()]
         for name in names:
-            table = self._place.table(name)
-            with self._errors(), self._keeping(table):
-                self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
+            with self._errors():
+                self._vacuum(name, retain_hours)
         for name in LAKE_TABLES:
             made = f"delta.`{rebuilt_at(self._place, name)}`"
             with self._errors():
                 if table_exists(self.spark, made):
                     self.spark.sql(f"VACUUM {made} RETAIN {retain_hours} HOURS")
         return names
+
+    def _vacuum(self, name: str, retain_hours: float) -> None:
+        table = self._place.table(name)
+        # What lands carries no progress of the pipeline, and its history is long.
+        with nullcontext() if name in TABLES else self._keeping(table):
+            self.spark.sql(f"VACUUM {table} RETAIN {retain_hours} HOURS")
 
     def _keeping(self, table: str) -> AbstractContextManager[None]:
         """Copy the metadata of the pipeline's last commit into a commit of maintenance, which may
@@ -338,12 +422,19 @@ class Lake:
     def feed(self) -> list[str]:
         """Let Delta keep a change data feed of the `tables` of this `Lake` that are there, from now
         on: for readers that follow what changes in them. Returns their names. It lasts, and costs
-        a file more for each commit.
+        a file more for each commit. A table that marks rows in deletion vectors is written anew
+        without them.
         """
         names = [name for name in self._tables() if name in self._names]
         for name in names:
             table = self._place.table(name)
             with self._errors(), self._keeping(table):
+                if has_vectors(self.spark, table):
+                    # Of the feed of files with deletion vectors, delta-rs loses changes.
+                    self.spark.sql(
+                        f"ALTER TABLE {table} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = 'false')"
+                    )
+                    self.spark.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table}")  # noqa: S608
                 self.spark.sql(
                     f"ALTER TABLE {table} SET TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')"
                 )

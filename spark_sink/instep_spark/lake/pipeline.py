@@ -53,7 +53,7 @@ from instep_spark.session import is_connect, own_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_tables"]
+__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_tables", "is_conflict"]
 
 _FOLLOWING: Final[dict[str, Callable[[LakePlace], LakeTable]]] = {
     "entity_history": EntityHistoryTable,
@@ -93,6 +93,11 @@ def check_tables(tables: Collection[str], where: str = "tables") -> None:
         )
 
 
+def is_conflict(error: Exception) -> bool:
+    """Whether Delta has refused a commit because of another writer's."""
+    return bool(_CONFLICT.search(str(error)))
+
+
 class Pipeline:
     """The tables of one lake, and what moves them."""
 
@@ -129,6 +134,9 @@ class Pipeline:
             self._sessions = [own_session(spark) for _ in self.followers]
         for target in self.targets:
             target.open(spark)
+            target.lay_out(spark, self.settings.layout)
+            if self.settings.driver_merges:
+                target.merge_by_driver(spark)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
@@ -241,7 +249,7 @@ class Pipeline:
                 self._apply(rows)
                 return
             except (PySparkException, OvertakenError) as error:
-                known = isinstance(error, OvertakenError) or _CONFLICT.search(str(error))
+                known = isinstance(error, OvertakenError) or is_conflict(error)
                 if attempts_left == 0 or not known:
                     raise
             made = [one for one in (self.composed, self.identities) if one.is_open]

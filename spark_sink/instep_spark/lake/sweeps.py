@@ -16,6 +16,7 @@ from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.lake.tables.intervals import IntervalTable
+from instep_spark.place import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,12 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep of more than this share of a stream's entities is held …"""
     sweep_guard_records: int = 100
     """… when it is also more than this many."""
+    layout: Layout = "copy-on-write"
+    """What a change does to the files of the tables."""
+    driver_merges: bool = True
+    """Few rows are merged by the driver, where it can write the tables itself."""
+    upkeep_share: float = 0.1
+    """A run spends this share of its time at most on joining and deleting files."""
 
 
 class LakeSweep(msgspec.Struct, frozen=True):

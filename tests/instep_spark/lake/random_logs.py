@@ -17,10 +17,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
+from msgspec.structs import replace
+
+from instep_spark.lake.pipeline import LakeSettings
+from instep_spark.place import Layout
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lake.lake_kit import (
+    UNGUARDED,
     alarms_of,
     entities_of,
     frame,
@@ -179,7 +184,11 @@ def names_by_id(lake: Path, names: Mapping[tuple[str, str], str]) -> dict[tuple[
 
 
 def run(
-    spark: SparkSession, folder: Path, providers: Sequence[Provider], ways: Sequence[Way] = WAYS
+    spark: SparkSession,
+    folder: Path,
+    providers: Sequence[Provider],
+    ways: Sequence[Way] = WAYS,
+    settings: LakeSettings = UNGUARDED,
 ) -> list[str]:
     """Try the ways; what differs."""
     logs = [provider.rows for provider in providers]
@@ -190,11 +199,11 @@ def run(
         shutil.copytree(folder / "landed" / "changes", lake / "changes")
         begun_s = time.monotonic()
         *batches, last = way(logs, random.Random(len(logs)))
-        made = pipeline(spark, lake, tables=TABLES)
+        made = pipeline(spark, lake, tables=TABLES, settings=settings)
         for rows in batches:
             made.apply(frame(spark, lake, rows))
         # The last one as after a stop.
-        pipeline(spark, lake, tables=TABLES).apply(frame(spark, lake, last))
+        pipeline(spark, lake, tables=TABLES, settings=settings).apply(frame(spark, lake, last))
         found = differences(lake, providers)
         print(
             f"{way.__name__}: {len(found)} differ, {time.monotonic() - begun_s:.0f} s", flush=True
@@ -209,11 +218,14 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=9, help="of each log")
     parser.add_argument("--ways", type=int, default=len(WAYS), help="how many of the ways")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
+    parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
+    parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
     chosen = parser.parse_args()
+    settings = replace(UNGUARDED, layout=chosen.layout, driver_merges=not chosen.by_spark)
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
-        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :])
+        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :], settings)
     rows = sum(len(provider.rows) for provider in providers)
     print(f"{len(providers)} logs, {rows:,} rows, {chosen.ways} ways: {len(wrong)} differ")
     print("\n".join(wrong[:20]))

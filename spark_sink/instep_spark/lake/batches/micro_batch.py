@@ -25,6 +25,7 @@ from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
+from instep_spark.lake.sql.supersede import RECORD_KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,8 @@ SMALL_RECORDS: Final = 5_000
 """Up to this number of rows, the driver holds them: that costs less than reading them from files
 again for each statement."""
 
+NAMED_ENTITIES: Final = 2_000
+"""So many entities a condition names at most."""
 _GLOBAL: Final = "global_temp"
 COLUMNS: Final = (
     *("consumer", "stream", "ordinal", "key", "kind", "token", "partition", "record_offset"),
@@ -79,6 +82,25 @@ class PendingRows(msgspec.Struct, frozen=True):
     def small(self) -> bool:
         """Whether the rows are few enough for the driver to hold what is built from them."""
         return self.held is not None
+
+    def ids(self) -> list[str] | None:
+        """The ids that the rows had when they were read, few enough for a condition. None: they are
+        not.
+        """
+        if self.held is None:
+            return None
+        found = pc.drop_null(pc.unique(self.held["id"]))
+        return found.to_pylist() if len(found) <= NAMED_ENTITIES else None
+
+    def content_counts(self) -> bool:
+        """Whether contents may have to be compared: a row is of a baseline, or of no known place
+        in the log.
+        """
+        if self.held is None:
+            return True
+        records = self.held.filter(pc.is_in(self.held["kind"], pa.array(RECORD_KINDS)))
+        baseline = pc.any(pc.equal(records["token"], "")).as_py()
+        return bool(baseline or pc.any(pc.less(records["record_offset"], 0)).as_py())
 
     @property
     def classes(self) -> frozenset[str]:

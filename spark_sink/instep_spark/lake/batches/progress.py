@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "APPLICATION",
     "RECENT_COMMITS",
     "Commit",
     "CommitMetadata",
@@ -36,7 +37,8 @@ __all__ = [
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TRANSACTION: Final = "spark.databricks.delta.write.txn"
-_APPLICATION: Final = "instep lake"
+APPLICATION: Final = "instep lake"
+"""The application whose transactions number the pipeline's commits."""
 _CONFIGURATION: Final = {
     # A commit that changes no row still moves the progress.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
@@ -232,7 +234,7 @@ def carrying_metadata(
     """
     wanted = {**_CONFIGURATION, _METADATA: metadata.encode()}
     if not maintenance:
-        wanted[f"{_TRANSACTION}AppId"] = _APPLICATION
+        wanted[f"{_TRANSACTION}AppId"] = APPLICATION
         wanted[f"{_TRANSACTION}Version"] = str(metadata.number)
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():

@@ -20,17 +20,27 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.tables.schema import LAKE_VERSION, VERSION_PROPERTY, TableSchema
-from instep_spark.place import LakePlace
+from instep_spark.lake.tables.merge import DriverMerges, Merge, Outcome
+from instep_spark.lake.tables.schema import (
+    FEED_PROPERTY,
+    LAKE_VERSION,
+    VECTORS_PROPERTY,
+    VERSION_PROPERTY,
+    TableSchema,
+)
+from instep_spark.place import LakePlace, Layout
+from instep_spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LakeTable", "OvertakenError", "table_exists"]
+__all__ = ["LakeTable", "OvertakenError", "has_vectors", "table_detail", "table_exists"]
 
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
+_LARGE_BYTES: Final = 128 << 20
+"""From this size on, `auto` marks rows in deletion vectors."""
 
 
 def table_exists(spark: SparkSession, table: str) -> bool:
@@ -42,6 +52,17 @@ def table_exists(spark: SparkSession, table: str) -> bool:
     except AnalysisException:
         return False
     return True
+
+
+def has_vectors(spark: SparkSession, table: str) -> bool:
+    """Whether files of a table may have deletion vectors."""
+    return "deletionVectors" in table_detail(spark, table).tableFeatures
+
+
+def table_detail(spark: SparkSession, table: str) -> Any:
+    """What Delta tells of a table as a whole: files, bytes, properties, features."""
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").collect()
+    return detail
 
 
 def _columns(spark: SparkSession, table: str) -> list[str]:
@@ -68,6 +89,10 @@ class LakeTable:
         self._commits = 0
         """How many of the pipeline's commits the table has."""
         self._committed_s = time.time()
+        self.driver_merges: DriverMerges | None = None
+        """What merges few rows, where the driver can write the table itself."""
+        self._properties: dict[str, str] = {}
+        """Those of the table when it was opened; empty for one that was made then."""
         self._where = place.location(table.name)
         self._clause = place.clause(table.name)
 
@@ -90,7 +115,7 @@ class LakeTable:
                 + self._clause
                 + f"COMMENT {self.table.comment} "
                 f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
-                "'delta.enableDeletionVectors' = 'false', "
+                f"'{VECTORS_PROPERTY}' = 'false', "
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
             )
             if not self._clause:
@@ -99,6 +124,7 @@ class LakeTable:
                 self.progress = self.durable = TableProgress()
                 self._commits = 0
                 return
+        self._properties = self._read_properties(spark)
         self._check_version(spark)
         metadata = read_commit_metadata(spark, self.sql)
         if metadata is None:
@@ -131,9 +157,35 @@ class LakeTable:
         )
         return ",".join(name for name in wanted if name in names)
 
+    def merge_by_driver(self, spark: SparkSession) -> None:
+        """Let the driver merge few rows, where it and all workers share the files."""
+        local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
+        if local and self._where.startswith("file:"):
+            self.driver_merges = DriverMerges(self._where)
+
+    def lay_out(self, spark: SparkSession, layout: Layout) -> None:
+        """Choose what a change does to the files, from the next commit on."""
+        marking = self._properties.get(VECTORS_PROPERTY) == "true"
+        wanted = layout == "merge-on-read" or (
+            layout == "auto"
+            and (marking or table_detail(spark, self.sql).sizeInBytes >= _LARGE_BYTES)
+        )
+        if self._properties.get(FEED_PROPERTY) == "true":
+            # Of the feed of files with deletion vectors, delta-rs loses changes.
+            wanted = False
+        if wanted != marking:
+            value = "true" if wanted else "false"
+            spark.sql(
+                f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = '{value}')"
+            )
+            self._properties[VECTORS_PROPERTY] = value
+
+    def _read_properties(self, spark: SparkSession) -> dict[str, str]:
+        rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
+        return {row.key: row.value for row in rows}
+
     def _check_version(self, spark: SparkSession) -> None:
-        properties: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
-        stated = {row.key: row.value for row in properties}.get(VERSION_PROPERTY, "")
+        stated = self._properties.get(VERSION_PROPERTY, "")
         if not stated.isdigit():
             raise SinkError(
                 "this table is not one of instep's",
@@ -210,9 +262,45 @@ class LakeTable:
         if not result:
             # Delta has passed over the statement: there is a commit of this number.
             raise self._overtaken()
-        self.progress = self.durable = progress
-        self._commits, self._committed_s = metadata.number, time.time()
+        self._committed(metadata)
         return int(result[0].num_affected_rows)
+
+    def merge(
+        self,
+        spark: SparkSession,
+        progress: TableProgress,
+        merge: Merge,
+        rows: DataFrame,
+        *,
+        small: bool,
+    ) -> None:
+        """Merge `rows`; `progress` is durable with it, or with the next commit where no row
+        changes. `small`: the driver may hold them.
+
+        Raises `OvertakenError` as `commit` does.
+        """
+        if small:
+            held = rows.toArrow()
+            if self.driver_merges is not None:
+                metadata = CommitMetadata(progress, self._commits + 1)
+                outcome = self.driver_merges.apply(merge, held, metadata)
+                if outcome is Outcome.OVERTAKEN:
+                    raise self._overtaken()
+                if outcome is Outcome.MERGED:
+                    self._committed(metadata)
+                    return
+                if outcome is Outcome.UNCHANGED:
+                    self.progress = (
+                        progress  # durable with the next commit; read again it changes nothing
+                    )
+                    return
+            rows = spark.createDataFrame(held, rows.schema)
+        rows.createOrReplaceTempView("instep_merged")
+        self.commit(spark, progress, merge.sql(self.sql, "instep_merged"))
+
+    def _committed(self, metadata: CommitMetadata) -> None:
+        self.progress = self.durable = metadata.progress
+        self._commits, self._committed_s = metadata.number, time.time()
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable that rows which do not concern the table lie behind it; and, while there are

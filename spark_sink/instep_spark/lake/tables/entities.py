@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from instep_spark.lake.batches.micro_batch import PendingRows, Segment, materialized
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import (
     ENTITY,
+    IDENTITY,
     effective_rows,
     latest_per_entity,
     outdated,
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import ENTITIES, TableSchema
 from instep_spark.place import LakePlace
 
@@ -80,30 +82,20 @@ class EntitiesTable(LakeTable):
             rows = _marked(rows, segment)
         if by_uuid and "proven" in self._names:
             self._prove(spark, segment)
-        rows = self.project(rows)
-        rows = materialized(rows) if pending.small else rows
-        rows.createOrReplaceTempView("instep_latest")
-        self.commit(spark, progress, self._merge(segment.last, fresh, by_uuid=bool(by_uuid)))
+        merge = self._merge(segment.last, fresh, by_uuid=bool(by_uuid))
+        self.merge(spark, progress, merge, self.project(rows), small=pending.small)
 
     def _by_uuid(self, pending: PendingRows, key: StreamKey) -> bool:
         return self.progress[key].by_uuid or pending.stats_by_stream[key].keyed > 0
 
-    def _merge(self, keys: Iterable[StreamKey], fresh: str, *, by_uuid: bool) -> str:
+    def _merge(self, keys: Iterable[StreamKey], fresh: str, *, by_uuid: bool) -> Merge:
         taken = {name: f"s.`{name}`" for name in self._names}
+        updates = dict(taken)
         if by_uuid:
             # The stream's key holds, because a TOMBSTONE may have nothing else.
-            taken["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
-        updates = ", ".join(f"t.`{name}` = {value}" for name, value in taken.items())
-        columns = ", ".join(f"`{name}`" for name in self._names)
-        values = ", ".join(f"s.`{name}`" for name in self._names)
-        return f"""
-            MERGE INTO {self.sql} t USING instep_latest s
-            ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
-               AND {of_streams(keys)}
-            WHEN MATCHED AND {fresh} AND s.ends THEN DELETE
-            WHEN MATCHED AND {fresh} THEN UPDATE SET {updates}
-            WHEN NOT MATCHED AND NOT s.ends THEN INSERT ({columns}) VALUES ({values})
-        """  # noqa: S608 — names of our own table, literals escaped
+            updates["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
+        same = " AND ".join(f"t.{name} = s.{name}" for name in IDENTITY)
+        return Merge(same, tuple(keys), updates, taken, counts=fresh, ends="s.ends")
 
     def _prove(self, spark: SparkSession, segment: Segment) -> None:
         """Mark what a baseline shows to exist, also where a newer statement keeps its content."""

@@ -34,6 +34,7 @@ class EntityHistoryTable(IntervalTable):
         super().__init__(HISTORY, place)
         ended = [f"end_{name}" for name in END_PLACE]
         self.updated = ["valid_to", "valid_to_basis", "ended_by", "end_ordinal", "open", *ended]
+        self.content = ("body", "envelope")
         self.remembered = "max(valid_to) AS floor"
 
     def concerns(self, pending: PendingRows) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from instep_spark.lake.batches.micro_batch import SMALL_RECORDS, PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
-from instep_spark.lake.sql.literals import of_streams
+from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
     ENTITY,
     HEADER,
@@ -24,6 +24,7 @@ from instep_spark.lake.sql.supersede import (
 )
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.identities import landed_rows, resolved_rows
+from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import TableSchema
 from instep_spark.place import LakePlace
 
@@ -66,6 +67,9 @@ class IntervalTable(LakeTable):
         super().__init__(table, place)
         self.updated = [column.name for column in table.columns]
         """What changes in an open row."""
+        self.content: tuple[str, ...] = ()
+        """The columns of an open row that are read only to compare what it states with what a
+        baseline shows, or with a statement whose place is not known."""
         self.remembered = ""
         """SQL: aggregates over the closed rows of an entity, for the rows that follow them."""
         self._changes = place.table("changes")
@@ -88,12 +92,18 @@ class IntervalTable(LakeTable):
         if not self.concerns(pending):
             self.progress = progress  # durable with the next commit; read again it changes nothing
             return
-        stored = self._open(spark, segment)
         rows = segment.rows.where(ENTITY)
-        named = rows.select(*IDENTITY).distinct()
-        named.createOrReplaceTempView("instep_named")
-        stored = stored.join(named, list(IDENTITY), "semi")
-        closed = self._closed(spark, pending, segment)
+        rows.select(*IDENTITY).distinct().createOrReplaceTempView("instep_named")
+        # Names in a condition need no join, which Spark would run apart. Composed rows may have
+        # others than those that have landed.
+        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
+        named = (
+            "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
+            if ids is None
+            else f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
+        )
+        stored = self._open(spark, segment, named, content=ids is None or pending.content_counts())
+        closed = self._closed(spark, pending, segment, named)
         if pending.small:
             # One look at the table for all that follows.
             stored, closed = materialized(stored), materialized(closed)
@@ -105,23 +115,17 @@ class IntervalTable(LakeTable):
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
         moved = spark.sql(self.moved())
-        if pending.small:
-            moved = materialized(moved)
-        moved.createOrReplaceTempView("instep_moved")
-        self.commit(spark, progress, self._merge(segment))
+        self.merge(spark, progress, self._merge(segment), moved, small=pending.small)
 
-    def _merge(self, segment: Segment) -> str:
-        columns = [column.name for column in self.table.columns]
-        names = ", ".join(f"`{name}`" for name in columns)
-        values = ", ".join(f"s.`{name}`" for name in columns)
-        updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in self.updated)
-        return f"""
-            MERGE INTO {self.sql} t USING instep_moved s
-            ON t.open AND s.known AND t.consumer = s.consumer AND t.stream = s.stream
-               AND t.id = s.id AND {of_streams(segment.last)}
-            WHEN MATCHED THEN UPDATE SET {updates}
-            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})
-        """  # noqa: S608 — names of our own tables, literals escaped
+    def _merge(self, segment: Segment) -> Merge:
+        taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
+        same = " AND ".join(f"t.{name} = s.{name}" for name in IDENTITY)
+        return Merge(
+            f"t.open = true AND s.known AND {same}",
+            tuple(segment.last),
+            {name: taken[name] for name in self.updated},
+            taken,
+        )
 
     def moved(self) -> str:
         """Return the query for the changes that `instep_rows` cause: new rows, and open ones
@@ -138,12 +142,26 @@ class IntervalTable(LakeTable):
         """The assignments that close a row by a sweep; SQL for its ordinal and for the time."""
         raise NotImplementedError
 
-    def _open(self, spark: SparkSession, segment: Segment) -> DataFrame:
-        return spark.sql(f"SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)}")  # noqa: S608
+    def _open(
+        self, spark: SparkSession, segment: Segment, named: str, *, content: bool
+    ) -> DataFrame:
+        columns = ", ".join(
+            f"CAST(NULL AS STRING) AS `{column.name}`"
+            if column.name in self.content and not content
+            else f"`{column.name}`"
+            for column in self.table.columns
+        )
+        return spark.sql(f"""
+            SELECT {columns}
+            FROM (SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)})
+            {named}
+        """)  # noqa: S608 — names of our own table, literals escaped
 
-    def _closed(self, spark: SparkSession, pending: PendingRows, segment: Segment) -> DataFrame:
-        """Return what is remembered of each entity that `instep_named` has: the place of its last
-        end, and `remembered`.
+    def _closed(
+        self, spark: SparkSession, pending: PendingRows, segment: Segment, named: str
+    ) -> DataFrame:
+        """Return what is remembered of each entity that is named: the place of its last end, and
+        `remembered`.
         """
         earliest_us = min(
             s.earliest_us for s in pending.stats_by_stream.values() if s.earliest_us is not None
@@ -152,7 +170,7 @@ class IntervalTable(LakeTable):
             SELECT {", ".join(IDENTITY)}, {_LAST_END}, {self.remembered}
             FROM (SELECT * FROM {self.sql} t WHERE NOT open
                 AND {self.closed_since(earliest_us)} AND {of_streams(segment.last)})
-            LEFT SEMI JOIN instep_named USING (consumer, stream, id)
+            {named}
             GROUP BY {", ".join(IDENTITY)}
         """)  # noqa: S608 — names of our own table, literals escaped
 

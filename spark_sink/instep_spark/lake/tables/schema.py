@@ -16,6 +16,7 @@ __all__ = [
     "FEED_PROPERTY",
     "LAKE_TABLES",
     "LAKE_VERSION",
+    "VECTORS_PROPERTY",
     "VERSION_PROPERTY",
     "Column",
     "TableSchema",
@@ -25,6 +26,8 @@ __all__ = [
 LAKE_VERSION: Final = 4
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
+VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
+"""Of a table whose changes mark rows, and do not write files anew."""
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RULES: Final = "../topics/alignment.md#the-rules"

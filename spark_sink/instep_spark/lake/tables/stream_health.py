@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import AT_RISK_SHARE, Fidelity
-from instep_spark.lake.batches.micro_batch import PendingRows, Segment, materialized
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.sql.literals import of_streams, text
+from instep_spark.lake.sql.literals import text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED
+from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import HEALTH
 from instep_spark.place import LakePlace
 
@@ -49,9 +50,6 @@ class StreamHealthTable(LakeTable):
             for deferred in decided[key].deferred
         ]
         values = ", ".join(held or ["('', '', 0, '')"])
-        columns = [column.name for column in self.table.columns]
-        names = ", ".join(f"`{name}`" for name in columns)
-        inserted = ", ".join(f"s.`{name}`" for name in columns)
         minutes = spark.sql(f"""
             WITH held AS (
                 SELECT * FROM VALUES {values} AS v(consumer, stream, ordinal, told)
@@ -105,16 +103,8 @@ class StreamHealthTable(LakeTable):
                 left_out + coalesce(known_left_out, 0) AS left_out
             FROM joined
         """)  # noqa: S608 — names of our own tables, literals escaped
-        # A MERGE would compute these few rows twice.
-        materialized(minutes).createOrReplaceTempView("instep_minutes")
-        self.commit(
-            spark,
-            self.after(segment),
-            f"""
-            MERGE INTO {self.sql} t USING instep_minutes s
-            ON t.consumer = s.consumer AND t.stream = s.stream AND t.minute = s.minute
-               AND {of_streams(segment.last)}
-            WHEN MATCHED THEN UPDATE SET *
-            WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({inserted})
-            """,  # noqa: S608 — names of our own tables, literals escaped
-        )
+        taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
+        same = " AND ".join(f"t.{name} = s.{name}" for name in ("consumer", "stream", "minute"))
+        # A MERGE of Spark would compute these few rows twice.
+        merge = Merge(same, tuple(segment.last), taken, taken)
+        self.merge(spark, self.after(segment), merge, minutes, small=True)

@@ -1,0 +1,313 @@
+"""`python -m bench.lake.steady`: micro-batches of changes into all tables of a lake, beside bare
+MERGEs of the same rows into as many tables.
+
+The floor is what a user would write by hand, with no comparison, no interval and no progress: one
+MERGE a table, all beside each other, by the same join; a history and alarms of their own rows only.
+Both run in one session, in turn. Jobs are Spark's, which over Spark Connect nobody tells.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+import typer
+from deltalake import write_deltalake
+
+from instep.errors import ConfigurationError
+from instep_spark.lake.batches.progress import CommitMetadata, TableProgress, carrying_metadata
+from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
+from instep_spark.lake.tables.schema import (
+    ALARMS,
+    ENTITIES,
+    HEALTH,
+    HISTORY,
+    TOPOLOGY,
+    TableSchema,
+)
+from instep_spark.landing_schema import CHANGES, arrow_schema
+from instep_spark.place import LakePlace, Layout
+from instep_spark.session import SparkOptions, is_connect, open_session, own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Measured", "measure"]
+
+RATIO_TARGET: Final = 0.8
+_CHUNK: Final = 100_000
+_START_US: Final = 1_790_000_000_000_000
+_CLASSES: Final = ("CONDITION_DETECTOR", "NODE", "LINK", "NODE_EDGE_POINT", "CONNECTION")
+"""Entities are of these classes in turn."""
+_FILLER_CHARS: Final = 1_000
+_FLOOR: Final[dict[TableSchema, str]] = {
+    ENTITIES: "true",
+    HISTORY: "true",
+    ALARMS: "class = 'CONDITION_DETECTOR'",
+    TOPOLOGY: "class IN ('NODE', 'LINK', 'NODE_EDGE_POINT')",
+}
+"""The tables of the floor, and the rows that concern them."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The medians for one size of the lake and of the micro-batch."""
+
+    entities: int
+    batch: int
+    layout: str
+    connect: bool
+    product_s: float
+    floor_s: float
+    ratio: float
+    """Speed of the product in speeds of the floor."""
+    jobs: int | None
+    floor_jobs: int | None
+    landed_to_s: dict[str, float]
+    """By table: seconds from the begin of the micro-batch until the table has it."""
+
+
+def statements(first: int, entities: range, attempt: int = 1) -> Iterator[pa.Table]:
+    """Rows of `changes` from this ordinal on: one for each of these entities."""
+    schema = arrow_schema(CHANGES)
+    filler = os.urandom(_FILLER_CHARS // 2).hex()
+    for begin in range(0, len(entities), _CHUNK):
+        chosen = entities[begin : begin + _CHUNK]
+        ordinals = range(first + begin, first + begin + len(chosen))
+        # Keys come in no order, as in a network.
+        keys = [f"{n * 0x9E3779B1 % 2**32:08x}-{n}" for n in chosen]
+        times = [_START_US + 1_000 * ordinal for ordinal in ordinals]
+        same: dict[str, Any] = {
+            "consumer": "bench",
+            "stream": "s",
+            "kind": "CREATE_UPDATE",
+            "partition": "0",
+            "parent_address": None,
+            "attempt": attempt,
+            "lineage": 1,
+            "whole": True,
+            "ends": False,
+            "uuid": "",
+            "envelope": "{}",
+            "position": None,
+        }
+        columns: dict[str, list[Any]] = {name: [one] * len(keys) for name, one in same.items()}
+        columns |= {
+            "ordinal": list(ordinals),
+            "record_offset": list(ordinals),
+            "key": keys,
+            "token": [f"t{ordinal}" for ordinal in ordinals],
+            "class": [_CLASSES[n % len(_CLASSES)] for n in chosen],
+            "body": [
+                _body(key, _CLASSES[n % len(_CLASSES)], ordinal, filler)
+                for key, n, ordinal in zip(keys, chosen, ordinals, strict=True)
+            ],
+            **dict.fromkeys(("appended_at", "event_at", "committed_at"), times),
+        }
+        columns["ends"] = ['"CLEAR"' in body for body in columns["body"]]
+        yield pa.table([pa.array(columns[f.name], f.type) for f in schema], schema)
+
+
+def _body(key: str, entity_class: str, ordinal: int, filler: str) -> str:
+    if entity_class != "CONDITION_DETECTOR":
+        return (
+            f'{{"uuid":"{key}","operational-state":"ENABLED","name":[{{"value-name":"n",'
+            f'"value":"{key}"}}],"value":"{ordinal}{filler}"}}'
+        )
+    state = "CLEAR" if ordinal % 2 else "ACTIVE"
+    return (
+        f'{{"tapi-streaming:alarm-condition-detector-detail":{{"alarm-detector-state":"{state}",'
+        f'"legacy-properties":{{"perceived-severity":"MAJOR"}}}},"detector-native-id":"{key}",'
+        f'"condition-native-name":"LOS","measured-entity-class":"NODE",'
+        f'"measured-entity-uuid":"{key}","value":"{filler}"}}'
+    )
+
+
+class _Floor:
+    """The tables of a user, and his MERGEs."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._tables = {
+            schema: f"delta.`{(folder / schema.name).as_uri()}`" for schema in [*_FLOOR, HEALTH]
+        }
+        self._sessions = [own_session(spark) for _ in self._tables]
+        for schema, table in self._tables.items():
+            columns = ", ".join(column.ddl() for column in schema.columns)
+            spark.sql(
+                f"CREATE TABLE {table} ({columns}) USING delta "
+                "TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
+            )
+
+    def merge(self, read: str) -> None:
+        """Merge the rows that this query finds."""
+        sessions = zip(self._sessions, self._tables.items(), strict=True)
+        if is_connect(self._sessions[0]):
+            for session, (schema, table) in sessions:
+                self._merge(session, schema, table, read)
+            return
+        with ThreadPoolExecutor(len(self._sessions)) as pool:
+            running = [
+                pool.submit(self._merge, session, schema, table, read)
+                for session, (schema, table) in sessions
+            ]
+        for one in running:
+            one.result()
+
+    def _merge(self, spark: SparkSession, schema: TableSchema, table: str, read: str) -> None:
+        if schema is HEALTH:
+            source = (
+                "SELECT consumer, stream, date_trunc('MINUTE', committed_at) AS minute, "
+                f"max(ordinal) AS ordinal, count(*) AS records FROM ({read}) "
+                "GROUP BY consumer, stream, date_trunc('MINUTE', committed_at)"
+            )
+            key, names = "minute", ["consumer", "stream", "minute", "ordinal", "records"]
+        else:
+            landed = set(arrow_schema(CHANGES).names)
+            names = ["id", *(c.name for c in schema.columns if c.name in landed)]
+            source, key = f"SELECT *, key AS id FROM ({read}) WHERE {_FLOOR[schema]}", "id"
+        columns = ", ".join(f"`{name}`" for name in names)
+        updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in names)
+        values = ", ".join(f"s.`{name}`" for name in names)
+        # The fastest that this Delta can: the pipeline's own setting.
+        with carrying_metadata(spark, CommitMetadata(TableProgress()), maintenance=True):
+            spark.sql(f"""
+                MERGE INTO {table} t USING (SELECT {columns} FROM ({source})) s
+                ON t.consumer = s.consumer AND t.stream = s.stream AND t.{key} = s.{key}
+                WHEN MATCHED THEN UPDATE SET {updates}
+                WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})
+            """).collect()
+
+
+def _jobs(spark: SparkSession) -> int | None:
+    if is_connect(spark):
+        return None
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().dagScheduler().numTotalJobs())
+
+
+def measure(
+    spark: SparkSession,
+    folder: Path,
+    entities: int,
+    batches: list[int],
+    rounds: int,
+    layout: Layout = "copy-on-write",
+    *,
+    floor: bool = True,
+) -> Iterator[Measured | tuple[str, float]]:
+    """Fill a lake with this many entities, and measure micro-batches into it: first how long it
+    took to fill, then each size.
+    """
+    begun_s = 0.0
+    steps: dict[str, float] = {}
+
+    def told(step: PipelineStep) -> None:
+        steps[step.table] = time.perf_counter() - begun_s
+
+    for rows in statements(1, range(entities)):
+        write_deltalake(folder / "changes", rows, mode="append")
+    changes = f"delta.`{(folder / 'changes').as_uri()}`"
+    pipeline = Pipeline(
+        LakePlace(folder.as_uri()), settings=LakeSettings(layout=layout), report=told
+    )
+    begun_s = time.perf_counter()
+    pipeline.open(spark)
+    pipeline.apply(_read(spark, changes, 0))
+    yield "filled", round(time.perf_counter() - begun_s, 1)
+    # As a run that begins now: tables that have grown may be laid out anew.
+    pipeline.open(spark)
+    bare = _Floor(spark, folder / "floor") if floor else None
+    if bare is not None:
+        begun_s = time.perf_counter()
+        bare.merge(f"SELECT * FROM {changes}")
+        yield "floor filled", round(time.perf_counter() - begun_s, 1)
+    last = entities
+    for size in batches:
+        seconds: dict[str, list[float]] = {}
+        for number in range(rounds):
+            # More than there are: the others are new.
+            every = max(1, entities // size)
+            begin = number % every
+            chosen = range(begin, begin + every * size, every)
+            for rows in statements(last + 1, chosen):
+                write_deltalake(folder / "changes", rows, mode="append")
+            read = f"SELECT * FROM {changes} WHERE ordinal > {last}"
+            last += size
+            gc.collect()
+            turns = ["product", *(["floor"] if bare is not None else [])]
+            for turn in turns if number % 2 else reversed(turns):
+                jobs = _jobs(spark)
+                begun_s = time.perf_counter()
+                if turn == "product":
+                    steps.clear()
+                    pipeline.apply(spark.sql(read))
+                else:
+                    assert bare is not None
+                    bare.merge(read)
+                seconds.setdefault(turn, []).append(time.perf_counter() - begun_s)
+                if jobs is not None:
+                    now = _jobs(spark)
+                    assert now is not None
+                    seconds.setdefault(f"{turn} jobs", []).append(now - jobs)
+            for table, at_s in steps.items():
+                seconds.setdefault(f"to {table}", []).append(at_s)
+        # The first one compiles.
+        of = {name: statistics.median(found[1:] or found) for name, found in seconds.items()}
+        ratio = of["floor"] / of["product"] if bare is not None else 0.0
+        yield Measured(
+            *(entities, size, layout, is_connect(spark)),
+            *(round(of["product"], 2), round(of.get("floor", 0.0), 2), round(ratio, 2)),
+            int(of["product jobs"]) if "product jobs" in of else None,
+            int(of["floor jobs"]) if "floor jobs" in of else None,
+            {name[3:]: round(at, 2) for name, at in of.items() if name.startswith("to ")},
+        )
+
+
+def _read(spark: SparkSession, changes: str, after: int) -> DataFrame:
+    return spark.sql(f"SELECT * FROM {changes} WHERE ordinal > {after}")
+
+
+def main(
+    sizes: Annotated[str, typer.Option(help="Entities of each lake.")] = "10000,100000,1000000",
+    batches: Annotated[str, typer.Option(help="Changes of a micro-batch.")] = "100,1000,20000",
+    rounds: Annotated[int, typer.Option(min=1, help="Micro-batches of each size.")] = 5,
+    layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "copy-on-write",
+    remote: Annotated[str, typer.Option(help="A server of Spark Connect.")] = "",
+    strict: Annotated[bool, typer.Option(help="Exit 1 when the target is missed.")] = False,
+    floor: Annotated[bool, typer.Option(help="Measure the bare MERGEs as well.")] = True,
+) -> None:
+    """Measure the seconds of a micro-batch from landing to each table, as JSON lines."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    options = SparkOptions(master="local[2]", config={"spark.driver.memory": "4g"})
+    try:
+        spark = open_session(SparkOptions(remote=remote) if remote else options)
+    except ConfigurationError as error:
+        print(f"not measured: {error}")
+        return
+    met = True
+    with TemporaryDirectory(prefix="instep-steady-") as temporary:
+        for size in map(int, sizes.split(",")):
+            folder = Path(temporary) / str(size)
+            wanted = [int(batch) for batch in batches.split(",")]
+            for one in measure(
+                spark, folder, size, wanted, rounds, msgspec.convert(layout, Layout), floor=floor
+            ):
+                print(msgspec.json.encode(one).decode(), flush=True)
+                if isinstance(one, Measured):
+                    met = met and one.ratio >= RATIO_TARGET
+    spark.stop()
+    if strict and not met:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,118 @@
+"""Few rows merged by the driver, beside the same by Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from msgspec.structs import replace
+
+from instep_spark.lake.pipeline import Pipeline
+from instep_spark.lake.tables.base import OvertakenError
+from tests.instep_spark.lake.lake_kit import (
+    UNGUARDED,
+    changes,
+    check_alarms,
+    check_entities,
+    check_history,
+    frame,
+    pipeline,
+    read,
+    stamp,
+)
+from tests.instep_spark.lake.log_kit import Provider, land
+from tests.instep_spark.lake.model_kit import Model
+from tests.instep_spark.lake.random_logs import providers_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+TABLES = ("entities", "entity_history", "alarms", "topology", "stream_health")
+
+
+def _rows(lake: Path, table: str) -> list[str]:
+    return sorted(str(sorted(row.items())) for row in read(lake, table))
+
+
+def _engines(lake: Path, table: str) -> set[str]:
+    """What has merged."""
+    return {
+        commit.get("engineInfo", "").partition(":")[0].partition("/")[0]
+        for commit in DeltaTable(lake / table).history()
+        if commit["operation"] == "MERGE"
+    }
+
+
+def test_a_small_merge_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    # From the log, from a baseline, and with one uuid in several places.
+    logs = [provider.rows for provider in providers_of(1, 3, 6)]
+    longest = max(map(len, logs))
+    parts = [
+        [row for log in logs for row in log[begin : begin + 9]] for begin in range(0, longest, 9)
+    ]
+    found: dict[bool, dict[str, Any]] = {}
+    for by_driver in (True, False):
+        lake = tmp_path / str(by_driver)
+        land(lake, [row for log in logs for row in log])
+        settings = replace(UNGUARDED, driver_merges=by_driver)
+        made = pipeline(spark, lake, settings=settings)
+        for rows in parts:
+            made.apply(frame(spark, lake, rows))
+        found[by_driver] = {table: _rows(lake, table) for table in TABLES}
+        for table in TABLES:
+            assert ("delta-rs" in _engines(lake, table)) == by_driver, table
+    for table in TABLES:
+        assert found[True][table], table
+        assert found[True][table] == found[False][table], table
+
+
+def test_progress_is_durable_where_a_merge_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(8)
+    # Once more, as after a redelivery: the topology and the entities stay what they are.
+    again = [
+        dataclasses.replace(row, ordinal=log[-1].ordinal + number)
+        for number, row in enumerate(log[-3:-1], 1)
+    ]
+    land(tmp_path, [*log, *again])
+    made = pipeline(spark, tmp_path)
+    made.apply(frame(spark, tmp_path, log))
+    made.apply(frame(spark, tmp_path, again))
+    made.settle(spark)
+    last = {(row.consumer, row.stream): row.ordinal for row in again}
+    for target in pipeline(spark, tmp_path).targets:
+        assert {key: at.ordinal for key, at in target.progress.by_stream.items()} == last
+
+
+def test_a_commit_of_another_pipeline_is_not_merged_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(8)
+    land(tmp_path, log)
+    half = frame(spark, tmp_path, log[: len(log) // 2])
+    by_spark = replace(UNGUARDED, driver_merges=False)
+    slow = pipeline(spark, tmp_path)
+    for settings in (UNGUARDED, by_spark):
+        quick: Pipeline = pipeline(spark, tmp_path, settings=settings)
+        quick.apply(half)
+        quick.entities.commit_progress(spark, quick.entities.progress)
+        stamps = [stamp(spark, target) for target in quick.targets]
+        with pytest.raises(OvertakenError, match="another pipeline has written"):
+            slow._apply(changes(spark, tmp_path))
+        assert [stamp(spark, target) for target in quick.targets] == stamps
+        for target in slow.targets:
+            target.open(spark)
+        half = frame(spark, tmp_path, log[: len(log) * 3 // 4])
+    slow.apply(changes(spark, tmp_path))
+    model = Model()
+    model.read(log)
+    check_entities(tmp_path, model)
+    check_history(tmp_path, model)
+    check_alarms(tmp_path, model)

@@ -1,0 +1,129 @@
+"""Tables whose changes mark rows in deletion vectors, as every engine reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from msgspec.structs import replace
+
+from instep_spark.lake.lake import Lake
+from instep_spark.lake.pipeline import LakeSettings
+from instep_spark.lake.tables import base
+from instep_spark.lake.tables.schema import VECTORS_PROPERTY
+from instep_spark.landing.live_view import live
+from instep_spark.landing.writers.delta_rs import DeltaRsWriter
+from instep_spark.options import DeltaOptions
+from instep_spark.place import Layout
+from tests.instep_spark.lake.lake_kit import (
+    UNGUARDED,
+    changes,
+    check_alarms,
+    check_entities,
+    check_history,
+    frame,
+    pipeline,
+    read,
+)
+from tests.instep_spark.lake.log_kit import Provider, Row, land
+from tests.instep_spark.lake.model_kit import Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+TABLES = ("entity_history", "alarms", "topology")
+
+
+def _vectors(lake: Path, table: str) -> int:
+    return len(list((lake / table).rglob("deletion_vector_*.bin")))
+
+
+def _model(log: list[Row]) -> Model:
+    model = Model()
+    model.read(log)
+    return model
+
+
+def _check(lake: Path, model: Model) -> None:
+    check_entities(lake, model)
+    check_history(lake, model)
+    check_alarms(lake, model)
+
+
+def _settings(layout: Layout) -> LakeSettings:
+    return replace(UNGUARDED, layout=layout)
+
+
+def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_path: Path) -> None:
+    log = Provider(7, "one", offsets=True).run(24)
+    part = len(log) * 2 // 3
+    writer = DeltaRsWriter(DeltaOptions(url=tmp_path.as_uri()))
+    writer.open("c")
+    land(tmp_path, log)
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
+    for begin in range(0, part, 8):
+        made.apply(frame(spark, tmp_path, log[begin : min(begin + 8, part)]))
+    model = _model(log[:part])
+    assert _vectors(tmp_path, "entities") > 0
+    assert _vectors(tmp_path, "entity_history") > 0
+    _check(tmp_path, model)
+    expected = sorted(row.ordinal for row in model.entities.values())
+    by_spark = spark.sql(f"SELECT ordinal FROM {made.entities.sql}").collect()
+    assert sorted(row.ordinal for row in by_spark) == expected
+    by_polars = pl.scan_delta(str(tmp_path / "entities")).select("ordinal").collect()
+    assert sorted(by_polars["ordinal"].to_list()) == expected
+    # The sink reads `entities`, and what has landed since.
+    whole = _model(log)
+    found = writer.query(live(writer, log[0].consumer, log[0].stream))["ordinal"].to_pylist()
+    assert sorted(found) == sorted(row.ordinal for row in whole.entities.values())
+    made.apply(changes(spark, tmp_path))
+    _check(tmp_path, whole)
+    with pytest.raises(Exception, match="deletionVectors"):
+        DeltaTable(tmp_path / "entities").to_pyarrow_dataset()
+
+
+def test_auto_marks_rows_in_large_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Provider(3, "one").run(16)
+    land(tmp_path, log)
+    thirds = [log[: len(log) // 3], log[len(log) // 3 : len(log) // 2], log[len(log) // 2 :]]
+    for rows in thirds[:2]:
+        made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+        made.apply(frame(spark, tmp_path, rows))
+    assert _vectors(tmp_path, "entities") == 0
+    monkeypatch.setattr(base, "_LARGE_BYTES", 1)
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+    made.apply(frame(spark, tmp_path, thirds[2]))
+    assert _vectors(tmp_path, "entities") > 0
+    _check(tmp_path, _model(log))
+    monkeypatch.undo()
+    pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+    assert base.has_vectors(spark, made.entities.sql)
+    properties = DeltaTable(tmp_path / "entities").metadata().configuration
+    assert properties[VECTORS_PROPERTY] == "true"  # a table does not go to and fro
+
+
+def test_a_table_with_a_feed_marks_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    log = Provider(7, "one", offsets=True).run(24)
+    land(tmp_path, log)
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
+    half = len(log) // 2
+    for begin in range(0, half, 8):
+        made.apply(frame(spark, tmp_path, log[begin : min(begin + 8, half)]))
+    marked = _vectors(tmp_path, "entities")
+    assert marked > 0
+    before = sorted(map(str, read(tmp_path, "entities")))
+    assert Lake(tmp_path.as_uri(), spark, tables=["entities"]).feed() == ["entities"]
+    assert sorted(map(str, read(tmp_path, "entities"))) == before
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
+    for begin in range(half, len(log), 8):
+        made.apply(frame(spark, tmp_path, log[begin : begin + 8]))
+    assert _vectors(tmp_path, "entities") == marked
+    _check(tmp_path, _model(log))
