@@ -281,7 +281,9 @@ def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tup
                     stored = stored._replace(lineage=OUTDATED)  # compares with nothing (A14)
                 sweep = next(pending, None)
             if stored is None or not (
-                stored.lineage == one.lineage and supersedes(stored.place, one.place)
+                stored.lineage == one.lineage
+                and supersedes(stored.place, one.place)
+                and not (stored.shown and one.shown)  # of two baselines the later one (A14)
             ):
                 stored, marked = None if one.ends else one, one.attempt
             elif one.shown:

@@ -237,10 +237,16 @@ class Provider:
 
     def _show(self, alive: Sequence[Row]) -> None:
         """Current state, dated by the provider's clock; what comes meanwhile; and the sweep."""
-        shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
+        if self._random.random() < 0.4:
+            # Broken off, and begun anew by a clock that was set back in the meantime (A14).
+            ahead_us = self._random.choice((1_000_000, 3_600_000_000))
+            for row in alive[: self._random.randrange(len(alive) + 1)]:
+                wrong = replace(row, value=(row.value + 1) % 3)
+                self._land_shown(wrong, self._now_us + ahead_us)
+            self._attempt += 1
+            self._control("ATTEMPT")
         for row in alive:
-            uuid = row.uuid or row.key
-            self._land(replace(row, uuid=uuid, appended_at=self._now_us, **shown))
+            self._land_shown(row, self._now_us)
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
             self._control("SWEEP")
@@ -251,6 +257,10 @@ class Provider:
         if back_us := self._random.choice((0, 1_000_000, 3_600_000_000)):
             self._now_us -= back_us
             self._log = []
+
+    def _land_shown(self, row: Row, at_us: int) -> None:
+        shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
+        self._land(replace(row, uuid=row.uuid or row.key, appended_at=at_us, **shown))
 
     def _lose_log(self) -> None:
         """The provider builds its log anew: other offsets, other times, another lineage."""

@@ -156,6 +156,8 @@ class Model:
 
 
 def newer(stored: Row, row: Row) -> bool:
+    if stored.shown and row.shown:
+        return False  # of two baselines the later one counts (A14)
     if stored.offset >= 0 and row.offset >= 0 and stored.partition == row.partition:
         return stored.offset > row.offset
     return stored.appended_at > row.appended_at

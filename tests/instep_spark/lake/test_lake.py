@@ -552,6 +552,35 @@ def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
     assert Lake(lake.as_uri(), spark).verify().clean
 
 
+@pytest.mark.parametrize("cuts", [(), pytest.param((2, 4, 5), marks=pytest.mark.long)])
+def test_a14_of_two_baselines_the_later_one_counts(
+    spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
+) -> None:
+    """Our clock was set back between them, and no sweep came. What the stream has stated is
+    compared with both by time.
+    """
+    rows = [row(1, "ATTEMPT", key="")]
+    shown: dict[str, Any] = {"uuid": "u", "key": "u", "token": ""}
+    rows += [row(2, **shown, appended_at=START_US + 50_000_000, value=1)]
+    rows += [row(3, key="v", uuid="v", appended_at=START_US + 60_000_000, value=1)]
+    rows += [row(4, "ATTEMPT", key="", attempt=2)]
+    early: dict[str, Any] = {"attempt": 2, "appended_at": START_US + 20_000_000, "value": 2}
+    rows += [row(5, **shown | early), row(6, **shown | early | {"key": "v", "uuid": "v"})]
+    writer = DeltaRsWriter(DeltaOptions(url=url_of(tmp_path)))
+    writer.open("c")
+    lake = Path(url_of(tmp_path).removeprefix("file://"))
+    land(lake, rows)
+    made = pipeline(spark, lake, tables=["entity_history"])
+    for upto in cuts:
+        made.apply(frame(spark, lake, rows[:upto]))
+    assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [3, 5]
+    made.apply(changes(spark, lake))
+    assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u": 5, "v": 3}
+    history = read(lake, "entity_history")
+    assert {one["ordinal"]: one["ended_by"] for one in history} == {2: "UPDATE", 3: None, 5: None}
+    assert Lake(lake.as_uri(), spark).verify().clean
+
+
 @pytest.mark.asyncio
 async def test_the_guard_of_the_sink_counts_from_entities(
     spark: SparkSession, tmp_path: Path

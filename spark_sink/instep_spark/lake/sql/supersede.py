@@ -36,7 +36,7 @@ __all__ = [
 
 IDENTITY: Final = ("consumer", "stream", "id")
 """The columns that identify an entity in a lake."""
-HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
+HEADER: Final = ("token", "lineage", "partition", "record_offset", "appended_at", "ordinal")
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
 RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
 RECORD: Final = f"kind IN {RECORD_KINDS}"
@@ -49,7 +49,7 @@ OUTDATED: Final = -1
 """Stands for the lineage of a statement that compares with no log, and with no other baseline."""
 
 _STATE: Final = (
-    "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
+    "STRUCT<alive: BOOLEAN, token: STRING, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
     "appended_at: TIMESTAMP, counting: ARRAY<BIGINT>>"
 )
 
@@ -57,9 +57,15 @@ _STATE: Final = (
 def row_supersedes(stored: str, row: str) -> str:
     """SQL: the statement `stored` is newer than `row`, which therefore changes nothing (A3).
 
-    Both are aliases, or structs with the columns of `HEADER`; a NULL is never newer.
+    Of two baselines the later one counts, whatever our clock said (A14). Both are aliases, or
+    structs with the columns of `HEADER`, and `row` has `ends`; a NULL is never newer.
     """
-    return supersedes_sql(Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE), nullable=True)
+    baselines = f"{stored}.token = '' AND {row}.token = '' AND NOT {row}.ends"
+    return f"({_is_later(stored, row)} AND NOT ({baselines}))"
+
+
+def _is_later(one: str, other: str) -> str:
+    return supersedes_sql(Place.of(one, SPARK_PLACE), Place.of(other, SPARK_PLACE), nullable=True)
 
 
 def outdated(stored: DataFrame, swept: Mapping[StreamKey, int]) -> DataFrame:
@@ -87,7 +93,7 @@ def latest_per_entity(rows: DataFrame) -> DataFrame:
 def end_supersedes(end: str, row: str) -> str:
     """SQL: the statement `row` was made before `end`, by which its entity has ended (L1)."""
     # An end is looked up by its time. So both must tell that it came later.
-    return f"({row_supersedes(end, row)} AND {end}.appended_at >= {row}.appended_at)"
+    return f"({_is_later(end, row)} AND {end}.appended_at >= {row}.appended_at)"
 
 
 def news(rows: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
@@ -139,7 +145,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
         ), folded AS (
             SELECT consumer, stream, id, aggregate(
                 array_sort(collect_list(named_struct(
-                    'batch', NOT known, 'ordinal', ordinal, 'lineage', lineage,
+                    'batch', NOT known, 'ordinal', ordinal, 'token', token, 'lineage', lineage,
                     'partition', `partition`, 'record_offset', record_offset,
                     'appended_at', appended_at, 'ends', ends))),
                 CAST(NULL AS {_STATE}),
@@ -148,7 +154,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
                         THEN stored
                     WHEN {remembered} THEN stored
                     ELSE CAST(named_struct(
-                        'alive', NOT row.ends, 'lineage', row.lineage,
+                        'alive', NOT row.ends, 'token', row.token, 'lineage', row.lineage,
                         'partition', row.`partition`, 'record_offset', row.record_offset,
                         'appended_at', row.appended_at,
                         'counting', CASE WHEN row.batch

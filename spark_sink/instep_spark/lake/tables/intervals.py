@@ -45,8 +45,16 @@ END_PLACE: Final = ("lineage", "partition", "record_offset", "appended_at")
 null after an update, and after a sweep, which has none.
 """
 _LAST_END: Final = ", ".join(
-    f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
-    for name, stored in (*((name, f"end_{name}") for name in END_PLACE), ("ordinal", "ordinal"))
+    (
+        "'' AS token",  # ends are not compared by it
+        *(
+            f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
+            for name, stored in (
+                *((name, f"end_{name}") for name in END_PLACE),
+                ("ordinal", "ordinal"),
+            )
+        ),
+    )
 )
 
 
@@ -225,7 +233,7 @@ class IntervalTable(LakeTable):
             (resolved_rows(self._changes, self._identities), ENTITY, joined),
             (self._composed, RECORD, changing),
         ]
-        header = ", ".join(f"`{name}`" for name in (*IDENTITY, "token", *HEADER))
+        header = ", ".join(f"`{name}`" for name in (*IDENTITY, *HEADER, "ends"))
         # The literals tell by the statistics of files which of them to read.
         return " UNION ALL ".join(
             f"""SELECT {header} FROM (
