@@ -42,9 +42,10 @@ _STATE: Final = (
     "appended_at: TIMESTAMP, ordinal: BIGINT, marked: BIGINT, attempt: BIGINT, "
     "token: STRING>"
 )
-_OUTDATED: Final = """(stored.token = '' AND coalesce(exists(
+_OUTDATED: Final = """((stored.token = '' OR row.token = '' AND NOT row.ends) AND coalesce(exists(
     sweeps, s -> s.at >= stored.ordinal AND s.at < row.ordinal), false))"""
-"""SQL: a sweep was made since a baseline read what is stored: it compares with nothing (A14)."""
+"""SQL: a sweep was made since a baseline read what is stored, or before one has read `row`: they
+compare with nothing (A14)."""
 _SHOWN: Final = 100
 
 

@@ -307,6 +307,7 @@ class Twins(Provider):
         self._keys = list(self.PLACES)
         self._by_address = self._random.random() < 0.5
         self._known: set[str] = set()
+        self._owed = False
         for number, name in enumerate(self._keys):
             # All of it is stated once before anything ends, and differently.
             self._alive[name] = self._statement(name, value=10 + number)
@@ -350,6 +351,12 @@ class Twins(Provider):
         if seen:
             self._land(row)
 
+    def realign(self) -> None:
+        self._owed = False
+        super().realign()
+        if self._owed:
+            self.realign()
+
     def _show(self, alive: Sequence[Row]) -> None:
         super()._show(self._baseline_of(alive))
 
@@ -384,7 +391,8 @@ class Twins(Provider):
         if row.token and not row.ends:
             self._known.add(row.key)
         elif row.token and not row.uuid and not self._by_address and row.key not in self._known:
-            # Nothing tells what this key means: nothing ends.
+            # Nothing tells what this key means: nothing ends until a baseline is read again.
+            self._owed = True
             row = replace(row, entities=())
         if len(row.entities) == 1:
             self.names.setdefault(row.key, row.entities[0])

@@ -41,6 +41,8 @@ class Model:
     history: dict[Key, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     alarms: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
     began: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    swept: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Where the last sweep of each stream was made."""
 
     def read(self, rows: list[Row]) -> None:
         for row in sorted(rows, key=lambda row: row.ordinal):
@@ -63,7 +65,7 @@ class Model:
     def _store(self, row: Row) -> None:
         key = row.at
         stored = self.entities.get(key)
-        if stored is not None and stored.lineage == row.lineage and newer(stored, row):
+        if stored is not None and self._overtakes(stored, row):
             if row.shown:
                 self.marks[key] = row.attempt
             return
@@ -73,11 +75,17 @@ class Model:
         self.entities[key] = row
         self.marks[key] = row.attempt
 
+    def _overtakes(self, stored: Row, row: Row) -> bool:
+        """Whether `row` changes nothing, because what is stored, or has ended, is newer (A3)."""
+        if row.shown and (stored.shown or stored.ordinal <= self.swept.get(row.at[:2], 0)):
+            return False  # a baseline that was read later, or after a sweep (A14)
+        return stored.lineage == row.lineage and newer(stored, row)
+
     def _tell(self, row: Row) -> None:
         key = row.at
         stored, end = self.open.get(key), self.ended.get(key)
         known = stored or end
-        if known is not None and known.lineage == row.lineage and newer(known, row):
+        if known is not None and self._overtakes(known, row):
             if row.shown and stored is not None:
                 self.shown[key] = row.attempt
             return
@@ -136,6 +144,7 @@ class Model:
 
     def _sweep(self, sweep: Row) -> None:
         stream = (sweep.consumer, sweep.stream)
+        self.swept[stream] = sweep.ordinal
         for key in [k for k in self.entities if k[:2] == stream]:
             if self.marks[key] < sweep.attempt:
                 del self.entities[key]
@@ -156,8 +165,6 @@ class Model:
 
 
 def newer(stored: Row, row: Row) -> bool:
-    if stored.shown and row.shown:
-        return False  # of two baselines the later one counts (A14)
     if stored.offset >= 0 and row.offset >= 0 and stored.partition == row.partition:
         return stored.offset > row.offset
     return stored.appended_at > row.appended_at

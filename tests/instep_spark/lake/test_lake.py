@@ -581,6 +581,44 @@ def test_a14_of_two_baselines_the_later_one_counts(
     assert Lake(lake.as_uri(), spark).verify().clean
 
 
+@pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 7, 9), marks=pytest.mark.long)])
+def test_a14_a_baseline_that_is_read_after_a_sweep_beats_all_that_was_stored(
+    spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
+) -> None:
+    """The provider's clock was set back after the sweep. The tables with a past know the stream's
+    statement still, and the end, both with times of before that.
+    """
+    rows = [row(1, "ATTEMPT", key="")]
+    stated: dict[str, Any] = {"detector": True, "state": "ACTIVE"}
+    for n, name in ((2, "a"), (3, "b"), (4, "gone")):
+        at_us = START_US + 40_000_000 + n
+        rows.append(row(n, key=name, uuid=name, appended_at=at_us, value=1, **stated))
+    rows.append(row(5, "DELETE", key="gone", ends=True, appended_at=START_US + 45_000_000))
+    shown: dict[str, Any] = {"token": "", "appended_at": START_US + 50_000_000, **stated}
+    rows += [row(6, key="a", uuid="a", value=1, **shown)]
+    rows += [row(7, "SWEEP", key=""), row(8, "ATTEMPT", key="", attempt=2)]
+    shown |= {"attempt": 2, "appended_at": START_US + 10_000_000, "value": 2}
+    rows += [row(9 + n, key=name, uuid=name, **shown) for n, name in enumerate(("a", "b", "gone"))]
+    # Older than the first statement of the stream: it is read again, and changes nothing.
+    again = START_US + 5_000_000
+    rows.append(row(12, key="b", uuid="b", appended_at=again, value=3, attempt=2, **stated))
+    writer = DeltaRsWriter(DeltaOptions(url=url_of(tmp_path)))
+    writer.open("c")
+    lake = Path(url_of(tmp_path).removeprefix("file://"))
+    land(lake, rows)
+    made = pipeline(spark, lake, tables=["entity_history", "alarms"])
+    for upto in cuts:
+        made.apply(frame(spark, lake, rows[:upto]))
+    assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [9, 10, 11]
+    made.apply(changes(spark, lake))
+    entities = {one["id"]: one["ordinal"] for one in read(lake, "entities")}
+    assert entities == {"a": 9, "b": 10, "gone": 11}
+    history = read(lake, "entity_history")
+    assert {one["id"]: one["ordinal"] for one in history if one["open"]} == entities
+    assert {one["id"]: one["ordinal"] for one in read(lake, "alarms") if one["open"]} == entities
+    assert Lake(lake.as_uri(), spark).verify().clean
+
+
 @pytest.mark.asyncio
 async def test_the_guard_of_the_sink_counts_from_entities(
     spark: SparkSession, tmp_path: Path

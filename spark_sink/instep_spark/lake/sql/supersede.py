@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "END_TOKEN",
     "ENTITY",
     "HEADER",
     "IDENTITY",
@@ -47,10 +48,12 @@ entity whole."""
 
 OUTDATED: Final = -1
 """Stands for the lineage of a statement that compares with no log, and with no other baseline."""
+END_TOKEN: Final = "end"  # noqa: S105 — of a record
+"""Stands for the token of a remembered end, of which only that it is no baseline's is of use."""
 
 _STATE: Final = (
-    "STRUCT<alive: BOOLEAN, token: STRING, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
-    "appended_at: TIMESTAMP, counting: ARRAY<BIGINT>>"
+    "STRUCT<alive: BOOLEAN, token: STRING, lineage: BIGINT, partition: STRING, "
+    "record_offset: BIGINT, appended_at: TIMESTAMP, counting: ARRAY<BIGINT>>"
 )
 
 
@@ -61,25 +64,26 @@ def row_supersedes(stored: str, row: str) -> str:
     structs with the columns of `HEADER`, and `row` has `ends`; a NULL is never newer.
     """
     baselines = f"{stored}.token = '' AND {row}.token = '' AND NOT {row}.ends"
-    return f"({_is_later(stored, row)} AND NOT ({baselines}))"
-
-
-def _is_later(one: str, other: str) -> str:
-    return supersedes_sql(Place.of(one, SPARK_PLACE), Place.of(other, SPARK_PLACE), nullable=True)
+    places = Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE)
+    return f"({supersedes_sql(*places, nullable=True)} AND NOT ({baselines}))"
 
 
 def outdated(stored: DataFrame, swept: Mapping[StreamKey, int]) -> DataFrame:
-    """Return stored statements so that what a baseline had read when the last sweep of its stream
-    was made compares with nothing (A14). `swept`: the ordinals of these sweeps.
+    """Return stored statements, or ends, as they compare since the last sweep of their stream was
+    made (A14). `swept`: the ordinals of these sweeps.
+
+    A baseline that is read after a sweep is newer than all that was stored then, as it is newer
+    than another baseline. What a baseline had read then compares with nothing.
     """
     made = {key: ordinal for key, ordinal in swept.items() if ordinal}
     if not made:
         return stored
     joined = stored.join(ordinals(stored.sparkSession, swept=made), ["consumer", "stream"], "left")
-    others = [f"`{name}`" for name in stored.columns if name != "lineage"]
+    others = [f"`{name}`" for name in stored.columns if name not in ("lineage", "token")]
     return joined.selectExpr(
         *others,
         f"CASE WHEN token = '' AND ordinal <= swept THEN {OUTDATED}L ELSE lineage END AS lineage",
+        "CASE WHEN ordinal <= swept THEN '' ELSE token END AS token",
     )
 
 
@@ -93,7 +97,7 @@ def latest_per_entity(rows: DataFrame) -> DataFrame:
 def end_supersedes(end: str, row: str) -> str:
     """SQL: the statement `row` was made before `end`, by which its entity has ended (L1)."""
     # An end is looked up by its time. So both must tell that it came later.
-    return f"({_is_later(end, row)} AND {end}.appended_at >= {row}.appended_at)"
+    return f"({row_supersedes(end, row)} AND {end}.appended_at >= {row}.appended_at)"
 
 
 def news(rows: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:

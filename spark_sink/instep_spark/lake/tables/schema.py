@@ -22,7 +22,7 @@ __all__ = [
     "reference",
 ]
 
-LAKE_VERSION: Final = 4
+LAKE_VERSION: Final = 5
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
@@ -108,6 +108,7 @@ _CONTENT: Final = (
     Column("envelope", "STRING", "the rest of the log-record-body as one JSON object"),
 )
 _END: Final = (
+    Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it lasts"),
     Column(
         "end_lineage",
         "BIGINT",
@@ -155,7 +156,6 @@ HISTORY: Final = TableSchema(
             "what ended it: UPDATE, DELETE, TOMBSTONE, CLEAR, or SWEEP (it was gone at `valid_to` "
             "at the latest); null while it holds",
         ),
-        Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it holds"),
         *_END,
         *_CONTENT,
         Column("open", "BOOLEAN", "whether it holds now"),
