@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
+from instep_spark import create_views
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
@@ -25,6 +26,7 @@ from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
+from tests.docs.snippets_kit import snippets
 from tests.instep_spark.lake.change_only_kit import Change
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
@@ -51,6 +53,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 class Crash(Exception):
     """Ends a micro-batch half way."""
+
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def row(ordinal: int, kind: str = "CREATE_UPDATE", **facts: Any) -> Row:
@@ -701,9 +706,39 @@ def replace_columns(target: LakeTable) -> LakeTable:
 
 def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_path: Path) -> None:
     store, reading = tmp_path / "store", tmp_path / "reading"
-    land(store, [row(number) for number in range(1, 5)])
+    # Of one stream the store has read on, to the end of n7; of the other one the reading.
+    own = [row(n) for n in (1, 2, 3, 4, 7)]
+    end = replace(row(7), kind="DELETE", ends=True, appended_at=row(20).appended_at)
+    late = [replace(row(n), stream="late") for n in (1, 2)]
+    land(store, [*(replace(r, ordinal=n + 1) for n, r in enumerate([*own, end])), late[0]])
     pipeline(spark, store, tables=[]).apply(changes(spark, store))
-    others = [row(1), row(2, value=7), row(4), row(5)]
-    land(reading, [replace(r, consumer="second", ordinal=n + 1) for n, r in enumerate(others)])
-    found = Lake(store.as_uri(), spark).audit(reading.as_uri())
-    assert (found.right, found.stale, found.bogus, found.missing) == (2, 1, 1, 1)
+    others = [row(1), row(2, value=7), row(4), row(5), row(7)]
+    others.append(replace(row(8), appended_at=row(10).appended_at))
+    read_again = [*(replace(r, ordinal=n + 1) for n, r in enumerate(others)), *late]
+    land(reading, [replace(r, consumer="second") for r in read_again])
+    made = Lake(store.as_uri(), spark)
+    found = made.audit(reading.as_uri())
+    assert (found.right, found.stale, found.bogus, found.missing) == (3, 1, 1, 2)
+    assert found.undecided == 2
+    assert made.audit(reading.as_uri()) == found
+    page = (REPOSITORY / "docs/how-to/lake.md").read_text("utf-8")
+    (query,) = (one.text for one in snippets(page) if "FROM reconciliation" in one.text)
+    session = spark.newSession()
+    assert "reconciliation" in create_views(session, store.as_uri())
+    asked = {one.stream: tuple(one)[1:-1] for one in session.sql(query).collect()}
+    assert asked == {"s": (2, 2, 4), "late": (2, 0, 0)}
+    kept = read(store, "reconciliation")
+    assert {(one["consumer"], one["stream"], one["against"]) for one in kept} == {
+        ("c", "s", reading.as_uri()),
+        ("c", "late", reading.as_uri()),
+    }
+    assert len({one["at"] for one in kept}) == 2
+    assert sorted((one["verdict"], one["entities"], one["ids"]) for one in kept) == [
+        *2 * [("bogus", 1, ["n3"])],
+        *2 * [("missing", 2, ["n5", "n8"])],
+        *2 * [("right", 1, None)],
+        *2 * [("right", 2, None)],
+        *2 * [("stale", 1, ["n2"])],
+        *2 * [("undecided", 1, ["n2"])],
+        *2 * [("undecided", 1, ["n7"])],
+    ]

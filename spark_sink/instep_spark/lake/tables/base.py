@@ -20,6 +20,7 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
 from instep_spark.lake.tables.schema import LAKE_VERSION, VERSION_PROPERTY, TableSchema
 from instep_spark.place import LakePlace
 
@@ -91,7 +92,8 @@ class LakeTable:
                 + f"COMMENT {self.table.comment} "
                 f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
                 "'delta.enableDeletionVectors' = 'false', "
-                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
+                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
+                f"{constraint_properties(self.table)})"
             )
             if not self._clause:
                 # Nothing to look at. Where another pipeline made it, too, one of both is overtaken
@@ -132,8 +134,9 @@ class LakeTable:
         return ",".join(name for name in wanted if name in names)
 
     def _check_version(self, spark: SparkSession) -> None:
-        properties: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
-        stated = {row.key: row.value for row in properties}.get(VERSION_PROPERTY, "")
+        rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
+        properties = {row.key: row.value for row in rows}
+        stated = properties.get(VERSION_PROPERTY, "")
         if not stated.isdigit():
             raise SinkError(
                 "this table is not one of instep's",
@@ -151,6 +154,7 @@ class LakeTable:
             )
         self._add_columns(spark)
         if found < LAKE_VERSION:
+            add_constraints(spark, self.sql, self.table, properties)
             spark.sql(
                 f"ALTER TABLE {self.sql} "
                 f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
