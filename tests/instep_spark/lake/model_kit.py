@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from tests.instep_spark.lake.log_kit import Row
 
 FLAPPING_WITHIN_US = 600_000_000
@@ -29,6 +31,28 @@ class Episode:
 
 
 @dataclass
+class Minute:
+    """How a stream was followed in one minute of our time."""
+
+    ordinal: int = 0
+    records: int = 0
+    delays_us: list[int] = field(default_factory=list)
+    attempt: int = 0
+    realignments: int = 0
+    sweeps: int = 0
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """As `stream_health` has them."""
+        delays_s = [delay / 1e6 for delay in self.delays_us]
+        mean_s = pytest.approx(sum(delays_s) / len(delays_s), abs=1e-6) if delays_s else None
+        return (
+            *(self.ordinal, self.records, len(delays_s), mean_s, max(delays_s, default=None)),
+            *("full fidelity" if delays_s else None, self.attempt, self.realignments, self.sweeps),
+        )
+
+
+@dataclass
 class Model:
     """State after some rows; `rows` in the order of ordinals."""
 
@@ -41,11 +65,14 @@ class Model:
     history: dict[Key, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     alarms: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
     began: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    minutes: dict[Key, Minute] = field(default_factory=lambda: defaultdict(Minute))
+    """By consumer, stream and begin of the minute in microseconds."""
     swept: dict[tuple[str, str], int] = field(default_factory=dict)
     """Where the last sweep of each stream was made."""
 
     def read(self, rows: list[Row]) -> None:
         for row in sorted(rows, key=lambda row: row.ordinal):
+            self._follow(row)
             match row.kind:
                 case "ATTEMPT":
                     self.began[row.consumer, row.stream, row.attempt] = row.committed_at
@@ -74,6 +101,18 @@ class Model:
             return
         self.entities[key] = row
         self.marks[key] = row.attempt
+
+    def _follow(self, row: Row) -> None:
+        minute_us = row.committed_at - row.committed_at % 60_000_000
+        minute = self.minutes[row.consumer, row.stream, str(minute_us)]
+        minute.ordinal = row.ordinal
+        minute.attempt = max(minute.attempt, row.attempt)
+        minute.realignments += row.kind == "ATTEMPT"
+        minute.sweeps += row.kind == "SWEEP"
+        if row.key:
+            minute.records += 1
+            if row.token:
+                minute.delays_us.append(row.committed_at - row.appended_at)
 
     def _overtakes(self, stored: Row, row: Row) -> bool:
         """Whether `row` changes nothing, because what is stored, or has ended, is newer (A3)."""

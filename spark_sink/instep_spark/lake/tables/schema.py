@@ -264,6 +264,7 @@ HEALTH: Final = TableSchema(
         Column("minute", "TIMESTAMP", "begin of the minute, by `committed_at`"),
         Column("ordinal", "BIGINT", "last row of `changes` in it"),
         Column("records", "BIGINT", "records in it"),
+        Column("timed_records", "BIGINT", "those of the log: rows of a baseline have no delay"),
         Column("read_delay_s", "DOUBLE", "mean of committed minus appended, in seconds"),
         Column("worst_read_delay_s", "DOUBLE", "the largest, in seconds"),
         Column(
