@@ -212,14 +212,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--steps", type=int, default=9, help="of each log")
+    parser.add_argument("--ways", type=int, default=len(WAYS), help="how many of the ways")
     names = [way.__name__ for way in WAYS]
-    parser.add_argument("--ways", nargs="+", choices=names, default=names, help="default: all")
+    parser.add_argument("--only", choices=names, help="this way alone, to go on piece by piece")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     chosen = parser.parse_args()
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
-        ways = [way for way in WAYS if way.__name__ in chosen.ways]
+        ways = [way for way in WAYS if way.__name__ == chosen.only] or WAYS[-chosen.ways :]
         wrong = run(spark, Path(name), providers, ways)
     rows = sum(len(provider.rows) for provider in providers)
     print(f"{len(providers)} logs, {rows:,} rows, {len(ways)} ways: {len(wrong)} differ")
