@@ -25,7 +25,7 @@ def test_l1_the_mean_delay_of_a_minute_does_not_depend_on_how_batches_were_cut(
 
     def row(ordinal: int, **facts: Any) -> Row:
         key = f"n{ordinal}"
-        usual = {"appended_at": START_US, "committed_at": START_US, "uuid": key}
+        usual: dict[str, Any] = {"appended_at": START_US, "committed_at": START_US, "uuid": key}
         return Row("c", "s", ordinal, "CREATE_UPDATE", key, **usual | facts)
 
     rows = [row(ordinal) for ordinal in range(1, 10)]
