@@ -10,6 +10,7 @@ import pytest
 from tests.instep_spark.lake.lake_kit import frame, health_of, pipeline
 from tests.instep_spark.lake.log_kit import START_US, Row, land
 from tests.instep_spark.lake.model_kit import Model
+from tests.instep_spark.lake.random_logs import providers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,3 +40,14 @@ def test_l1_the_mean_delay_of_a_minute_does_not_depend_on_how_batches_were_cut(
     model.read(rows)
     assert health_of(tmp_path) == {at: minute.facts for at, minute in model.minutes.items()}
     assert [facts[3] for facts in health_of(tmp_path).values()] == [5.0]
+
+
+def test_a_row_about_several_entities_is_one_record(spark: SparkSession, tmp_path: Path) -> None:
+    (provider,) = providers_of(107, 1, 9)
+    assert any(len(row.entities) > 1 for row in provider.rows)
+    land(tmp_path, provider.rows)
+    made = pipeline(spark, tmp_path, tables=["stream_health"])
+    made.apply(frame(spark, tmp_path, provider.rows))
+    model = Model()
+    model.read(provider.rows)
+    assert health_of(tmp_path) == {at: minute.facts for at, minute in model.minutes.items()}
