@@ -154,7 +154,7 @@ def audit(
 ) -> None:
     """Compare `entities` with another reading of the logs.
 
-    Ends with 1 where they differ.
+    The result is appended to the table `reconciliation`. Ends with 1 where they differ.
     """
     _each(_lakes(config), lambda made: _compared(made.audit(reading), output), output)
 
@@ -380,7 +380,8 @@ def _view(console: Console, output: Format) -> Iterator[_View]:
 
 def _compared(found: Comparison, output: Format) -> None:
     """Print the comparison. Raises `typer.Exit` with 1 where it differs."""
-    counts = {name: getattr(found, name) for name in ("right", "stale", "bogus", "missing")}
+    names = ("right", "stale", "bogus", "missing", "undecided")
+    counts = {name: getattr(found, name) for name in names}
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)

@@ -1,4 +1,5 @@
-"""How sure an interval of `entity_history` is: when we knew of it, by what, and give or take what.
+"""How sure an interval of `entity_history`, or an episode of `alarms`, is: when we knew of it, by
+what, and give or take what.
 
 The provider's time says when something was so; our time, `committed_at` in `changes`, says since
 when we know. Both together make the history bitemporal: what was believed then about then.
@@ -12,34 +13,44 @@ from instep.alignment.lag import Fidelity
 from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.view_definition import ViewDefinition
 
-__all__ = ["ENTITIES_AT", "INTERVALS"]
+__all__ = ["ENTITIES_AT", "EPISODES", "INTERVALS"]
 
 _US: Final = "unix_micros({})"
-INTERVALS: Final = ViewDefinition(
-    "entity_intervals",
-    "`entity_history` with its proof. `known_from`, `known_until`: our time when what began and "
-    "what ended an interval had landed; null where it is open, or `changes` no longer has the row. "
-    "`basis`: STATED, SWEPT (only a sweep tells the end), or UNPROVEN (open, and the last attempt "
-    "could not confirm it). `zone`: fidelity zone of the minute in which the end was read; of an "
-    "open one, of the newest minute. `uncertain_s`: the last seconds of the interval that nothing "
-    "proves: those since the entity was seen last, where it was swept or is unproven; outside of "
-    "full fidelity, the reading delay, within which compaction may have hidden states.",
-    f"""
+_PROOF: Final = (
+    "`known_from`, `known_until`: our time when what began and what ended {0} had landed; null "
+    "where it is open, or `changes` no longer has the row. `basis`: STATED, SWEPT (only a sweep "
+    "tells the end), or UNPROVEN (open, and the last attempt could not confirm it). `zone`: "
+    "fidelity zone of the minute in which the end was read; of an open one, of the newest minute. "
+    "`uncertain_s`: the last seconds of {0} that nothing proves: those since the entity was seen "
+    "last, where it was swept or is unproven; outside of full fidelity, the reading delay, within "
+    "which compaction may have hidden states."
+)
+
+
+def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str) -> ViewDefinition:
+    """The rows of a table of intervals with their proof. `ordinal`, `begin`, `end`: the columns
+    that tell what row of `changes` began one, and its times.
+    """
+    at_begin, at_end = _US.format(begin), _US.format("upto")
+    return ViewDefinition(
+        name,
+        f"`{table}` with its proof. {_PROOF.format(what)}",
+        f"""
     WITH landed AS (
         SELECT consumer, stream, ordinal, committed_at,
             {DEFAULT_ID} AS id
         FROM changes
     ), marked AS (
-        SELECT h.*, CASE WHEN NOT h.open THEN h.valid_to_basis
-            WHEN e.proven = false THEN 'UNPROVEN' ELSE 'STATED' END AS basis
-        FROM entity_history h LEFT JOIN entities e
+        SELECT h.*, CASE WHEN h.ended_by = 'SWEEP' THEN 'SWEPT'
+            WHEN h.open AND e.proven = false THEN 'UNPROVEN' ELSE 'STATED' END AS basis
+        FROM {table} h LEFT JOIN entities e
             ON h.open AND e.consumer = h.consumer AND e.stream = h.stream AND e.id = h.id
     ), sighted AS (
-        SELECT m.consumer, m.stream, m.id, m.ordinal, max(l.committed_at) AS seen_at
+        SELECT m.consumer, m.stream, m.id, m.{ordinal}, max(l.committed_at) AS seen_at
         FROM marked m JOIN landed l
             ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
         WHERE m.basis <> 'STATED' AND (m.open OR l.ordinal < m.end_ordinal)
-        GROUP BY m.consumer, m.stream, m.id, m.ordinal
+        GROUP BY m.consumer, m.stream, m.id, m.{ordinal}
     ), newest AS (
         SELECT consumer, stream, max_by(named_struct('zone', zone, 'delay_s', worst_read_delay_s),
             minute) AS reading
@@ -51,22 +62,22 @@ INTERVALS: Final = ViewDefinition(
     ), timed AS (
         SELECT m.*, b.committed_at AS known_from, u.committed_at AS known_until, seen_at,
             CASE WHEN m.open THEN n.reading ELSE t.reading END AS reading,
-            coalesce(m.valid_to, current_timestamp()) AS upto
+            coalesce(m.{end}, current_timestamp()) AS upto
         FROM marked m
         LEFT JOIN landed b ON b.consumer = m.consumer AND b.stream = m.stream
-            AND b.ordinal = m.ordinal
+            AND b.ordinal = m.{ordinal}
         LEFT JOIN landed u ON u.consumer = m.consumer AND u.stream = m.stream
             AND u.ordinal = m.end_ordinal
         LEFT JOIN sighted s ON s.consumer = m.consumer AND s.stream = m.stream AND s.id = m.id
-            AND s.ordinal = m.ordinal
+            AND s.{ordinal} = m.{ordinal}
         LEFT JOIN newest n ON n.consumer = m.consumer AND n.stream = m.stream
         LEFT JOIN minutes t ON t.consumer = m.consumer AND t.stream = m.stream
             AND t.minute = date_trunc('MINUTE', u.committed_at)
     ), doubted AS (
-        SELECT *, reading.zone AS zone, ({_US.format("upto")} - {_US.format("valid_from")}) / 1e6D
+        SELECT *, reading.zone AS zone, ({at_end} - {at_begin}) / 1e6D
             AS length_s,
             CASE WHEN basis = 'STATED' THEN 0D
-                ELSE ({_US.format("upto")} - {_US.format("coalesce(seen_at, valid_from)")}) / 1e6D
+                ELSE ({at_end} - {_US.format(f"coalesce(seen_at, {begin})")}) / 1e6D
                 END AS unseen_s,
             CASE WHEN reading.zone <> '{Fidelity.FULL}' THEN reading.delay_s ELSE 0D END AS hidden_s
         FROM timed
@@ -75,6 +86,16 @@ INTERVALS: Final = ViewDefinition(
         greatest(0D, least(length_s, greatest(unseen_s, coalesce(hidden_s, 0D)))) AS uncertain_s
     FROM doubted
     """,  # noqa: S608 — constants only
+    )
+
+
+INTERVALS: Final = _proven(
+    *("entity_intervals", "entity_history", "an interval"),
+    *("ordinal", "valid_from", "valid_to"),
+)
+EPISODES: Final = _proven(
+    *("alarm_intervals", "alarms", "an episode"),
+    *("episode", "raised_at", "cleared_at"),
 )
 ENTITIES_AT: Final = """
     CREATE OR REPLACE TEMPORARY FUNCTION entities_at(

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,6 +32,7 @@ from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.sql.literals import rows_behind, rows_between
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
+from instep_spark.lake.tables.reconciliation import ReconciliationTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES, VECTORS_PROPERTY
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
@@ -358,9 +360,16 @@ class Lake:
             return verify(self.spark, self._place)
 
     def audit(self, reading: str) -> Comparison:
-        """Compare `entities` with another reading of the logs, landed in the lake `reading`."""
+        """Compare `entities` with another reading of the logs, landed in the lake `reading`. The
+        result is appended to `reconciliation`.
+        """
+        at = datetime.now(UTC)
         with self._errors():
-            return audit(self.spark, self._place, reading)
+            found = audit(self.spark, self._place, reading)
+            table = ReconciliationTable(self._place)
+            table.open(self.spark)
+            table.append(self.spark, found, at=at, against=reading)
+            return found
 
     def rebuild(self) -> dict[str, int]:
         """Make the `tables` of this `Lake` again from `changes`, as far as `entities` has come

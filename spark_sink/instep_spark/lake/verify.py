@@ -7,7 +7,9 @@ meanwhile. The comparison is one join (A12).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -33,7 +35,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Comparison", "audit", "compare", "expected", "verify"]
+__all__ = ["Comparison", "StreamVerdict", "audit", "compare", "expected", "verify"]
 
 _WANTED: Final = ("consumer", "stream", "id", "key", "class", "token", "body")
 _NEVER: Final = 9_223_372_036_854_775_807
@@ -42,10 +44,20 @@ _STATE: Final = (
     "appended_at: TIMESTAMP, ordinal: BIGINT, marked: BIGINT, attempt: BIGINT, "
     "token: STRING>"
 )
-_OUTDATED: Final = """(stored.token = '' AND coalesce(exists(
+_OUTDATED: Final = """((stored.token = '' OR row.token = '' AND NOT row.ends) AND coalesce(exists(
     sweeps, s -> s.at >= stored.ordinal AND s.at < row.ordinal), false))"""
-"""SQL: a sweep was made since a baseline read what is stored: it compares with nothing (A14)."""
+"""SQL: a sweep was made since a baseline read what is stored, or before one has read `row`: they
+compare with nothing (A14)."""
 _SHOWN: Final = 100
+
+
+class StreamVerdict(msgspec.Struct, frozen=True):
+    """How many entities of a stream have one verdict."""
+
+    consumer: str
+    stream: str
+    verdict: str
+    entities: int
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -57,8 +69,12 @@ class Comparison(msgspec.Struct, frozen=True):
     bogus: int
     """The table has the entity, and no row of `changes` states it."""
     missing: int
+    undecided: int = 0
+    """They differ, and one side has a statement about the entity that is newer than all that the
+    other one had read."""
     examples: tuple[dict[str, Any], ...] = ()
-    """Some of those that are wrong: consumer, stream, key, class, verdict."""
+    """Some of those that differ: consumer, stream, id, key, class, verdict."""
+    by_stream: tuple[StreamVerdict, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -81,9 +97,12 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
     `reading` is the URL of a lake into which a second consumer of the same streams has landed the
     log from its oldest record; names of consumers need not be the same.
     """
-    found = expected(spark.sql(f"SELECT * FROM {LakePlace(reading).table('changes')}"))  # noqa: S608
+    read = spark.sql(f"SELECT * FROM {LakePlace(reading).table('changes')}")  # noqa: S608
+    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")  # noqa: S608
     entities = spark.sql(f"SELECT * FROM {place.table('entities')}")  # noqa: S608
-    return compare(found, entities, on=("stream", "id"))
+    metadata = read_commit_metadata(spark, place.table("entities"))
+    followed = changes if metadata is None else _upto(changes, metadata.progress)
+    return compare(_ours(expected(read), followed), entities, logs=(followed, read))
 
 
 def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
@@ -91,9 +110,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     spark = changes.sparkSession
     rows = changes.selectExpr("*", f"{DEFAULT_ID} AS id")
     if progress is not None:
-        upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
-        rows = rows.join(ordinals(spark, upto=upto), ["consumer", "stream"])
-        rows = rows.where("ordinal <= upto").drop("upto")
+        rows = _upto(rows, progress)
     partial = changes.where("NOT whole").select("consumer", "stream").distinct().collect()
     changing = [(row.consumer, row.stream) for row in partial]
     composed = [row for key in changing for row in _composed(changes, key, progress)]
@@ -145,6 +162,20 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
     return found.unionByName(
         spark.createDataFrame(pa.Table.from_arrays(columns, names=list(_WANTED)))
     )
+
+
+def _ours(wanted: DataFrame, followed: DataFrame) -> DataFrame:
+    """Return what is expected under the names of the consumers that follow these streams here."""
+    names = followed.select("stream", "consumer").distinct().withColumnRenamed("consumer", "ours")
+    joined = wanted.join(names, ["stream"], "left")
+    others = [name for name in _WANTED if name != "consumer"]
+    return joined.selectExpr("coalesce(ours, consumer) AS consumer", *others)
+
+
+def _upto(rows: DataFrame, progress: TableProgress) -> DataFrame:
+    upto = {key: stream_progress.ordinal for key, stream_progress in progress.by_stream.items()}
+    rows = rows.join(ordinals(rows.sparkSession, upto=upto), ["consumer", "stream"])
+    return rows.where("ordinal <= upto").drop("upto")
 
 
 def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
@@ -231,33 +262,82 @@ def _late_values(progress: TableProgress | None) -> str:
     return ", ".join(rows)
 
 
-def compare(wanted: DataFrame, entities: DataFrame, on: tuple[str, ...] = IDENTITY) -> Comparison:
-    """Compare `entities` with what is expected: consumer, stream, id, key, class, token, body."""
+def compare(
+    wanted: DataFrame,
+    entities: DataFrame,
+    logs: tuple[DataFrame, DataFrame] | None = None,
+) -> Comparison:
+    """Compare `entities` with what is expected: consumer, stream, id, key, class, token, body.
+
+    `logs`: rows of `changes` that the two sides were made of, where one may have come further in
+    the log of the provider than the other.
+    """
     spark = entities.sparkSession
     wanted.createOrReplaceTempView("instep_wanted")
     entities.createOrReplaceTempView("instep_found")
-    same = " AND ".join(f"w.{name} = e.{name}" for name in on)
+    same = " AND ".join(f"w.{name} = e.{name}" for name in IDENTITY)
     joined = spark.sql(f"""
         SELECT coalesce(e.consumer, w.consumer) AS consumer, coalesce(e.stream, w.stream) AS stream,
-            coalesce(e.key, w.key) AS key, coalesce(e.class, w.class) AS class,
+            coalesce(e.id, w.id) AS id, coalesce(e.key, w.key) AS key,
+            coalesce(e.class, w.class) AS class,
             CASE WHEN e.id IS NULL THEN 'missing' WHEN w.id IS NULL THEN 'bogus'
                  WHEN e.body <=> w.body THEN 'right' ELSE 'stale' END AS verdict
         FROM instep_wanted w FULL OUTER JOIN instep_found e ON {same}
     """)  # noqa: S608 — constants only
-    joined.createOrReplaceTempView("instep_compared")
-    counts = {
-        row.verdict: row["count"]
-        for row in spark.sql(
-            "SELECT verdict, count(*) AS count FROM instep_compared GROUP BY verdict"
-        ).collect()
-    }
-    wrong: list[Any] = []
-    if set(counts) - {"right"}:
-        wrong = joined.where("verdict <> 'right'").limit(_SHOWN).collect()
+    counts = _count(joined)
+    examples: list[dict[str, Any]] = []
+    if any(verdict != "right" for *_, verdict in counts):
+        wrong = joined.where("verdict <> 'right'")
+        if logs is not None:
+            wrong = _decided(wrong, *logs).persist()
+            counts = {key: n for key, n in counts.items() if key[-1] == "right"} | _count(wrong)
+        examples = [row.asDict() for row in wrong.limit(_SHOWN).collect()]
+        wrong.unpersist()
+    totals: Counter[str] = Counter()
+    for (*_, verdict), count in counts.items():
+        totals[verdict] += count
     return Comparison(
-        right=counts.get("right", 0),
-        stale=counts.get("stale", 0),
-        bogus=counts.get("bogus", 0),
-        missing=counts.get("missing", 0),
-        examples=tuple(row.asDict() for row in wrong),
+        right=totals["right"],
+        stale=totals["stale"],
+        bogus=totals["bogus"],
+        missing=totals["missing"],
+        undecided=totals["undecided"],
+        examples=tuple(sorted(examples, key=itemgetter("consumer", "stream", "verdict", "id"))),
+        by_stream=tuple(StreamVerdict(*key, count) for key, count in sorted(counts.items())),
     )
+
+
+def _count(joined: DataFrame) -> dict[tuple[str, str, str], int]:
+    found = joined.groupBy("consumer", "stream", "verdict").count().collect()
+    return {(row.consumer, row.stream, row.verdict): row["count"] for row in found}
+
+
+def _decided(wrong: DataFrame, ours: DataFrame, theirs: DataFrame) -> DataFrame:
+    """Return what differs, as undecided where one side has a statement about the entity that was
+    appended after all that the other side has read of this stream.
+    """
+    spark = wrong.sparkSession
+    wrong.createOrReplaceTempView("instep_wrong")
+    doubts: list[str] = []
+    for name, rows in (("ours", ours), ("theirs", theirs)):
+        stated = rows.where(f"{RECORD} AND token <> ''")
+        stated.selectExpr(
+            "stream", f"array({DEFAULT_ID}, key) AS names", "appended_at"
+        ).createOrReplaceTempView(f"instep_{name}")
+    for one, other in (("ours", "theirs"), ("theirs", "ours")):
+        doubts.append(f"""
+            SELECT stream, id FROM named JOIN (
+                SELECT stream, explode(names) AS name, appended_at FROM instep_{one}
+            ) USING (stream, name)
+            JOIN (SELECT stream, max(appended_at) AS head FROM instep_{other} GROUP BY stream)
+                USING (stream)
+            WHERE appended_at > head""")  # noqa: S608 — constants only
+    return spark.sql(f"""
+        WITH named AS (
+            SELECT DISTINCT stream, id, explode(array(id, key)) AS name FROM instep_wrong
+        ), doubted AS ({" UNION ".join(doubts)})
+        SELECT w.consumer, stream, id, w.key, w.class,
+            CASE WHEN d.doubted THEN 'undecided' ELSE w.verdict END AS verdict
+        FROM instep_wrong w LEFT JOIN (SELECT *, true AS doubted FROM doubted) d
+            USING (stream, id)
+    """)  # noqa: S608 — constants only

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from instep_spark.lake.bitemporal import ENTITIES_AT, INTERVALS
+from instep_spark.lake.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
@@ -263,7 +263,7 @@ VIEWS: Final = {
     for view in (
         *(_EDGES, _EDGE_HISTORY, _ALARM_PLACES, _PLACES_AT_RAISE, _CONNECTIONS, _HOPS, _SERVICES),
         _CAPACITY,
-        *(_IMPACT, INTERVALS, _AVAILABILITY, _HOURLY),
+        *(_IMPACT, INTERVALS, EPISODES, _AVAILABILITY, _HOURLY),
     )
 }
 """The views, each behind those that it reads."""

@@ -54,7 +54,7 @@ _LIVE: Final = """
 one, or the one that the comparison in order has found instead."""
 _UNSETTLED: Final = """
     SELECT {entity} AS entity, ordinal, lineage, partition, record_offset, appended_at, attempt,
-        class, ends, token
+        class, ends, token, ordinal <= {swept} AS swept
     FROM ({stated}) AS stated
     WHERE {entity} IN (
         SELECT entity FROM (
@@ -175,7 +175,8 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
         )
         stated, entity = stated + _stored(names, ", coalesce(id, id) AS id"), "id"
     sweeps = _find_sweeps(writer, names)
-    unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated))
+    swept = progress.swept
+    unsettled = writer.query(_UNSETTLED.format(entity=entity, stated=stated, swept=swept))
     folded = [
         f"({ordinal}, {attempt}, {writer.text(entity_id)})"
         for ordinal, attempt, entity_id in _latest_by_a3(unsettled, sweeps)
@@ -277,11 +278,16 @@ def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tup
             while sweep is not None and sweep.ordinal < one.ordinal:
                 if stored is not None and sweep.removes(marked, stored.entity_class):
                     stored = None
-                elif stored is not None and stored.shown:
-                    stored = stored._replace(lineage=OUTDATED)  # compares with nothing (A14)
+                elif stored is not None:
+                    # What a baseline had read compares with nothing; and all that is stored is to
+                    # the next baseline like another one (A14).
+                    lineage = OUTDATED if stored.shown else stored.lineage
+                    stored = stored._replace(lineage=lineage, gives_way=True)
                 sweep = next(pending, None)
             if stored is None or not (
-                stored.lineage == one.lineage and supersedes(stored.place, one.place)
+                stored.lineage == one.lineage
+                and supersedes(stored.place, one.place)
+                and not (stored.gives_way and one.shown)  # of two baselines the later one (A14)
             ):
                 stored, marked = None if one.ends else one, one.attempt
             elif one.shown:
@@ -305,6 +311,8 @@ class _Header(NamedTuple):
     ends: bool
     shown: bool
     """Whether a baseline showed the entity."""
+    gives_way: bool
+    """Whether a baseline read it, or a sweep was made since: the next baseline is newer."""
     place: RecordHeader
 
 
@@ -314,6 +322,7 @@ def _read_headers(unsettled: pa.Table) -> Iterator[_Header]:
         for row, appended_at_us in zip(
             batch.drop_columns("appended_at").to_pylist(), at_us, strict=True
         ):
+            shown = not row["token"] and not row["ends"]
             yield _Header(
                 row["entity"],
                 row["ordinal"],
@@ -321,7 +330,8 @@ def _read_headers(unsettled: pa.Table) -> Iterator[_Header]:
                 row["attempt"],
                 row["class"],
                 row["ends"],
-                not row["token"] and not row["ends"],
+                shown,
+                shown or row["swept"],
                 RecordHeader(
                     "",
                     "",

@@ -94,7 +94,13 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     verified = instep("lake", "verify", str(config), "--format", "jsonl")
     assert verified.exit_code == 0, verified.output
     (report,) = lines(verified)
-    counts = {"right": len(read(lake, "entities")), "stale": 0, "bogus": 0, "missing": 0}
+    counts = {
+        "right": len(read(lake, "entities")),
+        "stale": 0,
+        "bogus": 0,
+        "missing": 0,
+        "undecided": 0,
+    }
     assert report == {"report": {"counts": counts}}
     history = instep("lake", "history", str(config), "--limit", "1")
     assert history.exit_code == 0, history.output

@@ -100,6 +100,18 @@ def check_alarms(lake: Path, model: Model) -> None:
     assert alarms_of(lake) == {key: one for key, one in model.alarms.items() if one}
 
 
+def health_of(lake: Path) -> dict[Key, tuple[object, ...]]:
+    """How each stream was followed, minute by minute, with the names of the model."""
+    return {
+        (one["consumer"], one["stream"], str(one["minute"])): (
+            *(one["ordinal"], one["records"], one["timed_records"]),
+            *(one["read_delay_s"], one["worst_read_delay_s"], one["zone"], one["attempt"]),
+            *(one["realignments"], one["sweeps"]),
+        )
+        for one in read(lake, "stream_health")
+    }
+
+
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:
     """An open pipeline with a guard that holds nothing."""
     made = Pipeline(LakePlace(lake.as_uri()), **{"settings": UNGUARDED, **options})

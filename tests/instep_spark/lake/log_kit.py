@@ -237,10 +237,16 @@ class Provider:
 
     def _show(self, alive: Sequence[Row]) -> None:
         """Current state, dated by the provider's clock; what comes meanwhile; and the sweep."""
-        shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
+        if self._random.random() < 0.4:
+            # Broken off, and begun anew by a clock that was set back in the meantime (A14).
+            ahead_us = self._random.choice((1_000_000, 3_600_000_000))
+            for row in alive[: self._random.randrange(len(alive) + 1)]:
+                wrong = replace(row, value=(row.value + 1) % 3)
+                self._land_shown(wrong, self._now_us + ahead_us)
+            self._attempt += 1
+            self._control("ATTEMPT")
         for row in alive:
-            uuid = row.uuid or row.key
-            self._land(replace(row, uuid=uuid, appended_at=self._now_us, **shown))
+            self._land_shown(row, self._now_us)
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
             self._control("SWEEP")
@@ -251,6 +257,10 @@ class Provider:
         if back_us := self._random.choice((0, 1_000_000, 3_600_000_000)):
             self._now_us -= back_us
             self._log = []
+
+    def _land_shown(self, row: Row, at_us: int) -> None:
+        shown: dict[str, Any] = {"token": "", "partition": "", "offset": -1}
+        self._land(replace(row, uuid=row.uuid or row.key, appended_at=at_us, **shown))
 
     def _lose_log(self) -> None:
         """The provider builds its log anew: other offsets, other times, another lineage."""
@@ -297,6 +307,7 @@ class Twins(Provider):
         self._keys = list(self.PLACES)
         self._by_address = self._random.random() < 0.5
         self._known: set[str] = set()
+        self._owed = False
         for number, name in enumerate(self._keys):
             # All of it is stated once before anything ends, and differently.
             self._alive[name] = self._statement(name, value=10 + number)
@@ -340,6 +351,12 @@ class Twins(Provider):
         if seen:
             self._land(row)
 
+    def realign(self) -> None:
+        self._owed = False
+        super().realign()
+        if self._owed:
+            self.realign()
+
     def _show(self, alive: Sequence[Row]) -> None:
         super()._show(self._baseline_of(alive))
 
@@ -374,7 +391,8 @@ class Twins(Provider):
         if row.token and not row.ends:
             self._known.add(row.key)
         elif row.token and not row.uuid and not self._by_address and row.key not in self._known:
-            # Nothing tells what this key means: nothing ends.
+            # Nothing tells what this key means: nothing ends until a baseline is read again.
+            self._owed = True
             row = replace(row, entities=())
         if len(row.entities) == 1:
             self.names.setdefault(row.key, row.entities[0])

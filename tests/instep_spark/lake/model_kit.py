@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from tests.instep_spark.lake.log_kit import Row
 
 FLAPPING_WITHIN_US = 600_000_000
@@ -29,6 +31,28 @@ class Episode:
 
 
 @dataclass
+class Minute:
+    """How a stream was followed in one minute of our time."""
+
+    ordinal: int = 0
+    records: int = 0
+    delays_us: list[int] = field(default_factory=list)
+    attempt: int = 0
+    realignments: int = 0
+    sweeps: int = 0
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """As `stream_health` has them."""
+        delays_s = [delay / 1e6 for delay in self.delays_us]
+        mean_s = pytest.approx(sum(delays_s) / len(delays_s), abs=1e-6) if delays_s else None
+        return (
+            *(self.ordinal, self.records, len(delays_s), mean_s, max(delays_s, default=None)),
+            *("full fidelity" if delays_s else None, self.attempt, self.realignments, self.sweeps),
+        )
+
+
+@dataclass
 class Model:
     """State after some rows; `rows` in the order of ordinals."""
 
@@ -41,9 +65,14 @@ class Model:
     history: dict[Key, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     alarms: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
     began: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    minutes: dict[Key, Minute] = field(default_factory=lambda: defaultdict(Minute))
+    """By consumer, stream and begin of the minute in microseconds."""
+    swept: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Where the last sweep of each stream was made."""
 
     def read(self, rows: list[Row]) -> None:
         for row in sorted(rows, key=lambda row: row.ordinal):
+            self._follow(row)
             match row.kind:
                 case "ATTEMPT":
                     self.began[row.consumer, row.stream, row.attempt] = row.committed_at
@@ -63,7 +92,7 @@ class Model:
     def _store(self, row: Row) -> None:
         key = row.at
         stored = self.entities.get(key)
-        if stored is not None and stored.lineage == row.lineage and newer(stored, row):
+        if stored is not None and self._overtakes(stored, row):
             if row.shown:
                 self.marks[key] = row.attempt
             return
@@ -73,11 +102,29 @@ class Model:
         self.entities[key] = row
         self.marks[key] = row.attempt
 
+    def _follow(self, row: Row) -> None:
+        minute_us = row.committed_at - row.committed_at % 60_000_000
+        minute = self.minutes[row.consumer, row.stream, str(minute_us)]
+        minute.ordinal = row.ordinal
+        minute.attempt = max(minute.attempt, row.attempt)
+        minute.realignments += row.kind == "ATTEMPT"
+        minute.sweeps += row.kind == "SWEEP"
+        if row.key:
+            minute.records += 1
+            if row.token:
+                minute.delays_us.append(row.committed_at - row.appended_at)
+
+    def _overtakes(self, stored: Row, row: Row) -> bool:
+        """Whether `row` changes nothing, because what is stored, or has ended, is newer (A3)."""
+        if row.shown and (stored.shown or stored.ordinal <= self.swept.get(row.at[:2], 0)):
+            return False  # a baseline that was read later, or after a sweep (A14)
+        return stored.lineage == row.lineage and newer(stored, row)
+
     def _tell(self, row: Row) -> None:
         key = row.at
         stored, end = self.open.get(key), self.ended.get(key)
         known = stored or end
-        if known is not None and known.lineage == row.lineage and newer(known, row):
+        if known is not None and self._overtakes(known, row):
             if row.shown and stored is not None:
                 self.shown[key] = row.attempt
             return
@@ -136,6 +183,7 @@ class Model:
 
     def _sweep(self, sweep: Row) -> None:
         stream = (sweep.consumer, sweep.stream)
+        self.swept[stream] = sweep.ordinal
         for key in [k for k in self.entities if k[:2] == stream]:
             if self.marks[key] < sweep.attempt:
                 del self.entities[key]

@@ -29,6 +29,7 @@ from tests.instep_spark.lake.lake_kit import (
     alarms_of,
     entities_of,
     frame,
+    health_of,
     history_of,
     nodes_of,
     pipeline,
@@ -46,7 +47,7 @@ Log = list[Row]
 Way = Callable[[Sequence[Log], random.Random], list[Log]]
 """Cuts logs into micro-batches."""
 HOURS_US: Final = 3_600_000_000
-TABLES: Final = ("entity_history", "alarms", "topology")
+TABLES: Final = ("entity_history", "alarms", "topology", "stream_health")
 
 
 def providers_of(first: int, count: int, steps: int) -> list[Provider]:
@@ -144,6 +145,10 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
             named(nodes_of(lake, "id")),
             {at: row.node for at, row in alive.items() if not row.detector},
         ),
+        "stream_health": (
+            health_of(lake),
+            {at: minute.facts for at, minute in model.minutes.items()},
+        ),
         # Two rows of one entity would be one above.
         "entities, rows": rows_by_stream(read(lake, "entities"), alive),
         "topology, rows": rows_by_stream(
@@ -217,6 +222,8 @@ def main() -> int:
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--steps", type=int, default=9, help="of each log")
     parser.add_argument("--ways", type=int, default=len(WAYS), help="how many of the ways")
+    names = [way.__name__ for way in WAYS]
+    parser.add_argument("--only", choices=names, help="this way alone, to go on piece by piece")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
     parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
@@ -225,9 +232,10 @@ def main() -> int:
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:
-        wrong = run(spark, Path(name), providers, WAYS[-chosen.ways :], settings)
+        ways = [way for way in WAYS if way.__name__ == chosen.only] or WAYS[-chosen.ways :]
+        wrong = run(spark, Path(name), providers, ways, settings)
     rows = sum(len(provider.rows) for provider in providers)
-    print(f"{len(providers)} logs, {rows:,} rows, {chosen.ways} ways: {len(wrong)} differ")
+    print(f"{len(providers)} logs, {rows:,} rows, {len(ways)} ways: {len(wrong)} differ")
     print("\n".join(wrong[:20]))
     return 1 if wrong else 0
 

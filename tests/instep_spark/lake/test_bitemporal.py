@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,7 @@ def told(stream: str, ordinal: int, key: str, appended_s: int, read_s: int, **fa
     return Row(
         *("c", stream, ordinal, kind, key, f"t{offset}", "p", offset),
         appended_at=at_s(appended_s),
+        event_at=at_s(appended_s),
         committed_at=at_s(read_s),
         ends=kind == "DELETE",
         **facts,
@@ -48,9 +50,9 @@ def control(stream: str, ordinal: int, kind: str, read_s: int, **facts: Any) -> 
     return Row("c", stream, ordinal, kind, committed_at=at_s(read_s), **facts)
 
 
-def stream_of(name: str, *, readable: tuple[str, ...] | None) -> list[Row]:
+def stream_of(name: str, *, readable: tuple[str, ...] | None, **facts: Any) -> list[Row]:
     """`late` is read 400 s after it was appended; `gone` is not stated again."""
-    return [
+    rows = [
         control(name, 1, "ATTEMPT", 0),
         told(name, 2, "late", 10, 11, value=1),
         told(name, 3, "gone", 12, 13),
@@ -61,6 +63,7 @@ def stream_of(name: str, *, readable: tuple[str, ...] | None) -> list[Row]:
         told(name, 8, "new", 1_001, 1_002, attempt=2),
         control(name, 9, "SWEEP", 1_003, attempt=2, readable=readable),
     ]
+    return [replace(row, **facts) if row.key else row for row in rows]
 
 
 def declared(*streams: str) -> pa.Table:
@@ -88,9 +91,11 @@ def test_the_history_states_its_own_uncertainty_and_what_was_believed(
 ) -> None:
     random = Provider(103, "random", keys=3).run(16)
     rows = [*stream_of("s", readable=None), *stream_of("blind", readable=("LINK",))]
+    alarms = stream_of("alarms", readable=None, detector=True, state="ACTIVE")
+    rows += alarms
     land(tmp_path, [*rows, *random])
-    write_deltalake(tmp_path / "stream_facts", declared("s", "blind"))
-    tables = ["entity_history", "stream_health"]
+    write_deltalake(tmp_path / "stream_facts", declared("s", "blind", "alarms"))
+    tables = ["entity_history", "stream_health", "alarms"]
     Lake(tmp_path.as_uri(), spark, tables=tables, settings=UNGUARDED).run(once=True)
     session = spark.newSession()
     create_views(session, tmp_path.as_uri())
@@ -108,6 +113,15 @@ def test_the_history_states_its_own_uncertainty_and_what_was_believed(
         # Seen last at 700, gone at 1,000 at the latest.
         ("gone", at_s(12)): (at_s(13), at_s(1_003), "SWEPT", full, 300.0),
         ("new", at_s(1_001)): (at_s(1_002), None, "STATED", full, 0.0),
+    }
+    episodes = session.sql(
+        "SELECT key, unix_micros(known_from) AS since, unix_micros(known_until) AS known_until,"
+        " basis, zone, uncertain_s FROM alarm_intervals WHERE stream = 'alarms'"
+    ).collect()
+    assert {one.key: tuple(one)[1:] for one in episodes} == {
+        "late": (at_s(11), at_s(621), "STATED", full, 0.0),
+        "gone": (at_s(13), at_s(1_003), "SWEPT", full, 300.0),
+        "new": (at_s(1_002), None, "STATED", full, 0.0),
     }
     blind = session.sql(
         "SELECT key, basis, valid_from, uncertain_s, now() AS now FROM entity_intervals "

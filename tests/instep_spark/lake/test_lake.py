@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
+from instep_spark import create_views
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
@@ -26,6 +27,7 @@ from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
+from tests.docs.snippets_kit import snippets
 from tests.instep_spark.lake.change_only_kit import Change
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
@@ -52,6 +54,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 class Crash(Exception):
     """Ends a micro-batch half way."""
+
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def row(ordinal: int, kind: str = "CREATE_UPDATE", **facts: Any) -> Row:
@@ -555,6 +560,73 @@ def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
     assert Lake(lake.as_uri(), spark).verify().clean
 
 
+@pytest.mark.parametrize("cuts", [(), pytest.param((2, 4, 5), marks=pytest.mark.long)])
+def test_a14_of_two_baselines_the_later_one_counts(
+    spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
+) -> None:
+    """Our clock was set back between them, and no sweep came. What the stream has stated is
+    compared with both by time.
+    """
+    rows = [row(1, "ATTEMPT", key="")]
+    shown: dict[str, Any] = {"uuid": "u", "key": "u", "token": ""}
+    rows += [row(2, **shown, appended_at=START_US + 50_000_000, value=1)]
+    rows += [row(3, key="v", uuid="v", appended_at=START_US + 60_000_000, value=1)]
+    rows += [row(4, "ATTEMPT", key="", attempt=2)]
+    early: dict[str, Any] = {"attempt": 2, "appended_at": START_US + 20_000_000, "value": 2}
+    rows += [row(5, **shown | early), row(6, **shown | early | {"key": "v", "uuid": "v"})]
+    writer = DeltaRsWriter(DeltaOptions(url=url_of(tmp_path)))
+    writer.open("c")
+    lake = Path(url_of(tmp_path).removeprefix("file://"))
+    land(lake, rows)
+    made = pipeline(spark, lake, tables=["entity_history"])
+    for upto in cuts:
+        made.apply(frame(spark, lake, rows[:upto]))
+    assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [3, 5]
+    made.apply(changes(spark, lake))
+    assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u": 5, "v": 3}
+    history = read(lake, "entity_history")
+    assert {one["ordinal"]: one["ended_by"] for one in history} == {2: "UPDATE", 3: None, 5: None}
+    assert Lake(lake.as_uri(), spark).verify().clean
+
+
+@pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 7, 9), marks=pytest.mark.long)])
+def test_a14_a_baseline_that_is_read_after_a_sweep_beats_all_that_was_stored(
+    spark: SparkSession, tmp_path: Path, cuts: tuple[int, ...]
+) -> None:
+    """The provider's clock was set back after the sweep. The tables with a past know the stream's
+    statement still, and the end, both with times of before that.
+    """
+    rows = [row(1, "ATTEMPT", key="")]
+    stated: dict[str, Any] = {"detector": True, "state": "ACTIVE"}
+    for n, name in ((2, "a"), (3, "b"), (4, "gone")):
+        at_us = START_US + 40_000_000 + n
+        rows.append(row(n, key=name, uuid=name, appended_at=at_us, value=1, **stated))
+    rows.append(row(5, "DELETE", key="gone", ends=True, appended_at=START_US + 45_000_000))
+    shown: dict[str, Any] = {"token": "", "appended_at": START_US + 50_000_000, **stated}
+    rows += [row(6, key="a", uuid="a", value=1, **shown)]
+    rows += [row(7, "SWEEP", key=""), row(8, "ATTEMPT", key="", attempt=2)]
+    shown |= {"attempt": 2, "appended_at": START_US + 10_000_000, "value": 2}
+    rows += [row(9 + n, key=name, uuid=name, **shown) for n, name in enumerate(("a", "b", "gone"))]
+    # Older than the first statement of the stream: it is read again, and changes nothing.
+    again = START_US + 5_000_000
+    rows.append(row(12, key="b", uuid="b", appended_at=again, value=3, attempt=2, **stated))
+    writer = DeltaRsWriter(DeltaOptions(url=url_of(tmp_path)))
+    writer.open("c")
+    lake = Path(url_of(tmp_path).removeprefix("file://"))
+    land(lake, rows)
+    made = pipeline(spark, lake, tables=["entity_history", "alarms"])
+    for upto in cuts:
+        made.apply(frame(spark, lake, rows[:upto]))
+    assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [9, 10, 11]
+    made.apply(changes(spark, lake))
+    entities = {one["id"]: one["ordinal"] for one in read(lake, "entities")}
+    assert entities == {"a": 9, "b": 10, "gone": 11}
+    history = read(lake, "entity_history")
+    assert {one["id"]: one["ordinal"] for one in history if one["open"]} == entities
+    assert {one["id"]: one["ordinal"] for one in read(lake, "alarms") if one["open"]} == entities
+    assert Lake(lake.as_uri(), spark).verify().clean
+
+
 @pytest.mark.asyncio
 async def test_the_guard_of_the_sink_counts_from_entities(
     spark: SparkSession, tmp_path: Path
@@ -637,9 +709,39 @@ def replace_columns(target: LakeTable) -> LakeTable:
 
 def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_path: Path) -> None:
     store, reading = tmp_path / "store", tmp_path / "reading"
-    land(store, [row(number) for number in range(1, 5)])
+    # Of one stream the store has read on, to the end of n7; of the other one the reading.
+    own = [row(n) for n in (1, 2, 3, 4, 7)]
+    end = replace(row(7), kind="DELETE", ends=True, appended_at=row(20).appended_at)
+    late = [replace(row(n), stream="late") for n in (1, 2)]
+    land(store, [*(replace(r, ordinal=n + 1) for n, r in enumerate([*own, end])), late[0]])
     pipeline(spark, store, tables=[]).apply(changes(spark, store))
-    others = [row(1), row(2, value=7), row(4), row(5)]
-    land(reading, [replace(r, consumer="second", ordinal=n + 1) for n, r in enumerate(others)])
-    found = Lake(store.as_uri(), spark).audit(reading.as_uri())
-    assert (found.right, found.stale, found.bogus, found.missing) == (2, 1, 1, 1)
+    others = [row(1), row(2, value=7), row(4), row(5), row(7)]
+    others.append(replace(row(8), appended_at=row(10).appended_at))
+    read_again = [*(replace(r, ordinal=n + 1) for n, r in enumerate(others)), *late]
+    land(reading, [replace(r, consumer="second") for r in read_again])
+    made = Lake(store.as_uri(), spark)
+    found = made.audit(reading.as_uri())
+    assert (found.right, found.stale, found.bogus, found.missing) == (3, 1, 1, 2)
+    assert found.undecided == 2
+    assert made.audit(reading.as_uri()) == found
+    page = (REPOSITORY / "docs/how-to/lake.md").read_text("utf-8")
+    (query,) = (one.text for one in snippets(page) if "FROM reconciliation" in one.text)
+    session = spark.newSession()
+    assert "reconciliation" in create_views(session, store.as_uri())
+    asked = {one.stream: tuple(one)[1:-1] for one in session.sql(query).collect()}
+    assert asked == {"s": (2, 2, 4), "late": (2, 0, 0)}
+    kept = read(store, "reconciliation")
+    assert {(one["consumer"], one["stream"], one["against"]) for one in kept} == {
+        ("c", "s", reading.as_uri()),
+        ("c", "late", reading.as_uri()),
+    }
+    assert len({one["at"] for one in kept}) == 2
+    assert sorted((one["verdict"], one["entities"], one["ids"]) for one in kept) == [
+        *2 * [("bogus", 1, ["n3"])],
+        *2 * [("missing", 2, ["n5", "n8"])],
+        *2 * [("right", 1, None)],
+        *2 * [("right", 2, None)],
+        *2 * [("stale", 1, ["n2"])],
+        *2 * [("undecided", 1, ["n2"])],
+        *2 * [("undecided", 1, ["n7"])],
+    ]

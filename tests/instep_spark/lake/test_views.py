@@ -236,6 +236,24 @@ def test_columns_state_what_they_mean_and_delta_rs_still_answers(
     ]
 
 
+READERS_ASK_BY = {
+    "entities": {"class", "id"},
+    "entity_history": {"class", "valid_from", "valid_to"},
+    "alarms": {"raised_at", "cleared_at", "node_uuid"},
+    "topology": {"class", "node_uuid"},
+    "stream_health": {"minute"},
+}
+
+
+@pytest.mark.parametrize("name", READERS_ASK_BY)
+def test_files_have_statistics_of_what_readers_ask_by(network: Network, name: str) -> None:
+    files: Any = pa.table(DeltaTable(network.lake / name).get_add_actions(flatten=True))
+    assert files.num_rows > 0
+    found = {column.removeprefix("null_count.") for column in files.column_names}
+    assert found >= READERS_ASK_BY[name]
+    assert not found & {"body", "envelope"}
+
+
 def answers_of(program: str, questions: list[Snippet], lake: Path) -> list[Any]:
     # A process of its own: the recipe has to end with 0, too.
     done = subprocess.run(

@@ -119,7 +119,7 @@ def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
         found = rows.sparkSession.sql(f"""
             SELECT DISTINCT consumer, stream FROM (
                 SELECT *, lag(named_struct(
-                    'lineage', lineage, 'partition', `partition`,
+                    'token', token, 'lineage', lineage, 'partition', `partition`,
                     'record_offset', record_offset, 'appended_at', appended_at)) OVER (
                   PARTITION BY {", ".join(IDENTITY)} ORDER BY ordinal) AS earlier
                 FROM instep_survey WHERE {ENTITY}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "END_TOKEN",
     "ENTITY",
     "HEADER",
     "IDENTITY",
@@ -36,7 +37,7 @@ __all__ = [
 
 IDENTITY: Final = ("consumer", "stream", "id")
 """The columns that identify an entity in a lake."""
-HEADER: Final = ("lineage", "partition", "record_offset", "appended_at", "ordinal")
+HEADER: Final = ("token", "lineage", "partition", "record_offset", "appended_at", "ordinal")
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
 RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
 RECORD: Final = f"kind IN {RECORD_KINDS}"
@@ -47,10 +48,12 @@ entity whole."""
 
 OUTDATED: Final = -1
 """Stands for the lineage of a statement that compares with no log, and with no other baseline."""
+END_TOKEN: Final = "end"  # noqa: S105 — of a record
+"""Stands for the token of a remembered end, of which only that it is no baseline's is of use."""
 
 _STATE: Final = (
-    "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
-    "appended_at: TIMESTAMP, counting: STRING, recent: STRING>"
+    "STRUCT<alive: BOOLEAN, token: STRING, lineage: BIGINT, partition: STRING, "
+    "record_offset: BIGINT, appended_at: TIMESTAMP, counting: STRING, recent: STRING>"
 )
 _RECENT_BYTES: Final = 4_096
 """`counting` and `recent` are the ordinals that count. To append to a text, Spark copies it: for
@@ -60,23 +63,30 @@ each statement so many bytes at most, and all of them once in hundreds of statem
 def row_supersedes(stored: str, row: str) -> str:
     """SQL: the statement `stored` is newer than `row`, which therefore changes nothing (A3).
 
-    Both are aliases, or structs with the columns of `HEADER`; a NULL is never newer.
+    Of two baselines the later one counts, whatever our clock said (A14). Both are aliases, or
+    structs with the columns of `HEADER`, and `row` has `ends`; a NULL is never newer.
     """
-    return supersedes_sql(Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE), nullable=True)
+    baselines = f"{stored}.token = '' AND {row}.token = '' AND NOT {row}.ends"
+    places = Place.of(stored, SPARK_PLACE), Place.of(row, SPARK_PLACE)
+    return f"({supersedes_sql(*places, nullable=True)} AND NOT ({baselines}))"
 
 
 def outdated(stored: DataFrame, swept: Mapping[StreamKey, int]) -> DataFrame:
-    """Return stored statements so that what a baseline had read when the last sweep of its stream
-    was made compares with nothing (A14). `swept`: the ordinals of these sweeps.
+    """Return stored statements, or ends, as they compare since the last sweep of their stream was
+    made (A14). `swept`: the ordinals of these sweeps.
+
+    A baseline that is read after a sweep is newer than all that was stored then, as it is newer
+    than another baseline. What a baseline had read then compares with nothing.
     """
     made = {key: ordinal for key, ordinal in swept.items() if ordinal}
     if not made:
         return stored
     joined = stored.join(ordinals(stored.sparkSession, swept=made), ["consumer", "stream"], "left")
-    others = [f"`{name}`" for name in stored.columns if name != "lineage"]
+    others = [f"`{name}`" for name in stored.columns if name not in ("lineage", "token")]
     return joined.selectExpr(
         *others,
         f"CASE WHEN token = '' AND ordinal <= swept THEN {OUTDATED}L ELSE lineage END AS lineage",
+        "CASE WHEN ordinal <= swept THEN '' ELSE token END AS token",
     )
 
 
@@ -143,7 +153,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
         ), folded AS (
             SELECT consumer, stream, id, aggregate(
                 array_sort(collect_list(named_struct(
-                    'batch', NOT known, 'ordinal', ordinal, 'lineage', lineage,
+                    'batch', NOT known, 'ordinal', ordinal, 'token', token, 'lineage', lineage,
                     'partition', `partition`, 'record_offset', record_offset,
                     'appended_at', appended_at, 'ends', ends))),
                 CAST(NULL AS {_STATE}),
@@ -152,7 +162,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
                         THEN stored
                     WHEN {remembered} THEN stored
                     ELSE CAST(named_struct(
-                        'alive', NOT row.ends, 'lineage', row.lineage,
+                        'alive', NOT row.ends, 'token', row.token, 'lineage', row.lineage,
                         'partition', row.`partition`, 'record_offset', row.record_offset,
                         'appended_at', row.appended_at,
                         'counting', CASE WHEN {full} THEN concat_ws(',', stored.counting,

@@ -81,12 +81,12 @@ class AlarmsTable(IntervalTable):
         return f"'{DETECTOR}'"
 
     def close(self, ordinal: str, at: str) -> str:
-        del ordinal
         duration = f"(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
         return (
             f"t.cleared_at = greatest(t.raised_at, {at}), t.cleared_spread = 'BEFORE', "
             "t.state = 'CLEAR', "
-            f"t.ended_by = 'SWEEP', t.duration_s = greatest(0.0D, {duration}), t.open = false"
+            f"t.ended_by = 'SWEEP', t.duration_s = greatest(0.0D, {duration}), "
+            f"t.end_ordinal = {ordinal}, t.open = false"
         )
 
     def moved(self) -> str:
@@ -134,7 +134,7 @@ class AlarmsTable(IntervalTable):
                         'spread', event_spread), ordinal) AS raise,
                     min_by(named_struct(
                         'at', coalesce(event_at, appended_at), 'spread', event_spread,
-                        'lineage', lineage,
+                        'ordinal', ordinal, 'lineage', lineage,
                         'partition', `partition`, 'record_offset', record_offset,
                         'appended_at', appended_at,
                         'by', CASE kind WHEN 'CREATE_UPDATE' THEN 'CLEAR' ELSE kind END),
@@ -177,7 +177,7 @@ class AlarmsTable(IntervalTable):
                     AS raised_spread, end.spread AS cleared_spread,
                 (unix_micros(cleared_at) - unix_micros(raised_at)) / 1e6D AS duration_s,
                 CASE WHEN end IS NULL THEN last.state ELSE 'CLEAR' END AS state,
-                end.by AS ended_by, end IS NULL AS open, {ended},
+                end.by AS ended_by, end.ordinal AS end_ordinal, end IS NULL AS open, {ended},
                 try_element_at(array('WARNING', 'MINOR', 'MAJOR', 'CRITICAL'), CAST(nullif(
                     greatest(worst, {_RANK.format("kept.worst_severity")}), 0) AS INT))
                     AS worst_severity,

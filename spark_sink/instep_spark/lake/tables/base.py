@@ -20,6 +20,7 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
 from instep_spark.lake.tables.merge import DriverMerges, Merge, Outcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
@@ -116,7 +117,8 @@ class LakeTable:
                 + f"COMMENT {self.table.comment} "
                 f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
                 f"'{VECTORS_PROPERTY}' = 'false', "
-                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
+                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
+                f"{constraint_properties(self.table)})"
             )
             if not self._clause:
                 # Nothing to look at. Where another pipeline made it, too, one of both is overtaken
@@ -203,6 +205,7 @@ class LakeTable:
             )
         self._add_columns(spark)
         if found < LAKE_VERSION:
+            add_constraints(spark, self.sql, self.table, self._properties)
             spark.sql(
                 f"ALTER TABLE {self.sql} "
                 f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "

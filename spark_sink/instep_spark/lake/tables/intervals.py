@@ -13,6 +13,7 @@ from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
+    END_TOKEN,
     ENTITY,
     HEADER,
     IDENTITY,
@@ -47,7 +48,11 @@ null after an update, and after a sweep, which has none.
 """
 _LAST_END: Final = ", ".join(
     f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
-    for name, stored in (*((name, f"end_{name}") for name in END_PLACE), ("ordinal", "ordinal"))
+    for name, stored in (
+        *((name, f"end_{name}") for name in END_PLACE),
+        ("ordinal", "coalesce(end_ordinal, ordinal)"),
+        ("token", f"'{END_TOKEN}'"),
+    )
 )
 
 
@@ -110,7 +115,8 @@ class IntervalTable(LakeTable):
         closed.createOrReplaceTempView("instep_closed")
         ended = closed.where("lineage IS NOT NULL")
         compare = effective_rows if pending.backwards or by_uuid else news
-        rows = compare(rows, outdated(stored, self.progress.swept(by_uuid)), ended)
+        swept = self.progress.swept(by_uuid)
+        rows = compare(rows, outdated(stored, swept), outdated(ended, swept))
         rows.createOrReplaceTempView("instep_rows")
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
@@ -243,7 +249,7 @@ class IntervalTable(LakeTable):
             (resolved_rows(self._changes, self._identities), ENTITY, joined),
             (self._composed, RECORD, changing),
         ]
-        header = ", ".join(f"`{name}`" for name in (*IDENTITY, "token", *HEADER))
+        header = ", ".join(f"`{name}`" for name in (*IDENTITY, *HEADER, "ends"))
         # The literals tell by the statistics of files which of them to read.
         return " UNION ALL ".join(
             f"""SELECT {header} FROM (

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from instep.alignment.lag import Fidelity
 from instep_spark.landing_schema import comment_literal
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "reference",
 ]
 
-LAKE_VERSION: Final = 4
+LAKE_VERSION: Final = 5
 """Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
@@ -56,6 +57,13 @@ class TableSchema(NamedTuple):
     meaning: str
     columns: tuple[Column, ...]
     partitioned_by: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    """SQL that is true of every row; Delta refuses a commit with another one."""
+
+    @property
+    def constraints(self) -> dict[str, str]:
+        """The checks by the names of their constraints."""
+        return {f"{self.name}_{number}": sql for number, sql in enumerate(self.checks, 1)}
 
     def ddl(self) -> str:
         """The columns for `CREATE TABLE … (…)`, each with its meaning."""
@@ -67,6 +75,13 @@ class TableSchema(NamedTuple):
         return comment_literal(_LINK.sub(r"\1", self.meaning))
 
 
+def _one_of(column: str, *values: str) -> str:
+    """SQL: the column has one of these values, or none."""
+    known = ", ".join(f"'{value}'" for value in values)
+    return f"{column} IS NULL OR {column} IN ({known})"
+
+
+_ENDS: Final = ("DELETE", "TOMBSTONE", "CLEAR", "SWEEP")
 _WHOSE: Final = (
     Column("consumer", "STRING", "name of the consumer", required=True),
     Column("stream", "STRING", "id of the stream", required=True),
@@ -111,6 +126,7 @@ _CONTENT: Final = (
     Column("envelope", "STRING", "the rest of the log-record-body as one JSON object"),
 )
 _END: Final = (
+    Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it lasts"),
     Column(
         "end_lineage",
         "BIGINT",
@@ -158,12 +174,17 @@ HISTORY: Final = TableSchema(
             "what ended it: UPDATE, DELETE, TOMBSTONE, CLEAR, or SWEEP (it was gone at `valid_to` "
             "at the latest); null while it holds",
         ),
-        Column("end_ordinal", "BIGINT", "row of `changes` that ended it; null while it holds"),
         *_END,
         *_CONTENT,
         Column("open", "BOOLEAN", "whether it holds now"),
     ),
     ("open",),
+    (
+        "(open <=> (valid_to IS NULL)) AND (open <=> (ended_by IS NULL))",
+        "valid_to IS NULL OR valid_to >= valid_from",
+        _one_of("ended_by", "UPDATE", *_ENDS),
+        _one_of("valid_to_basis", "STATED", "SWEPT"),
+    ),
 )
 ALARMS: Final = TableSchema(
     "alarms",
@@ -207,6 +228,13 @@ ALARMS: Final = TableSchema(
         Column("open", "BOOLEAN", "whether it lasts"),
     ),
     ("open",),
+    (
+        "(open <=> (cleared_at IS NULL)) AND (open <=> (ended_by IS NULL))",
+        "cleared_at IS NULL OR cleared_at >= raised_at",
+        "duration_s IS NULL OR duration_s >= 0",
+        _one_of("ended_by", *_ENDS),
+        "open OR state <=> 'CLEAR'",
+    ),
 )
 TOPOLOGY: Final = TableSchema(
     "topology",
@@ -239,6 +267,7 @@ HEALTH: Final = TableSchema(
         Column("minute", "TIMESTAMP", "begin of the minute, by `committed_at`"),
         Column("ordinal", "BIGINT", "last row of `changes` in it"),
         Column("records", "BIGINT", "records in it"),
+        Column("timed_records", "BIGINT", "those of the log: rows of a baseline have no delay"),
         Column("read_delay_s", "DOUBLE", "mean of committed minus appended, in seconds"),
         Column("worst_read_delay_s", "DOUBLE", "the largest, in seconds"),
         Column(
@@ -258,6 +287,7 @@ HEALTH: Final = TableSchema(
             "`composed` says why",
         ),
     ),
+    checks=("records >= 0 AND realignments >= 0 AND sweeps >= 0", _one_of("zone", *Fidelity)),
 )
 MESSAGES: Final = TableSchema(
     "messages",
@@ -271,6 +301,30 @@ MESSAGES: Final = TableSchema(
         Column("received_at", "TIMESTAMP", "when it was durable here"),
         Column("delivered_at", "TIMESTAMP", "when it was delivered"),
         Column("body", "STRING", "its content"),
+    ),
+)
+
+RECONCILIATION: Final = TableSchema(
+    "reconciliation",
+    "What each `instep lake audit` has found: a row for each verdict on entities of a stream. A "
+    "row is never changed.",
+    (
+        *_WHOSE[:2],
+        Column("at", "TIMESTAMP", "when the comparison began, by our time", required=True),
+        Column("against", "STRING", "URL of the lake with the other reading of the logs"),
+        Column(
+            "verdict",
+            "STRING",
+            "right, stale (other content), bogus (the provider does not have it), missing, or "
+            "undecided (one side has read on, and knows something newer)",
+            required=True,
+        ),
+        Column("entities", "BIGINT", "how many entities it is true of", required=True),
+        Column("ids", "ARRAY<STRING>", "some of those that are not right"),
+    ),
+    checks=(
+        _one_of("verdict", "right", "stale", "bogus", "missing", "undecided"),
+        "entities >= 0",
     ),
 )
 
@@ -298,6 +352,7 @@ COMPOSED: Final = TableSchema(
         Column("state", "STRING", "of a last row: what the pipeline needs to go on, as JSON"),
     ),
     ("last",),
+    (_one_of("kind", "CREATE_UPDATE", "DELETE", "TOMBSTONE", "UNRESOLVED"),),
 )
 
 IDENTITIES: Final = TableSchema(
@@ -330,7 +385,7 @@ IDENTITIES: Final = TableSchema(
 LAKE_TABLES: Final = {
     table.name: table
     for table in (
-        *(ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, COMPOSED),
+        *(ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, RECONCILIATION, COMPOSED),
         IDENTITIES,
     )
 }

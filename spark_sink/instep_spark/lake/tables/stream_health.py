@@ -40,7 +40,9 @@ class StreamHealthTable(LakeTable):
     ) -> None:
         """Add the rows of the segment; `decided` has the sweeps that `entities` held."""
         spark = segment.rows.sparkSession
-        segment.rows.createOrReplaceTempView("instep_rows")
+        # A row about several entities comes once for each.
+        rows = segment.rows.dropDuplicates(["consumer", "stream", "ordinal"])
+        rows.createOrReplaceTempView("instep_rows")
         facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS  # noqa: S608
         spark.sql(facts).createOrReplaceTempView("instep_facts")
         held = [
@@ -56,6 +58,7 @@ class StreamHealthTable(LakeTable):
             ), minutes AS (
                 SELECT r.consumer, r.stream, date_trunc('MINUTE', committed_at) AS minute,
                     max(r.ordinal) AS ordinal, count_if({RECORD}) AS records,
+                    count(delay_s) AS timed_records,
                     avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
                     max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
                     count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
@@ -80,6 +83,8 @@ class StreamHealthTable(LakeTable):
                 GROUP BY consumer, stream, date_trunc('MINUTE', at)
             ), joined AS (
                 SELECT m.*, e.read_delay_s AS known_mean, e.records AS known_records,
+                    CASE WHEN e.read_delay_s IS NOT NULL
+                        THEN coalesce(e.timed_records, e.records) ELSE 0 END AS known_timed,
                     greatest(m.worst, e.worst_read_delay_s) AS worst_read_delay_s,
                     e.realignments AS known_realignments, e.sweeps AS known_sweeps,
                     e.sweep_held AS known_held, e.left_out AS known_left_out,
@@ -92,10 +97,11 @@ class StreamHealthTable(LakeTable):
             )
             SELECT consumer, stream, minute, ordinal,
                 records + coalesce(known_records, 0) AS records,
+                timed_records + known_timed AS timed_records,
                 CASE WHEN read_delay_s IS NULL OR known_mean IS NULL
                     THEN coalesce(read_delay_s, known_mean)
-                    ELSE (read_delay_s * records + known_mean * known_records)
-                         / (records + known_records) END AS read_delay_s,
+                    ELSE (read_delay_s * timed_records + known_mean * known_timed)
+                         / (timed_records + known_timed) END AS read_delay_s,
                 worst_read_delay_s, {_ZONE.replace("worst", "worst_read_delay_s")} AS zone,
                 attempt, realignments + coalesce(known_realignments, 0) AS realignments,
                 sweeps + coalesce(known_sweeps, 0) AS sweeps,
