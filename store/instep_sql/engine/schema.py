@@ -17,12 +17,6 @@ __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"
 _log = logging.getLogger("instep.sql")
 _NAMED_TABLES: Final = 3
 
-<<<<<<< HEAD
-VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0018"
-"""The newest revision in `migrations/versions` (a test holds them equal)."""
-=======
->>>>>>> cli
 _MIGRATING: Final = threading.Lock()
 """Alembic keeps what a migration works on in globals of its modules: one thread at a time."""
 
