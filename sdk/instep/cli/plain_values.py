@@ -7,8 +7,10 @@ pydantic takes a quarter of the time of `instep status`. The plain twin is typer
 
 from __future__ import annotations
 
+import os
 from enum import EnumType
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -46,12 +48,22 @@ def _value(parameter: Any, convert: Any, ctx: Any, value: Any) -> Any:
     chosen = type(value) is str and isinstance(kind, EnumType)
     if chosen and value in [one.value for one in kind]:
         value = kind(value)
+    elif type(value) is str and kind is Path and _is_read_as_it_is(parameter, value):
+        value = Path(value)
     single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
     if value is None:
         plain = single and not parameter.required
     else:
         # A number may have bounds.
-        plain = single and type(value) is kind and kind not in {int, float}
+        of_kind = type(value) is kind or (kind is Path and isinstance(value, Path))
+        plain = single and of_kind and kind not in {int, float}
     if not plain:
         return convert(ctx, value)
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+
+def _is_read_as_it_is(parameter: Any, value: str) -> bool:
+    """Whether this is a path that can be read, of an option that asks for no more."""
+    asked = parameter.type_descriptor.parameter_info
+    more = asked.exists or asked.resolve_path or asked.writable or asked.allow_dash
+    return not more and asked.file_okay and asked.dir_okay and os.access(value, os.R_OK)

@@ -11,7 +11,23 @@ from instep.cli.app import app
 from instep.cli.command_group import LazyCommand, commands_of
 from instep.cli.plain_values import PlainCommand, PlainGroup
 
-VALUES = (None, "", "text", "table", "jsonl", "JSONL", "3", "-1", "latest", 3, 0.5, True, ["a"], ())
+VALUES = (
+    None,
+    "",
+    "text",
+    __file__,
+    "table",
+    "jsonl",
+    "JSONL",
+    "3",
+    "-1",
+    "latest",
+    3,
+    0.5,
+    True,
+    ["a"],
+    (),
+)
 
 
 def commands(command: Any, name: str = "instep") -> Iterator[tuple[str, Any]]:
