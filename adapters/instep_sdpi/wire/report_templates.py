@@ -170,7 +170,7 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportTemplates:
-    """The frames and forms that were read before; an `instep_soap.EnvelopeTemplates`.
+    """The frames and forms that were read before (`instep_soap.endpoint.EnvelopeTemplates`).
 
     Args:
         read: Reads an envelope by parsing it; None: it is no usual report.
