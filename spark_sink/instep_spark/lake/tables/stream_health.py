@@ -41,7 +41,7 @@ class StreamHealthTable(LakeTable):
         """Add the rows of the segment; `decided` has the sweeps that `entities` held."""
         spark = segment.rows.sparkSession
         # A row about several entities comes once for each.
-        rows = segment.rows.dropDuplicates(["consumer", "stream", "ordinal"])
+        rows = segment.rows.dropDuplicates(["consumer", "stream", "ordinal", "kind"])
         rows.createOrReplaceTempView("instep_rows")
         facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS  # noqa: S608
         spark.sql(facts).createOrReplaceTempView("instep_facts")
