@@ -74,14 +74,15 @@ def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
     Lake(tmp_path.as_uri(), spark, settings=UNGUARDED, report=report.append).run(once=True)
     assert {step.table for step in report} >= {"entities", "entity_history", "alarms"}
     land(tmp_path, log[8:])
-    commit = LakeTable.commit
+    committed = LakeTable._committed
 
-    def failing(target: LakeTable, session: SparkSession, *rest: Any) -> None:
-        commit(target, session, *rest)
+    def failing(target: LakeTable, *metadata: Any) -> None:
+        committed(target, *metadata)
         if target.name == "entity_history":
             raise Crash
 
-    monkeypatch.setattr(LakeTable, "commit", failing)
+    # Whoever has merged, Spark or the driver.
+    monkeypatch.setattr(LakeTable, "_committed", failing)
     with pytest.raises(SinkError, match="Spark: "):
         Lake(tmp_path.as_uri(), spark, settings=UNGUARDED).run(once=True)
     monkeypatch.undo()

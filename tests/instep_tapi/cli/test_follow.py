@@ -236,7 +236,7 @@ async def test_wrong_usage_and_a_provider_that_is_not_there() -> None:
     assert "leave one of them out" in err
     code, out, err = await ended("http://127.0.0.1:1")
     assert (code, out) == (1, "")
-    assert "no connection" in err
+    assert "the connection is refused" in err
 
 
 @pytest.mark.asyncio

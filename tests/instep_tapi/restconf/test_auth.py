@@ -145,7 +145,7 @@ async def test_an_answer_without_a_usable_token(answer: Any) -> None:
 async def test_a_login_desk_that_is_not_there() -> None:
     async with desk_for(auth_options(**OAUTH2)) as (_, auth, _now):
         auth.use(URL("http://127.0.0.1:1"))
-        with pytest.raises(UnreachableError, match="no connection"):
+        with pytest.raises(UnreachableError, match="the connection is refused"):
             await auth.headers()
 
 

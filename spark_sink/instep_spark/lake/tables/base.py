@@ -293,9 +293,8 @@ class LakeTable:
                     self._committed(metadata)
                     return
                 if outcome is Outcome.UNCHANGED:
-                    self.progress = (
-                        progress  # durable with the next commit; read again it changes nothing
-                    )
+                    # Durable with the next commit; read again it changes nothing.
+                    self.progress = progress
                     return
             rows = spark.createDataFrame(held, rows.schema)
         rows.createOrReplaceTempView("instep_merged")
