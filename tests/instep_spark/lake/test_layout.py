@@ -60,6 +60,7 @@ def _settings(layout: Layout) -> LakeSettings:
     return replace(UNGUARDED, layout=layout)
 
 
+@pytest.mark.long
 def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_path: Path) -> None:
     log = Provider(7, "one", offsets=True).run(24)
     part = len(log) * 2 // 3
@@ -88,6 +89,7 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
         DeltaTable(tmp_path / "entities").to_pyarrow_dataset()
 
 
+@pytest.mark.long
 def test_auto_marks_rows_in_large_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +112,7 @@ def test_auto_marks_rows_in_large_tables(
     assert properties[VECTORS_PROPERTY] == "true"  # a table does not go to and fro
 
 
+@pytest.mark.long
 def test_a_table_with_a_feed_marks_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     log = Provider(7, "one", offsets=True).run(24)
     land(tmp_path, log)

@@ -96,6 +96,7 @@ def test_without_a_share_nothing_is_looked_after() -> None:
 # A JVM starts, and may share the machine.
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_run_looks_after_its_tables_and_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
