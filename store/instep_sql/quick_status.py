@@ -33,7 +33,6 @@ _LOCAL: Final = re.compile(
 )
 """On this machine: elsewhere the twin decides about encryption."""
 
-
 _CONNECT_TIMEOUT_S: Final = 10
 _OPTIONS: Final = "-c default_transaction_read_only=on -c statement_timeout=60000"
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["VACUUMED_PROPERTY", "TableFiles", "Task", "Upkeep"]
+__all__ = ["VACUUMED_PROPERTY", "TableFiles", "Upkeep", "UpkeepTask"]
 
 VACUUMED_PROPERTY: Final = "instep.vacuumed_s"
 """The property of `entities` that tells when all tables of the lake were vacuumed, in seconds since
@@ -35,7 +35,7 @@ class TableFiles(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Task(msgspec.Struct, frozen=True):
+class UpkeepTask(msgspec.Struct, frozen=True):
     """What is due for a table."""
 
     what: Literal["optimize", "vacuum"]
@@ -50,8 +50,8 @@ class Upkeep:
         self._share = share
         self._begun_s = begun_s
         self._batches = 0
-        self._due: list[Task] = []
-        self._expected_s: dict[Task, float] = {}
+        self._due: list[UpkeepTask] = []
+        self._expected_s: dict[UpkeepTask, float] = {}
         self.spent_s = 0.0
         self.files = 0
         """Files that were joined."""
@@ -68,7 +68,7 @@ class Upkeep:
         """These are the files of the tables."""
         self._batches = 0
         for name, one in found.items():
-            task = Task("optimize", name)
+            task = UpkeepTask("optimize", name)
             if one.files > _FILES and one.bytes < one.files * _SMALL_BYTES:
                 self._add(task, _TASK_S + one.bytes / _JOINED_BYTES_PER_S)
 
@@ -76,21 +76,21 @@ class Upkeep:
         """All `tables` were vacuumed then; both times since 1970."""
         if now_s - at_s >= _VACUUMED_S:
             for name in tables:
-                self._add(Task("vacuum", name), _TASK_S)
+                self._add(UpkeepTask("vacuum", name), _TASK_S)
 
-    def _add(self, task: Task, expected_s: float) -> None:
+    def _add(self, task: UpkeepTask, expected_s: float) -> None:
         self._expected_s.setdefault(task, expected_s)
         if task not in self._due:
             self._due.append(task)
 
-    def next(self, now_s: float) -> Task | None:
+    def next(self, now_s: float) -> UpkeepTask | None:
         """What to do now. None: nothing is due, or all of it would take more than the share."""
         for task in self._due:
             if self._may(self._expected_s[task], now_s):
                 return task
         return None
 
-    def done(self, task: Task, seconds: float, files: int = 0) -> None:
+    def done(self, task: UpkeepTask, seconds: float, files: int = 0) -> None:
         """The task has taken so long, and joined so many files."""
         self._due.remove(task)
         self._expected_s[task] = seconds

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from instep_spark.lake import upkeep
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings
-from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Task, Upkeep
+from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep, UpkeepTask
 from tests.instep_spark.lake.lake_kit import UNGUARDED, check_entities
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.lake.model_kit import Model
@@ -57,18 +57,18 @@ def test_only_many_small_files_are_joined() -> None:
             "topology": MANY,
         }
     )
-    assert kept.next(1_000.0) == Task("optimize", "topology")
-    kept.done(Task("optimize", "topology"), 1.0, files=499)
+    assert kept.next(1_000.0) == UpkeepTask("optimize", "topology")
+    kept.done(UpkeepTask("optimize", "topology"), 1.0, files=499)
     assert kept.next(2_000.0) is None
 
 
 def test_what_would_take_too_long_waits_and_others_do_not() -> None:
     kept = Upkeep(0.1, 0.0)
     kept.counted({"entities": TableFiles(files=1_000, bytes=4 << 30), "alarms": MANY})
-    assert kept.next(30.0) == Task("optimize", "alarms")
-    kept.done(Task("optimize", "alarms"), 3.0)
+    assert kept.next(30.0) == UpkeepTask("optimize", "alarms")
+    kept.done(UpkeepTask("optimize", "alarms"), 3.0)
     assert kept.next(60.0) is None
-    assert kept.next(10_000.0) == Task("optimize", "entities")
+    assert kept.next(10_000.0) == UpkeepTask("optimize", "entities")
 
 
 def test_tables_are_vacuumed_once_a_day_one_after_another() -> None:
@@ -77,12 +77,12 @@ def test_tables_are_vacuumed_once_a_day_one_after_another() -> None:
     assert not kept.waits_for("vacuum")
     kept.vacuumed(1_000_000.0, 1_090_000.0, ["changes", "entities"])
     kept.vacuumed(1_000_000.0, 1_090_001.0, ["changes", "entities"])
-    assert kept.next(50.0) == Task("vacuum", "changes")
-    kept.done(Task("vacuum", "changes"), 4.9)
+    assert kept.next(50.0) == UpkeepTask("vacuum", "changes")
+    kept.done(UpkeepTask("vacuum", "changes"), 4.9)
     assert kept.waits_for("vacuum")
     assert kept.next(51.0) is None
-    assert kept.next(100.0) == Task("vacuum", "entities")
-    kept.done(Task("vacuum", "entities"), 1.0)
+    assert kept.next(100.0) == UpkeepTask("vacuum", "entities")
+    kept.done(UpkeepTask("vacuum", "entities"), 1.0)
     assert not kept.waits_for("vacuum")
 
 

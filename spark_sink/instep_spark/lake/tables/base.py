@@ -21,7 +21,7 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
-from instep_spark.lake.tables.merge import DriverMerges, Merge, Outcome
+from instep_spark.lake.tables.merge import DriverMerges, Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
     LAKE_VERSION,
@@ -287,12 +287,12 @@ class LakeTable:
             if self.driver_merges is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
                 outcome = self.driver_merges.apply(merge, held, metadata)
-                if outcome is Outcome.OVERTAKEN:
+                if outcome is MergeOutcome.OVERTAKEN:
                     raise self._overtaken()
-                if outcome is Outcome.MERGED:
+                if outcome is MergeOutcome.MERGED:
                     self._committed(metadata)
                     return
-                if outcome is Outcome.UNCHANGED:
+                if outcome is MergeOutcome.UNCHANGED:
                     # Durable with the next commit; read again it changes nothing.
                     self.progress = progress
                     return

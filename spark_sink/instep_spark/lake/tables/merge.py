@@ -23,7 +23,7 @@ from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
 from instep_spark.lake.sql.literals import StreamKey, of_streams
 from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
 
-__all__ = ["DriverMerges", "Merge", "Outcome"]
+__all__ = ["DriverMerges", "Merge", "MergeOutcome"]
 
 _LARGE_BYTES: Final = 1 << 30
 """A table of more bytes is not read by the driver."""
@@ -61,7 +61,7 @@ class Merge(msgspec.Struct, frozen=True):
         """  # noqa: S608 — names of our own tables, literals escaped
 
 
-class Outcome(Enum):
+class MergeOutcome(Enum):
     """What became of a merge."""
 
     MERGED = auto()
@@ -80,14 +80,14 @@ class DriverMerges:
         self._url = url
         self._table: DeltaTable | None = None
 
-    def apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> Outcome:
+    def apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         """Merge the rows in one commit that carries `metadata`. Raises `SinkError`."""
         try:
             return self._apply(merge, rows, metadata)
         except CommitFailedError:
-            return Outcome.OVERTAKEN
+            return MergeOutcome.OVERTAKEN
         except DeltaProtocolError:
-            return Outcome.UNFIT
+            return MergeOutcome.UNFIT
         except (DeltaError, OSError) as error:
             self._table = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -98,20 +98,20 @@ class DriverMerges:
                 retriable=True,
             ) from error
 
-    def _apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> Outcome:
+    def _apply(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         if self._table is None:
             self._table = DeltaTable(self._url)
         table = self._table
         table.update_incremental()
         properties = table.metadata().configuration
         if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
-            return Outcome.UNFIT
+            return MergeOutcome.UNFIT
         sizes = pa.table(table.get_add_actions())["size_bytes"]
         if sum(sizes.to_pylist()) > _LARGE_BYTES:
-            return Outcome.UNFIT
+            return MergeOutcome.UNFIT
         made = table.transaction_version(APPLICATION)
         if made is not None and made >= metadata.number:
-            return Outcome.OVERTAKEN
+            return MergeOutcome.OVERTAKEN
         merger = table.merge(
             rows,
             merge.on,
@@ -134,4 +134,4 @@ class DriverMerges:
         before = table.version()
         merger.execute()
         # delta-rs makes no commit that changes no row.
-        return Outcome.MERGED if table.version() > before else Outcome.UNCHANGED
+        return MergeOutcome.MERGED if table.version() > before else MergeOutcome.UNCHANGED
