@@ -125,6 +125,7 @@ def fidelity(lake: str, path: Path) -> int:
         delays = [minute["worst_read_delay_s"] for minute in those]
         axes.scatter(times, delays, color=color, label=zone, s=16)
     axes.set(ylabel="worst of the minute, in seconds", yscale="symlog")
+    axes.set_ylim(bottom=0)
     if minutes:
         axes.legend()
         figure.autofmt_xdate()

@@ -60,7 +60,9 @@ _LAYOUTS: Final = {
     f"{_BUCKETS} buckets of ids": _Layout("PARTITIONED BY (bucket)", bucketed=True),
 }
 _BUCKET: Final = f"CAST(pmod(xxhash64(key), {_BUCKETS}) AS INT) AS bucket"
-_COLUMNS: Final = [column.name for column in ENTITIES.columns if column.name != "proven"]
+_LANDED: Final = {column.name for column in CHANGES}
+_MADE: Final = ("id", "proven")
+"""Columns of `entities` that the floor makes of others."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -155,7 +157,13 @@ def _floor_table(spark: SparkSession, path: Path, layout: str) -> str:
 
 def _floor_rows(batch: Any, *, bucketed: bool) -> None:
     """Create the view `floor_rows` with the rows to merge."""
-    taken = [f"`{name}`" for name in _COLUMNS if name != "id"]
+    taken = [
+        f"`{column.name}`"
+        if column.name in _LANDED
+        else f"CAST(NULL AS {column.type}) {column.name}"
+        for column in ENTITIES.columns
+        if column.name not in _MADE
+    ]
     bucket = [_BUCKET] if bucketed else []
     rows = batch.selectExpr(*taken, "key AS id", "true AS proven", *bucket)
     rows.createOrReplaceTempView("floor_rows")

@@ -2,7 +2,8 @@
 takes longer to import than all else that the command does.
 
 The plain twin is `SqlReader`; both have their SQL from `status_rows`. What is not plain is left to
-the twin: a database elsewhere or of another version, one that cannot be read, numbered sequences.
+the twin: a URL with further parameters, a database of another version, one that cannot be read,
+numbered sequences.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from instep.ports.status import StoreStatus
 from instep_sql.status_rows import (
@@ -28,10 +30,12 @@ from instep_sql.status_rows import (
 __all__ = ["quick_status"]
 
 _FILE: Final = re.compile(r"sqlite:///([^?%]+)\Z")
-_LOCAL: Final = re.compile(
-    r"postgresql(?:\+psycopg)?(://(?:[^@/?]*@)?(?:localhost|127\.0\.0\.1)(?::\d+)?/[^?]*)\Z"
+_SERVER: Final = re.compile(
+    r"postgresql(?:\+psycopg)?(://(?:[^@/?%]*@)?([\w.-]+)(?::\d+)?/[\w.-]+"
+    r"(?:\?((?:sslmode|sslrootcert|sslcert|sslkey)=[^&%]+"
+    r"(?:&(?:sslmode|sslrootcert|sslcert|sslkey)=[^&%]+)*))?)\Z"
 )
-"""On this machine: elsewhere the twin decides about encryption."""
+"""One server, and of parameters only those of encryption."""
 
 _CONNECT_TIMEOUT_S: Final = 10
 _OPTIONS: Final = "-c default_transaction_read_only=on -c statement_timeout=60000"
@@ -41,8 +45,10 @@ def quick_status(url: str) -> StoreStatus | None:
     """The streams and leases of a store; None: the twin is to be asked."""
     if found := _FILE.match(url):
         return _in_file(Path(found[1]))
-    if found := _LOCAL.match(url):
-        return _on_server(f"postgresql{found[1]}")
+    if found := _SERVER.match(url):
+        parameters = parse_qsl(found[3] or "")
+        if len(by_name := dict(parameters)) == len(parameters):
+            return _on_server(f"postgresql{found[1]}", found[2], by_name)
     return None
 
 
@@ -64,15 +70,22 @@ def _named(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> SimpleNamespace:
     return SimpleNamespace(**dict(zip(names, row, strict=True)))
 
 
-def _on_server(url: str) -> StoreStatus | None:
+def _on_server(url: str, host: str, parameters: dict[str, str]) -> StoreStatus | None:
     try:
         import psycopg  # noqa: PLC0415 — its driver is an extra
         from psycopg.rows import namedtuple_row  # noqa: PLC0415
+
+        from instep_sql.engine.postgres.encryption import encryption  # noqa: PLC0415
     except ImportError:
         return None
+    encrypted: dict[str, Any] = encryption([host], parameters.get)
     try:
         with psycopg.connect(
-            url, row_factory=namedtuple_row, connect_timeout=_CONNECT_TIMEOUT_S, options=_OPTIONS
+            url,
+            row_factory=namedtuple_row,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            options=_OPTIONS,
+            **{name: of for name, of in encrypted.items() if name not in parameters},
         ) as connection:
             return _status(connection)
     except psycopg.Error:

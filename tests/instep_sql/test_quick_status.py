@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +15,8 @@ from instep.model import Batch, SweepStep, Unreadable
 from instep.model.position import Phase, Position
 from instep.ports.status import StoreStatus
 from instep_sql import SqlStore
+from instep_sql.engine.postgres.connection import connect_arguments
+from instep_sql.options import SqlOptions
 from instep_sql.quick_status import quick_status
 from tests.instep.runtime.messages.intake_kit import spoken
 from tests.instep_sql.store_kit import stream_info
@@ -118,11 +121,13 @@ async def test_a_server_that_cannot_be_reached_is_left_to_the_reader() -> None:
         "sqlite://",
         "sqlite:///:memory:",
         "sqlite:///network.db?mode=ro",
-        "postgresql://127.0.0.1.example/database",
         "postgresql://127.0.0.1,other.example/database",
         "postgresql://127.0.0.1/database?schema=other",
-        "postgresql://user@other.example/database",
-        "postgresql://user:localhost@other.example/database",
+        "postgresql://user:pass%20word@127.0.0.1/database",
+        "postgresql://127.0.0.1/database?sslmode=disable&host=other.example",
+        "postgresql://127.0.0.1/",
+        "postgresql:///database",
+        "postgresql://10.0.0.5/database?sslmode=disable&sslmode=require",
         "delta:/lake",
     ],
 )
@@ -131,3 +136,31 @@ async def test_what_is_not_plain_is_left_to_the_reader(
 ) -> None:
     monkeypatch.setattr(psycopg, "connect", None)
     assert quick_status(url) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://127.0.0.1/database",
+        "postgresql://127.0.0.1.example:5433/database",
+        "postgresql+psycopg://user:localhost@other.example/database",
+        "postgresql://10.0.0.5/database?sslmode=disable",
+        "postgresql://10.0.0.5/database?sslrootcert=ca.pem",
+    ],
+)
+async def test_it_is_encrypted_as_the_readers_connection_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def connect(conninfo: str, **given: Any) -> None:
+        asked.append(psycopg.conninfo.conninfo_to_dict(conninfo) | given)
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    assert quick_status(url) is None
+    options = SqlOptions(url=url)
+    reader = connect_arguments(options, read_only=True)
+    names = ("sslmode", "sslrootcert")
+    theirs = {name: reader.get(name) or options.place.query.get(name) for name in names}
+    assert {name: asked[0].get(name) for name in names} == theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,8 +12,8 @@ from rich.table import Column
 from instep.alignment.audit import AuditReport, Finding
 from instep.cli.output import Format, FormatOption, Listing, json_line
 from instep.cli.signals import until_signalled
-from instep.cli.store import ConfigArgument, ConsumerOption, StreamOption
-from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
+from instep.cli.store import ConfigArgument, ConsumerOption, StreamOption, configured
+from instep.config.file import ConsumerConfiguration
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
@@ -38,25 +39,21 @@ def audit(
     come to yet is undecided. Ends with 1 where something is wrong and was not repaired.
     """
     reports: list[AuditReport] = []
-    configuration = load(config or default_path())
-    until_signalled(_audit(configuration, consumer, stream, repair, output, reports))
+    consumers = configured(config, consumer)
+    until_signalled(_audit(consumers, stream, repair, output, reports))
     if not all(report.clean for report in reports):
         raise typer.Exit(1)
 
 
 async def _audit(
-    configuration: Configuration,
-    name: str | None,
+    consumers: Sequence[ConsumerConfiguration],
     stream: str | None,
     repair: bool,
     output: Format,
     reports: list[AuditReport],
 ) -> None:
     view = _Table() if output is Format.TABLE else _Lines()
-    chosen = [one for one in configuration.consumers if name in (None, one.name)]
-    if not chosen:
-        raise ConfigurationError(f"no consumer {name!r} is configured", where="--consumer")
-    for consumer in chosen:
+    for consumer in consumers:
         await _audit_consumer(consumer, stream, repair, view, reports)
     if stream is not None and not reports:
         raise ConfigurationError("no consumer has such a stream", where=stream)

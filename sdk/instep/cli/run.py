@@ -14,9 +14,9 @@ from instep.cli.log_lines import log_to_stderr
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import until_signalled
-from instep.cli.store import ConfigArgument
+from instep.cli.store import ConfigArgument, ConsumerOption, configured
 from instep.cli.worker import multi_process_consumer
-from instep.config.file import ConsumerConfiguration, default_path, load
+from instep.config.file import ConsumerConfiguration
 from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError, NotAlignedError
 from instep.model.position import Phase
@@ -33,6 +33,7 @@ __all__ = ["run"]
 
 def run(
     config: ConfigArgument = None,
+    consumer: ConsumerOption = None,
     until_aligned: Annotated[
         bool, typer.Option("--until-aligned", help="End, with 0, when every stream is aligned.")
     ] = False,
@@ -75,12 +76,12 @@ def run(
             where="run",
             hint="it bounds the wait until every stream is aligned",
         )
-    configuration = load(config or default_path())
+    consumers = configured(config, consumer)
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
     # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
-    group = Group([each for one in configuration.consumers for each in _runtimes(one)])
+    group = Group([each for one in consumers for each in _runtimes(one)])
     until_signalled(_run(group, until_aligned, timeout_s, output, period_s))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from instep.config.file import default_path, load
+from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.config.plugins import store_plugin
 from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
@@ -29,6 +29,7 @@ __all__ = [
     "OpenStore",
     "StoreOption",
     "StreamOption",
+    "configured",
     "open_reader",
     "open_store",
     "open_stores",
@@ -182,15 +183,22 @@ def places_of(
     if store is not None:
         return {store: {consumer} if consumer is not None else set()}
     found: dict[str, set[str]] = {}
+    for one in configured(config, consumer):
+        for url in _urls(one.sink.options):
+            found.setdefault(url, set()).add(one.name)
+    return found
+
+
+def configured(config: Path | None, consumer: str | None) -> list[ConsumerConfiguration]:
+    """The consumers of the file that are meant: all, or the named one. Raises
+    `ConfigurationError`.
+    """
     configuration = load(config or default_path())
-    for one in configuration.consumers:
-        if consumer in (None, one.name):
-            for url in _urls(one.sink.options):
-                found.setdefault(url, set()).add(one.name)
-    if not found:
+    chosen = [one for one in configuration.consumers if consumer in (None, one.name)]
+    if not chosen:
         known = [one.name for one in configuration.consumers]
         raise _unknown(f"no consumer {consumer!r} is configured", "--consumer", known)
-    return found
+    return chosen
 
 
 def _urls(options: Mapping[str, Any]) -> list[str]:

@@ -103,6 +103,19 @@ def test_until_aligned_ends_with_0_and_nothing_but_json_lines(
     assert stored(tmp_path)
 
 
+def test_only_the_named_consumer_runs(tmp_path: Path, provider: str) -> None:
+    file = configured(tmp_path, provider)
+    text = Path(file).read_text()
+    Path(file).write_text(text + text.replace('"east"', '"west"'))
+    with running(file, "--consumer", "west", "--until-aligned") as process:
+        reported = list(events(process))
+        assert ended(process) == (0, "")
+    assert {line["consumer"] for line in reported if "consumer" in line} == {"west"}
+    url = f"sqlite:///{tmp_path / 'network.db'}"
+    of = [one["consumer"] for one in lines(instep("status", "--store", url, "--format", "jsonl"))]
+    assert set(of) == {"west"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_a_storm_ends_with_0_and_nothing_is_lost(
     tmp_path: Path, provider: str, number: signal.Signals

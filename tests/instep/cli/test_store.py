@@ -84,6 +84,7 @@ def test_a_configuration_stands_for_its_stores_and_consumers(
         ["sequences", "list"],
         ["sweep", "status"],
         ["audit"],
+        ["run"],
     ],
     ids=" ".join,
 )
@@ -91,8 +92,10 @@ def test_a_consumer_that_is_not_there_is_an_error_naming_those_that_are(
     tmp_path: Path, shared: str, command: list[str]
 ) -> None:
     of_config = [*command, config(tmp_path, shared, "east"), "--consumer", "north"]
-    assert "no consumer 'north' is configured" in failed(instep(*of_config), 2)
-    if command not in (["audit"], ["handover"]):
+    error = failed(instep(*of_config), 2)
+    assert "no consumer 'north' is configured" in error
+    assert "it has: east" in error
+    if command not in (["audit"], ["handover"], ["run"]):
         error = failed(instep(*command, "--store", shared, "--consumer", "north"), 2)
         assert "the store has no consumer 'north'" in error
         assert "it has: east, west" in error

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Final
 
-from psycopg import pq
 from sqlalchemy import URL
 
+from instep_sql.engine.postgres.encryption import encryption
 from instep_sql.options import SqlOptions
 
 __all__ = ["connect_arguments", "place", "schema_name"]
@@ -21,7 +19,6 @@ its lease, become free.
 """
 _TEMP_BUFFERS: Final = "32MB"
 """Memory for the temporary table through which a large batch is written."""
-_LIBPQ_SYSTEM_ROOTS: Final = 160_000
 
 # Both sides detect a lost peer within half a minute.
 _DEAD_PEER: Final[dict[str, Any]] = {
@@ -54,7 +51,7 @@ def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]
         "client_encoding": "utf8",
         "connect_timeout": _CONNECT_TIMEOUT_S,
         **_DEAD_PEER,
-        **_encryption(url),
+        **encryption(_hosts(url), lambda key: _last(url, key)),
     }
     idle_s = min(_IDLE_IN_TRANSACTION_S, options.lease_s or _IDLE_IN_TRANSACTION_S)
     settings = {
@@ -77,35 +74,9 @@ def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]
     return {**arguments, "options": " ".join(asked).strip()}
 
 
-def _encryption(url: URL) -> dict[str, str]:
-    """Verified TLS to another machine, unless the URL or the environment names another mode."""
-    mode = _last(url, "sslmode") or _last(url, "ssl") or os.environ.get("PGSSLMODE")
-    if mode is None and not _is_remote(url):
-        return {}
-    chosen = {"sslmode": {"true": "verify-full"}.get(mode or "", mode or "verify-full")}
-    roots = (
-        _last(url, "sslrootcert")
-        or os.environ.get("PGSSLROOTCERT")
-        or (Path.home() / ".postgresql" / "root.crt").exists()
-    )
-    if chosen["sslmode"] == "verify-full" and not roots and pq.version() >= _LIBPQ_SYSTEM_ROOTS:
-        chosen["sslrootcert"] = "system"
-    return chosen
-
-
-def _is_remote(url: URL) -> bool:
+def _hosts(url: URL) -> list[str]:
     named = url.query.get("host", url.host or os.environ.get("PGHOST") or "/")
-    hosts = [named] if isinstance(named, str) else named
-    return not all(_is_local(host) for entry in hosts for host in entry.split(","))
-
-
-def _is_local(host: str) -> bool:
-    if host.startswith(("/", "@")) or host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
+    return [named] if isinstance(named, str) else list(named)
 
 
 def _last(url: URL, key: str) -> str | None:
