@@ -8,8 +8,8 @@ of another length or order, further members, and values with an escape.
 
 Processor time for each record of 1.3 KB, as the benchmark sends them, 1,500 at once: 0.6 µs for its
 columns, 0.7 µs by the twin. From the socket to the committed row a storm takes 2.4 µs instead of
-2.7 µs (`storm-1` of the benchmark). tests/instep_tapi/wire/test_fast_alike.py holds it equal to twin
-and reference.
+2.7 µs (`storm-1` of the benchmark). tests/instep_tapi/wire/test_fast_alike.py holds it equal to its
+twin and the reference.
 """
 
 from __future__ import annotations
