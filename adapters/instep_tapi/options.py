@@ -232,7 +232,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     most bytes of messages whose last fragment has not come.
     """
     batch_records: Annotated[int, _ABOVE_0] = 5_000
-    """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut)."""
+    """Most that one `receive()` decodes, records of 400 bytes (a frame is never cut); twice as much
+    where most bodies stay undecoded, as in a storm.
+    """
     trust_compacted: bool = False
     """Trust a COMPACTED log whose compacted-log-details are missing (TR-548 3.7.1)."""
     authenticity: Authenticity | None = None

@@ -20,6 +20,8 @@ __all__ = ["BufferedFeed"]
 
 _RECORD_BYTES = 400
 """Bytes of a small record; a header alone has 300."""
+_STORM_TAKES = 2
+"""In a storm so many times as much is decoded at once: headers only."""
 
 
 class BufferedFeed(Feed):
@@ -70,8 +72,10 @@ class BufferedFeed(Feed):
             await self._arrived.wait()
         taken, self._frames = self._frames, []
         size_bytes = self._held_bytes
-        if size_bytes > self._take_bytes:
-            room = self._take_bytes - len(taken[0])
+        # More of a storm at once means fewer bodies to decode: the latest ones of each chunk.
+        take_bytes = self._take_bytes * (_STORM_TAKES if self._decoder.leaves_bodies else 1)
+        if size_bytes > take_bytes:
+            room = take_bytes - len(taken[0])
             count = 1
             while count < len(taken) and (room := room - len(taken[count])) >= 0:
                 count += 1

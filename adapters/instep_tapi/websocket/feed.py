@@ -26,6 +26,11 @@ from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.handshake import connect
 from instep_tapi.websocket.held_bytes import HeldBytes
 from instep_tapi.websocket.keep_alive import Due, KeepAlive
+from instep_tapi.websocket.socket_reads import (
+    MAX_READ_BYTES,
+    MAX_STORM_READ_BYTES,
+    limit_reads,
+)
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["WebSocketFeed", "open_feed"]
@@ -36,8 +41,8 @@ _MAX_CONTROL_FRAMES = 10_000
 _RECORD_BYTES = 400
 """Bytes of a small record; a header alone has 300."""
 _AHEAD_BYTES: Final = 400_000
-_AHEAD_OF_HEADERS_BYTES: Final = 2_000_000
-"""Bytes that are held for the next `receive`: about a millisecond of decoding, with bodies and
+_AHEAD_OF_HEADERS_BYTES: Final = 4_000_000
+"""Bytes that are held for the next `receive`: one or two milliseconds of decoding, with bodies and
 without. Reading goes no further for a time: an event loop that always has something to read
 leaves the thread that commits waiting for the interpreter's lock at each of its statements.
 """
@@ -68,6 +73,7 @@ async def open_feed(
     feed = WebSocketFeed(options, address, decoder, clock_offset_us, start, held)
     login = (endpoint.client, endpoint.tls, endpoint.auth)
     transport = await connect(feed, *login, options, address, start)
+    limit_reads(transport.underlying_transport, feed.most_read_bytes)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
     try:
@@ -126,6 +132,10 @@ class WebSocketFeed(WSListener, BufferedFeed):
     @property
     def _under_way(self) -> bool:
         return self._fragmented or bool(self._frames)
+
+    def most_read_bytes(self) -> int:
+        """Most bytes that the next read of the socket may bring."""
+        return MAX_STORM_READ_BYTES if self._decoder.leaves_bodies else MAX_READ_BYTES
 
     async def ping(self) -> None:
         """See `Feed`. A Pong comes after all that the provider had sent before it."""

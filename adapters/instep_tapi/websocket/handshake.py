@@ -24,7 +24,6 @@ from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import TLS_HINT
 from instep_tapi.websocket.assembly import offered_extensions
 from instep_tapi.websocket.close_codes import handshake_error
-from instep_tapi.websocket.socket_reads import limit_reads
 
 __all__ = ["connect", "start_url"]
 
@@ -131,7 +130,6 @@ async def _upgrade(
         )
     if transport.response is None:
         raise ConnectionError("closed within the handshake")
-    limit_reads(transport.underlying_transport)
     return transport
 
 

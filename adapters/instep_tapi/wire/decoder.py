@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -32,6 +33,7 @@ from instep.model.records import (
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
+from instep_tapi.wire.fast_alike import alike_columns
 from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
 from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
 from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
@@ -109,6 +111,7 @@ class FrameDecoder:
         # A stream whose frames never have a usual shape is seldom tried for one.
         self._columns_backoff = _FastPathBackoff()
         self._fast_backoff = _FastPathBackoff()
+        self._alike_backoff = _FastPathBackoff()
 
     @property
     def leaves_bodies(self) -> bool:
@@ -205,11 +208,17 @@ class FrameDecoder:
         return [decoded(one, deviations, with_uuid=with_uuid, whole=whole) for one in statements]
 
     def _decode_columns(self, frames: Sequence[bytes]) -> LazyColumns | None:
-        exact = split_exact(frames, with_bodies=not self.leaves_bodies)
-        if exact is None or not exact.headers:
-            return None
+        columns = None
+        if self.leaves_bodies and self._alike_backoff.is_due():
+            with suppress(*_BAD_INPUT):
+                columns = alike_columns(self._stream, frames, self._times_us)
+            self._alike_backoff.note_result(succeeded=columns is not None)
         try:
-            columns = lazy_columns(self._stream, exact, self._times_us)
+            if columns is None:
+                exact = split_exact(frames, with_bodies=not self.leaves_bodies)
+                if exact is None or not exact.headers:
+                    return None
+                columns = lazy_columns(self._stream, exact, self._times_us)
             if columns is not None and columns.partition not in self._partitions:
                 self._add_partition(columns.partition)
         except _BAD_INPUT:

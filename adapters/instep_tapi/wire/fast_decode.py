@@ -39,7 +39,11 @@ from instep_tapi.wire.names import MAX_TEXT_CHARS, OBJECT_CLASSES, container_of
 from instep_tapi.wire.record_header import LogRecordHeader, NameValue
 
 __all__ = [
+    "BARE",
+    "BODY",
+    "BareBodies",
     "ExactBody",
+    "ExactHeader",
     "ExactRecords",
     "FastLogRecord",
     "LazyBody",
@@ -175,10 +179,12 @@ _plain_list = msgspec.json.Decoder(list[FastLogRecord])
 _prefixed_list = msgspec.json.Decoder(list[_PrefixedLogRecord])
 
 
-_BARE = b'{"log-record-header":'
+BARE = b'{"log-record-header":'
+"""How a bare log-record begins …"""
 
 
-_BODY = b',"log-record-body":'
+BODY = b',"log-record-body":'
+"""… and what stands between its header and its body."""
 
 
 # As `JSON_BLANKS`, and a text without escapes or control characters: what is matched here, no JSON
@@ -232,7 +238,7 @@ def split_exact(frames: Sequence[bytes], *, with_bodies: bool = True) -> ExactRe
             lists = list(map(decode, frames))
             of = chain.from_iterable(map(repeat, frames, map(len, lists)))
             return _exact_of(list(chain.from_iterable(lists)), list(of))
-        if not frames[0].startswith(_BARE):
+        if not frames[0].startswith(BARE):
             return None
         if not with_bodies:
             with suppress(ValueError):
@@ -256,20 +262,20 @@ def _split_headers(frames: Sequence[bytes]) -> ExactRecords:
     What is one JSON object from where a header begins to where a body begins is the header. Nearly
     always all of them are as long as the first. Raises `ValueError` for anything else.
     """
-    if not all(map(bytes.startswith, frames, repeat(_BARE))):
+    if not all(map(bytes.startswith, frames, repeat(BARE))):
         raise ValueError("another kind of frame among them")
-    start = len(_BARE)
+    start = len(BARE)
     try:
-        end = frames[0].index(_BODY, start)
+        end = frames[0].index(BODY, start)
         headers = list(map(_header, map(itemgetter(slice(start, end)), frames)))
-        return ExactRecords(headers, _Bodies(frames, [end] * len(frames)), frames)
+        return ExactRecords(headers, BareBodies(frames, [end] * len(frames)), frames)
     except ValueError:
-        ends = [frame.index(_BODY, start) for frame in frames]
+        ends = [frame.index(BODY, start) for frame in frames]
         headers = [_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)]
-        return ExactRecords(headers, _Bodies(frames, ends), frames)
+        return ExactRecords(headers, BareBodies(frames, ends), frames)
 
 
-class _Bodies(Sequence[bytes]):
+class BareBodies(Sequence[bytes]):
     """What comes after the headers of these frames."""
 
     def __init__(self, frames: Sequence[bytes], headers_end: Sequence[int]) -> None:
@@ -287,8 +293,8 @@ class _Bodies(Sequence[bytes]):
         if isinstance(index, slice):
             return [self[at] for at in range(len(self))[index]]
         frame, end = self._frames[index], self._ends[index]
-        if frame.startswith(_BODY, end) and frame.endswith(b"}"):
-            return frame[end + len(_BODY) : -1]
+        if frame.startswith(BODY, end) and frame.endswith(b"}"):
+            return frame[end + len(BODY) : -1]
         # Anything else at that place is no JSON, and the decoder finds that.
         return frame[end:]
 
@@ -311,7 +317,7 @@ def split_fast(frame: bytes, deviations: list[str]) -> list[FastLogRecord]:
     Deviations are added to `deviations`. Raises `BadRecord`, or what msgspec raises, for another
     shape: then `split_liberal` reads it.
     """
-    opening = None if frame.startswith(_BARE) else _OPENING.match(frame)
+    opening = None if frame.startswith(BARE) else _OPENING.match(frame)
     if opening is None:
         return [_plain.decode(frame)]
     if opening.lastindex:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["read_offset_columns"]
+__all__ = ["read_integers", "read_offset_columns", "split_offset_id"]
 
 
 class _Partition(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
@@ -43,13 +43,26 @@ def read_offset_columns(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] 
     than all else that is read of a header. Raises `ValueError` for what is spelled otherwise.
     """
     first = bytes(places[0])
-    partition, offset = _offset_id.decode(first)
-    before, digits, after = first.rpartition(offset.value.encode())
-    if not (before.endswith(b'"') and after.startswith(b'"')) or b"\\" in after:
-        return None  # these digits may be a part of an escape
+    partition, before, digits, after = split_offset_id(first)
     numbers = _cut(places, len(first), len(before), len(digits)) or _replaced(places, before, after)
     offsets = _integers.decode(b"".join((b"[", numbers, b"]")))
-    return (partition.value, offsets) if len(offsets) == len(places) else None
+    return (partition, offsets) if len(offsets) == len(places) else None
+
+
+def split_offset_id(text: bytes) -> tuple[str, bytes, bytes, bytes]:
+    """The partition, and what stands before the offset, its digits, and what stands after them.
+    Raises `ValueError` for what is spelled otherwise.
+    """
+    partition, offset = _offset_id.decode(text)
+    before, digits, after = text.rpartition(offset.value.encode())
+    if not (before.endswith(b'"') and after.startswith(b'"')) or b"\\" in after:
+        raise ValueError("these digits may be a part of an escape")
+    return partition.value, before, digits, after
+
+
+def read_integers(numbers: Sequence[bytes]) -> list[int]:
+    """The values of these digits. Raises `ValueError` for what is no number in JSON."""
+    return _integers.decode(b"".join((b"[", b",".join(numbers), b"]")))
 
 
 def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) -> bytearray | None:

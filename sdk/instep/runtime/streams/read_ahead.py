@@ -38,9 +38,11 @@ _STORM_TURNS: Final = 8
 is what takes time. The more records there are at once, the fewer of them are the latest of their
 entities. With a journal, storms of 100 keys are committed a third faster.
 """
-_STORM_GATHER_S: Final = 0.02
-"""Longest wait, in seconds, of a commit for more of a storm. A commit costs the same for one chunk
-of a storm as for ten: they are about the same entities.
+_STORM_PAUSE_S: Final = 0.002
+"""A commit waits for more of a storm until nothing has come for so long, in seconds …"""
+_STORM_LOOKS: Final = 10
+"""… but no more than so many times as long. A commit costs the same for one chunk of a storm as for
+ten: they are about the same entities.
 """
 _STORM_GATHER_RECORDS: Final = 200
 """Fewer records at once are committed without waiting: reading them takes less time than a commit.
@@ -82,6 +84,10 @@ class ReadAhead:
         self._storm = False
         """Whether the last chunk was a storm, and more of it may be gathered for a commit."""
         self._enough = asyncio.Event()
+        self._chunks = 0
+        """How many chunks were received …"""
+        self._waits = False
+        """… and whether the next one is waited for."""
         self._enough_records = settings.batch_records // 2
         self._enough_bytes = settings.batch_bytes // 2
         self._ask_every_s = min(settings.poll_state_s, settings.alignment.quiet_s / 2)
@@ -160,7 +166,10 @@ class ReadAhead:
         try:
             while True:
                 # Decoded here, while the previous batch is committed.
+                self._waits = True
                 chunk = await self._feed.receive()
+                self._waits = False
+                self._chunks += 1
                 storm = is_storm(chunk.records)
                 chunk = self._decoded(chunk)
                 records, size_bytes = len(chunk.records), chunk.size_bytes
@@ -192,11 +201,21 @@ class ReadAhead:
     async def _gather_storm(self) -> None:
         """Let more of a storm queue up for one commit, but not for long."""
         self._enough.clear()
-        timer = asyncio.get_running_loop().call_later(_STORM_GATHER_S, self._enough.set)
+        self._look_for_pause(_STORM_LOOKS, -1)
         try:
             await self._enough.wait()
         finally:
-            timer.cancel()
+            self._look.cancel()
+
+    def _look_for_pause(self, looks: int, chunks: int) -> None:
+        """End the gathering after so many `looks`, or if the feed has been waited for since it had
+        brought so many `chunks`.
+        """
+        if looks == 0 or (self._waits and self._chunks == chunks):
+            self._enough.set()
+            return
+        loop, seen = asyncio.get_running_loop(), self._chunks if self._waits else -1
+        self._look = loop.call_later(_STORM_PAUSE_S, self._look_for_pause, looks - 1, seen)
 
     async def _gather(self, *, storm: bool) -> None:
         """Let records queue up in the feed until they are needed, but not for long."""

@@ -213,7 +213,7 @@ async def _taken(settings: ConsumerSettings, *counts: int, timeout_s: float = 60
 @pytest.fixture
 def endless_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
     """No timer ends the gathering of a storm."""
-    monkeypatch.setattr(read_ahead_module, "_STORM_GATHER_S", 3600.0)
+    monkeypatch.setattr(read_ahead_module, "_STORM_PAUSE_S", 3600.0)
 
 
 @pytest.mark.usefixtures("endless_gathering")
@@ -247,7 +247,7 @@ async def test_a_few_records_of_one_entity_are_committed_at_once() -> None:
 
 @pytest.mark.asyncio
 async def test_a_storm_that_pauses_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead_module, "_STORM_GATHER_S", 0.0)
+    monkeypatch.setattr(read_ahead_module, "_STORM_LOOKS", 1_000_000)
     storm = chunks([[("a", RecordType.CREATE_UPDATE)] * 400])
     feed, settings = ScriptedFeed(storm), ConsumerSettings()
     read_ahead = ReadAhead(feed, ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True)
@@ -255,6 +255,27 @@ async def test_a_storm_that_pauses_is_committed(monkeypatch: pytest.MonkeyPatch)
         taken = await read_ahead.take(60.0)
     assert taken is not None
     assert len(taken.records) == 400
+
+
+class _EndlessFeed(ScriptedFeed):
+    """A storm without end: a chunk of it whenever it is asked for."""
+
+    async def receive(self) -> RecordChunk:
+        await asyncio.sleep(0.0005)
+        return chunks([[("a", RecordType.CREATE_UPDATE)] * 400])[0]
+
+
+@pytest.mark.asyncio
+async def test_a_storm_without_pause_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead_module, "_STORM_PAUSE_S", 0.01)
+    settings = ConsumerSettings(batch_records=1_000_000)
+    read_ahead = ReadAhead(
+        _EndlessFeed([]), ScriptedSource([]), info(), settings, lambda: 0.0, compacts=True
+    )
+    async with read_ahead.listening():
+        taken = await read_ahead.take(60.0)
+    assert taken is not None
+    assert 400 < len(taken.records) < 500_000
 
 
 @pytest.mark.usefixtures("endless_gathering")
