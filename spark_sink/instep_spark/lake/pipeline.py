@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -131,16 +131,18 @@ class Pipeline:
     def open(self, spark: SparkSession) -> None:
         """Make or upgrade the tables, and read how far each has come."""
         if not self._sessions and not is_connect(spark):
-            self._sessions = [own_session(spark) for _ in self.followers]
-        for target in self.targets:
-            target.open(spark)
-            target.lay_out(spark, self.settings.layout)
-            if self.settings.driver_merges:
-                target.merge_by_driver(spark)
+            self._sessions = [own_session(spark) for _ in self.targets]
+        self._beside_each_other(spark, self._open, self.targets)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
             self._refuse_twins(spark)
+
+    def _open(self, spark: SparkSession, target: LakeTable) -> None:
+        target.open(spark)
+        target.lay_out(spark, self.settings.layout)
+        if self.settings.driver_merges:
+            target.merge_by_driver(spark)
 
     def _refuse_twins(self, spark: SparkSession) -> None:
         """Raise `SinkError` where tables of an older version have entities of one uuid as one row:
@@ -385,18 +387,29 @@ class Pipeline:
             self._advance(spark, target, batch)
 
     def _advance_followers(self, spark: SparkSession, batch: MicroBatch) -> None:
-        """Move the tables beside each other: what takes time is one statement after another, and
-        not what there is to compute. Each has a session, because that holds its views and what
+        def advance(session: SparkSession, target: LakeTable) -> None:
+            self._advance(session, target, batch)
+
+        self._beside_each_other(spark, advance, self.followers)
+
+    def _beside_each_other(
+        self,
+        spark: SparkSession,
+        do: Callable[[SparkSession, LakeTable], None],
+        targets: Sequence[LakeTable],
+    ) -> None:
+        """Do the same for several tables at a time: what takes time is one statement after another,
+        and not what there is to compute. Each has a session, because that holds its views and what
         its commits carry. A client of Spark Connect has only one.
         """
-        if not self._sessions:
-            for target in self.followers:
-                self._advance(spark, target, batch)
+        if not self._sessions or not targets:
+            for target in targets:
+                do(spark, target)
             return
-        with ThreadPoolExecutor(len(self.followers), "instep-lake") as pool:
+        with ThreadPoolExecutor(len(targets), "instep-lake") as pool:
             running = [
-                pool.submit(self._advance, session, target, batch)
-                for session, target in zip(self._sessions, self.followers, strict=True)
+                pool.submit(do, session, target)
+                for session, target in zip(self._sessions, targets, strict=False)
             ]
         for one in running:
             one.result()
