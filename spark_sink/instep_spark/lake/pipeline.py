@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
+from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import (
     NAMED_STREAMS,
     StreamKey,
@@ -30,6 +31,7 @@ from instep_spark.lake.sql.literals import (
     rows_between,
 )
 from instep_spark.lake.sweeps import (
+    DueSweeps,
     LakeSettings,
     LakeSweep,
     apply_due_sweeps,
@@ -37,6 +39,7 @@ from instep_spark.lake.sweeps import (
     apply_sweeps_behind,
     catch_up_sweeps,
     sweep_events,
+    without_idle,
 )
 from instep_spark.lake.tables.alarms import AlarmsTable
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
@@ -265,8 +268,8 @@ class Pipeline:
         batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
-        self._advance_entities(spark, batch)
-        self._advance_followers(spark, batch)
+        idle = self._advance_entities(spark, batch)
+        self._advance_followers(spark, batch, idle)
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
@@ -302,7 +305,9 @@ class Pipeline:
 
     # -- entities, and what becomes of sweeps ----------------------------------------------------
 
-    def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> None:
+    def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> set[Sweep]:
+        """Return the sweeps that have found nothing."""
+        idle: set[Sweep] = set()
         pending = batch.after(self.entities.progress)
         changing = {key for key, stats in pending.stats_by_stream.items() if stats.partial}
         self.entities.progress = self.entities.progress.by_change(changing)
@@ -320,13 +325,14 @@ class Pipeline:
                 for stats in pending.stats_by_stream.values()
                 if segment.number < len(stats.sweeps)
             ]
-            swept: tuple[LakeSweep, ...] = ()
-            held: tuple[StreamKey, ...] = ()
+            sweeps = DueSweeps()
             if due:
-                swept, held = apply_due_sweeps(spark, self.entities, due, self.settings)
+                sweeps = apply_due_sweeps(spark, self.entities, due, self.settings)
+                idle |= sweeps.idle
             rows = sum(last - segment.begin[key] for key, last in segment.last.items())
             seconds = time.monotonic() - begun_s
-            self._report(PipelineStep("entities", rows, seconds, swept, held))
+            self._report(PipelineStep("entities", rows, seconds, sweeps.made, sweeps.held))
+        return idle
 
     # -- streams that state changes only ---------------------------------------------------------
 
@@ -386,9 +392,11 @@ class Pipeline:
             batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
             self._advance(spark, target, batch)
 
-    def _advance_followers(self, spark: SparkSession, batch: MicroBatch) -> None:
+    def _advance_followers(
+        self, spark: SparkSession, batch: MicroBatch, idle: Collection[Sweep]
+    ) -> None:
         def advance(session: SparkSession, target: LakeTable) -> None:
-            self._advance(session, target, batch)
+            self._advance(session, target, batch, idle)
 
         self._beside_each_other(spark, advance, self.followers)
 
@@ -414,7 +422,13 @@ class Pipeline:
         for one in running:
             one.result()
 
-    def _advance(self, spark: SparkSession, target: LakeTable, batch: MicroBatch) -> None:
+    def _advance(
+        self,
+        spark: SparkSession,
+        target: LakeTable,
+        batch: MicroBatch,
+        idle: Collection[Sweep] = (),
+    ) -> None:
         decided = self.entities.progress
         if isinstance(target, EntitiesTable | IntervalTable):
             catch_up_sweeps(spark, target, decided)
@@ -435,6 +449,7 @@ class Pipeline:
                 key: sweep_events(key, pending, target.progress, decided)
                 for key in pending.stats_by_stream
             }
+            found = without_idle(target, pending, found, idle)
             for segment in pending.cut({key: [e.at for e in each] for key, each in found.items()}):
                 if segment.last:
                     target.apply(*self._with_whole_statements(pending, segment))
