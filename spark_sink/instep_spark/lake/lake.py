@@ -21,6 +21,7 @@ import msgspec
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
+from instep_spark.lake.pacing import next_interval_s
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
     LakeSettings,
@@ -99,16 +100,20 @@ class Lake:
         self.url = url.rstrip("/")
         self.spark = own_session(spark)
         """A session of its own: nothing is left in the one that was given."""
+        self._clock = time.monotonic
         self._alone = threading.Lock()
-        self._settled_s = time.monotonic()
+        self._settled_s = self._clock()
         self._names = tuple(tables)
         self._settings = settings or LakeSettings()
-        self._upkeep = Upkeep(self._settings.upkeep_share, time.monotonic())
+        self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         self._report_run = report_run
-        self._reported_s = time.monotonic()
+        self._reported_s = self._clock()
         self._place = LakePlace(self.url, database, managed)
+        self._report_step = report
+        self._batch_rows = 0
+        """Rows that the micro-batch has brought to `entities`."""
         self._pipeline = Pipeline(
-            self._place, tables=tables, settings=self._settings, report=report
+            self._place, tables=tables, settings=self._settings, report=self._step
         )
 
     @contextmanager
@@ -155,7 +160,7 @@ class Lake:
         micro-batch has begun is done before it ends.
         """
         stop = stop or threading.Event()
-        self._upkeep = Upkeep(self._settings.upkeep_share, time.monotonic())
+        self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         with self._errors():
             self._await_changes(once=once, stop=stop)
             if stop.is_set():
@@ -170,20 +175,33 @@ class Lake:
             self._pipeline.settle(self.spark)
             self._report_progress(None)
 
-    def _apply(self, rows: DataFrame, begun_s: float, interval_s: float) -> None:
+    def _step(self, step: PipelineStep) -> None:
+        if step.table == "entities":
+            self._batch_rows += step.rows
+        if self._report_step is not None:
+            self._report_step(step)
+
+    def _apply(self, rows: DataFrame, begun_s: float, interval_s: float) -> float:
+        """Apply a micro-batch that was begun at `begun_s`. Returns the seconds to wait before the
+        next one, where the interval has grown.
+        """
+        self._batch_rows = 0
         self._pipeline.apply(rows)
+        took_s = self._clock() - begun_s
+        next_s = next_interval_s(interval_s, took_s, self._batch_rows) if interval_s else 0.0
+        pause_s = max(0.0, next_s - took_s)
         self._upkeep.batch_done()
         self._look_after()
-        now_s = time.monotonic()
-        if now_s - self._reported_s >= _PROGRESS_S:
-            self._report_progress(max(0.0, interval_s - (now_s - begun_s)))
+        if self._clock() - self._reported_s >= _PROGRESS_S:
+            self._report_progress(pause_s)
+        return pause_s if next_s > interval_s else 0.0
 
     def _report_progress(self, next_run_s: float | None) -> None:
         if self._report_run is not None:
             behind = self._pipeline.rows_behind(self.spark)
             upkeep = self._upkeep
             self._report_run(RunProgress(behind, next_run_s, upkeep.spent_s, upkeep.files))
-        self._reported_s = time.monotonic()
+        self._reported_s = self._clock()
 
     @property
     def is_connect(self) -> bool:
@@ -210,12 +228,15 @@ class Lake:
         failure: list[InstepError] = []
 
         def apply(rows: DataFrame, _number: int) -> None:
-            begun_s = time.monotonic()
+            begun_s = self._clock()
             try:
                 with self._alone:
                     if stop.is_set():
                         raise SinkError("the pipeline was stopped", where=self.url)
-                    self._apply(rows, begun_s, interval_s)
+                    pause_s = self._apply(rows, begun_s, 0.0 if once else interval_s)
+                if pause_s > 0:
+                    # Spark's own trigger does not grow.
+                    stop.wait(pause_s)
             except InstepError as error:
                 failure.append(error)
                 raise
@@ -259,14 +280,16 @@ class Lake:
             rows = self._next()
             if rows is None:
                 return
-            self._apply(rows, time.monotonic(), 0.0)
+            self._apply(rows, self._clock(), 0.0)
 
     def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         while not stop.is_set():
-            begun_s = time.monotonic()
+            begun_s = self._clock()
             rows = self._next()
             if rows is not None:
-                self._apply(rows, begun_s, 0.0)
+                pause_s = self._apply(rows, begun_s, 0.0 if once else interval_s)
+                if pause_s > 0:
+                    stop.wait(pause_s)
             elif once:
                 return
             else:
@@ -278,7 +301,7 @@ class Lake:
         """Commit progress now and then, also of tables that nothing concerns: the log of a table
         forgets its commits.
         """
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s - self._settled_s >= _SETTLE_S:
             self._pipeline.settle(self.spark)
             self._settled_s = now_s
@@ -289,13 +312,13 @@ class Lake:
         rows wait meanwhile.
         """
         upkeep = self._upkeep
-        if upkeep.looks(time.monotonic()):
+        if upkeep.looks(self._clock()):
             with _spending(upkeep):
                 self._count_files()
-        task = upkeep.next(time.monotonic())
+        task = upkeep.next(self._clock())
         if task is None:
             return
-        begun_s, files = time.monotonic(), 0
+        begun_s, files = self._clock(), 0
         try:
             if task.what == "optimize":
                 files = self._optimize(task.table)
@@ -304,7 +327,7 @@ class Lake:
         except Exception as error:
             if not is_conflict(error):
                 raise  # else somebody does the same; the next time will do
-        upkeep.done(task, time.monotonic() - begun_s, files)
+        upkeep.done(task, self._clock() - begun_s, files)
         if task.what == "vacuum" and not upkeep.waits_for("vacuum"):
             with _spending(upkeep):
                 self._note_vacuumed()

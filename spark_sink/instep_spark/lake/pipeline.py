@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
+from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import (
     NAMED_STREAMS,
     StreamKey,
@@ -30,6 +31,7 @@ from instep_spark.lake.sql.literals import (
     rows_between,
 )
 from instep_spark.lake.sweeps import (
+    DueSweeps,
     LakeSettings,
     LakeSweep,
     apply_due_sweeps,
@@ -37,6 +39,7 @@ from instep_spark.lake.sweeps import (
     apply_sweeps_behind,
     catch_up_sweeps,
     sweep_events,
+    without_idle,
 )
 from instep_spark.lake.tables.alarms import AlarmsTable
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
@@ -131,16 +134,18 @@ class Pipeline:
     def open(self, spark: SparkSession) -> None:
         """Make or upgrade the tables, and read how far each has come."""
         if not self._sessions and not is_connect(spark):
-            self._sessions = [own_session(spark) for _ in self.followers]
-        for target in self.targets:
-            target.open(spark)
-            target.lay_out(spark, self.settings.layout)
-            if self.settings.driver_merges:
-                target.merge_by_driver(spark)
+            self._sessions = [own_session(spark) for _ in self.targets]
+        self._beside_each_other(spark, self._open, self.targets)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
             self._refuse_twins(spark)
+
+    def _open(self, spark: SparkSession, target: LakeTable) -> None:
+        target.open(spark)
+        target.lay_out(spark, self.settings.layout)
+        if self.settings.driver_merges:
+            target.merge_by_driver(spark)
 
     def _refuse_twins(self, spark: SparkSession) -> None:
         """Raise `SinkError` where tables of an older version have entities of one uuid as one row:
@@ -263,8 +268,8 @@ class Pipeline:
         batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
-        self._advance_entities(spark, batch)
-        self._advance_followers(spark, batch)
+        idle = self._advance_entities(spark, batch)
+        self._advance_followers(spark, batch, idle)
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
@@ -300,7 +305,9 @@ class Pipeline:
 
     # -- entities, and what becomes of sweeps ----------------------------------------------------
 
-    def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> None:
+    def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> set[Sweep]:
+        """Return the sweeps that have found nothing."""
+        idle: set[Sweep] = set()
         pending = batch.after(self.entities.progress)
         changing = {key for key, stats in pending.stats_by_stream.items() if stats.partial}
         self.entities.progress = self.entities.progress.by_change(changing)
@@ -318,13 +325,14 @@ class Pipeline:
                 for stats in pending.stats_by_stream.values()
                 if segment.number < len(stats.sweeps)
             ]
-            swept: tuple[LakeSweep, ...] = ()
-            held: tuple[StreamKey, ...] = ()
+            sweeps = DueSweeps()
             if due:
-                swept, held = apply_due_sweeps(spark, self.entities, due, self.settings)
+                sweeps = apply_due_sweeps(spark, self.entities, due, self.settings)
+                idle |= sweeps.idle
             rows = sum(last - segment.begin[key] for key, last in segment.last.items())
             seconds = time.monotonic() - begun_s
-            self._report(PipelineStep("entities", rows, seconds, swept, held))
+            self._report(PipelineStep("entities", rows, seconds, sweeps.made, sweeps.held))
+        return idle
 
     # -- streams that state changes only ---------------------------------------------------------
 
@@ -384,24 +392,43 @@ class Pipeline:
             batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
             self._advance(spark, target, batch)
 
-    def _advance_followers(self, spark: SparkSession, batch: MicroBatch) -> None:
-        """Move the tables beside each other: what takes time is one statement after another, and
-        not what there is to compute. Each has a session, because that holds its views and what
+    def _advance_followers(
+        self, spark: SparkSession, batch: MicroBatch, idle: Collection[Sweep]
+    ) -> None:
+        def advance(session: SparkSession, target: LakeTable) -> None:
+            self._advance(session, target, batch, idle)
+
+        self._beside_each_other(spark, advance, self.followers)
+
+    def _beside_each_other(
+        self,
+        spark: SparkSession,
+        do: Callable[[SparkSession, LakeTable], None],
+        targets: Sequence[LakeTable],
+    ) -> None:
+        """Do the same for several tables at a time: what takes time is one statement after another,
+        and not what there is to compute. Each has a session, because that holds its views and what
         its commits carry. A client of Spark Connect has only one.
         """
-        if not self._sessions:
-            for target in self.followers:
-                self._advance(spark, target, batch)
+        if not self._sessions or not targets:
+            for target in targets:
+                do(spark, target)
             return
-        with ThreadPoolExecutor(len(self.followers), "instep-lake") as pool:
+        with ThreadPoolExecutor(len(targets), "instep-lake") as pool:
             running = [
-                pool.submit(self._advance, session, target, batch)
-                for session, target in zip(self._sessions, self.followers, strict=True)
+                pool.submit(do, session, target)
+                for session, target in zip(self._sessions, targets, strict=False)
             ]
         for one in running:
             one.result()
 
-    def _advance(self, spark: SparkSession, target: LakeTable, batch: MicroBatch) -> None:
+    def _advance(
+        self,
+        spark: SparkSession,
+        target: LakeTable,
+        batch: MicroBatch,
+        idle: Collection[Sweep] = (),
+    ) -> None:
         decided = self.entities.progress
         if isinstance(target, EntitiesTable | IntervalTable):
             catch_up_sweeps(spark, target, decided)
@@ -422,6 +449,7 @@ class Pipeline:
                 key: sweep_events(key, pending, target.progress, decided)
                 for key in pending.stats_by_stream
             }
+            found = without_idle(target, pending, found, idle)
             for segment in pending.cut({key: [e.at for e in each] for key, each in found.items()}):
                 if segment.last:
                     target.apply(*self._with_whole_statements(pending, segment))

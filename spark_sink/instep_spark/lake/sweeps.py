@@ -4,6 +4,7 @@ later, or overtaken; and the same in the tables that follow.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OVERTAKEN",
+    "DueSweeps",
     "LakeSettings",
     "LakeSweep",
     "SweepEvent",
@@ -33,6 +35,7 @@ __all__ = [
     "apply_sweeps_behind",
     "catch_up_sweeps",
     "sweep_events",
+    "without_idle",
 ]
 
 SweptTable = EntitiesTable | IntervalTable | ComposedTable
@@ -65,6 +68,16 @@ class LakeSweep(msgspec.Struct, frozen=True):
     """Entities."""
 
 
+class DueSweeps(msgspec.Struct, frozen=True):
+    """What became of the sweeps that were due."""
+
+    made: tuple[LakeSweep, ...] = ()
+    held: tuple[StreamKey, ...] = ()
+    idle: frozenset[Sweep] = frozenset()
+    """Those that were made and found each entity marked: no table that follows has anything to
+    remove at their places."""
+
+
 class SweepEvent(msgspec.Struct, frozen=True):
     """A sweep that `entities` has made, for a table that follows."""
 
@@ -76,7 +89,7 @@ class SweepEvent(msgspec.Struct, frozen=True):
 
 def apply_due_sweeps(
     spark: SparkSession, entities: EntitiesTable, due: list[Sweep], settings: LakeSettings
-) -> tuple[tuple[LakeSweep, ...], tuple[StreamKey, ...]]:
+) -> DueSweeps:
     """Make the sweeps that the guard lets pass, and hold the others (A6)."""
     counts = entities.count_sweep(spark, due)
     progress = entities.progress
@@ -109,12 +122,17 @@ def apply_due_sweeps(
             )
             passing.append(sweep)
         progress = progress.moved({sweep.stream: stream_progress})
-    if any(counts[sweep.stream].unmarked for sweep in passing):
+    idle = frozenset(sweep for sweep in passing if not counts[sweep.stream].unmarked)
+    if len(idle) < len(passing):
         entities.sweep(spark, passing, progress)
-    else:
+    elif any(
+        progress[one.stream].deferred != entities.progress[one.stream].deferred for one in due
+    ):
         entities.commit_progress(spark, progress)
+    else:
+        entities.progress = progress  # durable with the next commit; made again it changes nothing
     made = (LakeSweep(one.stream[1], one.attempt, counts[one.stream].removed) for one in passing)
-    return tuple(made), tuple(held)
+    return DueSweeps(tuple(made), tuple(held), idle)
 
 
 def _behind(sweep: Sweep, stream_progress: StreamProgress) -> int:
@@ -172,6 +190,30 @@ def sweep_events(
         if at is not None and progress[key].ordinal < at <= stats.last:
             found.append(SweepEvent(at, Sweep(key, at, one.attempt, one.readable), one))
     return sorted(found, key=lambda event: event.at)
+
+
+def without_idle(
+    target: SweptTable,
+    pending: PendingRows,
+    found: dict[StreamKey, list[SweepEvent]],
+    idle: Collection[Sweep],
+) -> dict[StreamKey, list[SweepEvent]]:
+    """The sweeps of `found` at which the rows of the part have to be cut for this table. `idle`:
+    those that found nothing in `entities`; the table has passed them when it has the part.
+
+    Where a stream is joined with a baseline, or states changes only, what follows is compared
+    otherwise behind each sweep (A14).
+    """
+    needed: dict[StreamKey, list[SweepEvent]] = {}
+    for key, events in found.items():
+        at = target.progress[key]
+        joined = at.by_uuid or at.by_change or pending.stats_by_stream[key].keyed
+        passed = [e for e in events if not joined and e.deferred is None and e.sweep in idle]
+        needed[key] = [event for event in events if event not in passed]
+        if passed:
+            swept = max(at.swept, passed[-1].sweep.ordinal)
+            target.progress = target.progress.moved({key: replace(at, swept=swept)})
+    return needed
 
 
 def apply_sweeps_behind(

@@ -502,6 +502,36 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
+def test_a_sweep_that_finds_nothing_cuts_no_other_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [row(1, "ATTEMPT", key=""), row(2), row(3), row(4, "SWEEP", key="")]
+    rows += [row(5, "ATTEMPT", key="", attempt=2)]
+    rows += [replace(one, ordinal=one.ordinal + 4, attempt=2) for one in rows[1:3]]
+    rows += [row(8, "SWEEP", key="", attempt=2)]
+    rows += [row(9, key="n2", attempt=2, value=2)]
+    land(tmp_path, rows)
+    followers = ("entity_history", "topology", "stream_health")
+    made = pipeline(spark, tmp_path, tables=followers)
+    made.apply(changes(spark, tmp_path))
+    for name in followers:
+        # What made it, and all rows in one.
+        assert DeltaTable(tmp_path / name).version() == 1, name
+    past = [(one["key"], one["ended_by"]) for one in read(tmp_path, "entity_history")]
+    assert sorted(past, key=str) == [("n2", "UPDATE"), ("n2", None), ("n3", None)]
+    # One that finds something is made at its place in each.
+    more = [row(10, "ATTEMPT", key="", attempt=3), row(11, key="n2", attempt=3, value=2)]
+    more += [row(12, "SWEEP", key="", attempt=3), row(13, key="n3", attempt=3)]
+    land(tmp_path, more)
+    made.apply(changes(spark, tmp_path))
+    past = [(one["key"], one["ended_by"]) for one in read(tmp_path, "entity_history")]
+    assert sorted(past, key=str)[-2:] == [("n3", "SWEEP"), ("n3", None)]
+    assert {one["key"] for one in read(tmp_path, "topology")} == {"n2", "n3"}
+    assert {key: at.swept for key, at in made.entities.progress.by_stream.items()} == {
+        key: at.swept for key, at in made.followers[0].progress.by_stream.items()
+    }
+
+
 def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     spark: SparkSession, tmp_path: Path
 ) -> None:

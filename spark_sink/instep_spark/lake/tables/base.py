@@ -90,6 +90,8 @@ class LakeTable:
         self._commits = 0
         """How many of the pipeline's commits the table has."""
         self._committed_s = time.time()
+        self._is_empty = False
+        """Whether the table is known to have no row."""
         self.driver_merges: DriverMerges | None = None
         """What merges few rows, where the driver can write the table itself."""
         self._properties: dict[str, str] = {}
@@ -125,7 +127,9 @@ class LakeTable:
                 # by its first commit. At a LOCATION, a table may be that the catalogue forgot.
                 self.progress = self.durable = TableProgress()
                 self._commits = 0
+                self._is_empty = True
                 return
+        self._is_empty = False
         self._properties = self._read_properties(spark)
         self._check_version(spark)
         metadata = read_commit_metadata(spark, self.sql)
@@ -298,11 +302,13 @@ class LakeTable:
                     return
             rows = spark.createDataFrame(held, rows.schema)
         rows.createOrReplaceTempView("instep_merged")
-        self.commit(spark, progress, merge.sql(self.sql, "instep_merged"))
+        statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
+        self.commit(spark, progress, statement)
 
     def _committed(self, metadata: CommitMetadata) -> None:
         self.progress = self.durable = metadata.progress
         self._commits, self._committed_s = metadata.number, time.time()
+        self._is_empty = False
 
     def settle(self, spark: SparkSession) -> None:
         """Make durable that rows which do not concern the table lie behind it; and, while there are

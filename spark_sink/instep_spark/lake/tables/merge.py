@@ -48,14 +48,18 @@ class Merge(msgspec.Struct, frozen=True):
     ends: str = "false"
     """A row that counts deletes what it matches, and one that is not matched is left out."""
 
-    def sql(self, table: str, source: str) -> str:
-        """The statement for Spark."""
+    def sql(self, table: str, source: str, *, into_empty: bool = False) -> str:
+        """The statement for Spark. `into_empty`: the table has no row, so that nothing is matched:
+        Delta then reads the source once instead of twice.
+        """
         updates = ", ".join(f"t.`{name}` = {value}" for name, value in self.updates.items())
         columns = ", ".join(f"`{name}`" for name in self.inserts)
+        matched = f"""
+            WHEN MATCHED AND {self.counts} AND {self.ends} THEN DELETE
+            WHEN MATCHED AND {self.counts} THEN UPDATE SET {updates}"""
         return f"""
             MERGE INTO {table} t USING {source} s ON {self.on} AND {of_streams(self.streams)}
-            WHEN MATCHED AND {self.counts} AND {self.ends} THEN DELETE
-            WHEN MATCHED AND {self.counts} THEN UPDATE SET {updates}
+            {"" if into_empty else matched}
             WHEN NOT MATCHED AND NOT {self.ends}
             THEN INSERT ({columns}) VALUES ({", ".join(self.inserts.values())})
         """  # noqa: S608 — names of our own tables, literals escaped
