@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from instep_sql.engine.driver_connection import unwatched
-
 __all__ = ["insert_rows", "row_values"]
 
 _MOST_ROWS: Final = 64
@@ -27,13 +25,11 @@ def insert_rows(
     """Run `INSERT INTO {into} VALUES … {then}` for the rows, in order, in as few statements as
     possible.
     """
-    raw = unwatched(connection)
-    execute = connection.exec_driver_sql if raw is None else raw.execute
     first = 0
     while first < len(rows):
         some = rows[first : first + _MOST_ROWS]
         statement = _statement(connection.dialect.paramstyle, into, len(some[0]), len(some), then)
-        execute(statement, tuple(chain.from_iterable(some)))
+        connection.exec_driver_sql(statement, tuple(chain.from_iterable(some)))
         first += len(some)
 
 

@@ -36,7 +36,6 @@ from instep_sql.engine.dialect import (
     Updates,
     json_array,
 )
-from instep_sql.engine.driver_connection import unwatched
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.options import Journal, SqlOptions
 
@@ -52,8 +51,6 @@ default of 4,096.
 _WAL_PAGES: Final = 10_000
 _READER_CACHE_BYTES: Final = 16 << 20
 _LOCKED_POLL_S: Final = 0.02
-_CACHED_STATEMENTS: Final = 512
-"""A statement over many rows has a shape for each number of rows; the driver would keep 128."""
 
 _INSERT: Final = """
 INSERT INTO instep_entity (stream_no, lineage, attempt, key, class, token, partition, "offset",
@@ -190,7 +187,6 @@ class Sqlite:
             self._options.place.set(drivername="sqlite"),
             poolclass=StaticPool,
             connect_args={
-                "cached_statements": _CACHED_STATEMENTS,
                 "timeout": self._options.busy_timeout_s,
                 "check_same_thread": False,
                 "isolation_level": None,
@@ -297,7 +293,7 @@ class Sqlite:
     ) -> int:
         if not rows:
             return 0
-        raw = unwatched(connection)
+        raw = _unwatched(connection)
         if raw is None:
             return connection.exec_driver_sql(statement, list(rows)).rowcount
         return raw.executemany(statement, rows).rowcount
@@ -314,7 +310,7 @@ def _insert(
     """Insert the rows; `first` are parameters before those of the rows. Returns the number of rows
     changed.
     """
-    raw = unwatched(connection)
+    raw = _unwatched(connection)
     execute = connection.exec_driver_sql if raw is None else raw.execute
     return sum(
         execute(statement, (*first, *values)).rowcount
@@ -339,6 +335,21 @@ def _statement(before: str, row: str, rows: int, after: str) -> str:
     return before + ", ".join([row] * rows) + after
 
 
+def _unwatched(connection: Connection) -> sqlite3.Connection | None:
+    """The driver's own connection, for the few statements of which most commits consist; None:
+    somebody listens to statements, and SQLAlchemy must execute them.
+
+    SQLAlchemy takes 25 µs for a statement, about as long as SQLite for one row. An error is not
+    wrapped then: `Sqlite.errors` has those of the driver, too.
+    """
+    # Of the engine: nobody else has the connection.
+    listeners = connection.engine.dispatch
+    if listeners.before_cursor_execute or listeners.after_cursor_execute:
+        return None
+    raw: sqlite3.Connection | None = connection.connection.driver_connection
+    return raw
+
+
 def _make_private(file: str) -> None:
     """Make the file, for this user alone, if it does not exist; SQLite gives the same rights to the
     files beside it.
@@ -353,7 +364,7 @@ def _make_private(file: str) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    raw = unwatched(connection)
+    raw = _unwatched(connection)
     if raw is None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
