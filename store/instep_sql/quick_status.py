@@ -30,12 +30,12 @@ from instep_sql.status_rows import (
 __all__ = ["quick_status"]
 
 _FILE: Final = re.compile(r"sqlite:///([^?%]+)\Z")
+_OF_TLS: Final = r"(?:sslmode|sslrootcert|sslcert|sslkey)=[^&%]+"
 _SERVER: Final = re.compile(
     r"postgresql(?:\+psycopg)?(://(?:[^@/?%]*@)?([\w.-]+)(?::\d+)?/[\w.-]+"
-    r"(?:\?((?:sslmode|sslrootcert|sslcert|sslkey)=[^&%]+"
-    r"(?:&(?:sslmode|sslrootcert|sslcert|sslkey)=[^&%]+)*))?)\Z"
+    rf"(?:\?({_OF_TLS}(?:&{_OF_TLS})*))?)\Z"
 )
-"""One server, and of parameters only those of encryption."""
+"""One server, and of parameters only those of TLS."""
 
 _CONNECT_TIMEOUT_S: Final = 10
 _OPTIONS: Final = "-c default_transaction_read_only=on -c statement_timeout=60000"
@@ -75,17 +75,17 @@ def _on_server(url: str, host: str, parameters: dict[str, str]) -> StoreStatus |
         import psycopg  # noqa: PLC0415 — its driver is an extra
         from psycopg.rows import namedtuple_row  # noqa: PLC0415
 
-        from instep_sql.engine.postgres.encryption import encryption  # noqa: PLC0415
+        from instep_sql.engine.postgres.tls import tls_parameters  # noqa: PLC0415
     except ImportError:
         return None
-    encrypted: dict[str, Any] = encryption([host], parameters.get)
+    tls: dict[str, Any] = tls_parameters([host], parameters.get)
     try:
         with psycopg.connect(
             url,
             row_factory=namedtuple_row,
             connect_timeout=_CONNECT_TIMEOUT_S,
             options=_OPTIONS,
-            **{name: of for name, of in encrypted.items() if name not in parameters},
+            **{name: of for name, of in tls.items() if name not in parameters},
         ) as connection:
             return _status(connection)
     except psycopg.Error:

@@ -38,8 +38,6 @@ __all__ = ["WebSocketFeed", "open_feed"]
 _CLOSE_S = 2.0
 _MAX_CONTROL_FRAMES = 10_000
 """Most Pings and Pongs accepted between two Pongs of ours; a peer that sends more is cut off."""
-_RECORD_BYTES = 400
-"""Bytes of a small record; a header alone has 300."""
 _AHEAD_BYTES: Final = 400_000
 _AHEAD_OF_HEADERS_BYTES: Final = 4_000_000
 """Bytes that are held for the next `receive`: one or two milliseconds of decoding, with bodies and

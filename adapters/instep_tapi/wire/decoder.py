@@ -33,9 +33,9 @@ from instep.model.records import (
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
-from instep_tapi.wire.fast_alike import alike_columns
 from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
 from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
+from instep_tapi.wire.fast_fixed_width import fixed_width_columns
 from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
 from instep_tapi.wire.names import ANY_CLASS, MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
@@ -111,7 +111,7 @@ class FrameDecoder:
         # A stream whose frames never have a usual shape is seldom tried for one.
         self._columns_backoff = _FastPathBackoff()
         self._fast_backoff = _FastPathBackoff()
-        self._alike_backoff = _FastPathBackoff()
+        self._fixed_width_backoff = _FastPathBackoff()
 
     @property
     def leaves_bodies(self) -> bool:
@@ -209,10 +209,10 @@ class FrameDecoder:
 
     def _decode_columns(self, frames: Sequence[bytes]) -> LazyColumns | None:
         columns = None
-        if self.leaves_bodies and self._alike_backoff.is_due():
+        if self.leaves_bodies and self._fixed_width_backoff.is_due():
             with suppress(*_BAD_INPUT):
-                columns = alike_columns(self._stream, frames, self._times_us)
-            self._alike_backoff.note_result(succeeded=columns is not None)
+                columns = fixed_width_columns(self._stream, frames, self._times_us)
+            self._fixed_width_backoff.note_result(succeeded=columns is not None)
         try:
             if columns is None:
                 exact = split_exact(frames, with_bodies=not self.leaves_bodies)

@@ -41,14 +41,15 @@ from instep_tapi.wire.record_header import LogRecordHeader, NameValue
 __all__ = [
     "BARE",
     "BODY",
-    "BareBodies",
     "ExactBody",
-    "ExactHeader",
     "ExactRecords",
     "FastLogRecord",
+    "HeaderText",
     "LazyBody",
+    "UndecodedBodies",
     "check_utf8",
     "decode_exact_body",
+    "decode_exact_header",
     "split_exact",
     "split_fast",
 ]
@@ -77,15 +78,15 @@ class _PrefixedLogRecord(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     )
 
 
-_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
+HeaderText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
 class ExactHeader(msgspec.Struct, rename="kebab", gc=False, forbid_unknown_fields=True):
     """A log-record-header spelled to the letter; its place in the log is undecoded."""
 
-    token: _Text
+    token: HeaderText
     log_append_time_stamp: str
-    entity_key: _Text
+    entity_key: HeaderText
     record_type: Literal["RECORD_TYPE_CREATE_UPDATE", "RECORD_TYPE_DELETE", "RECORD_TYPE_TOMBSTONE"]
     full_log_record_offset_id: msgspec.Raw
     record_authenticity_token: str | None = None
@@ -161,7 +162,7 @@ _exact = msgspec.json.Decoder(ExactLogRecord).decode
 _exact_list = msgspec.json.Decoder(list[ExactLogRecord]).decode
 
 
-_header = msgspec.json.Decoder(ExactHeader).decode
+decode_exact_header = msgspec.json.Decoder(ExactHeader).decode
 
 
 _header_list = msgspec.json.Decoder(list[_ExactLogHeader]).decode
@@ -267,15 +268,17 @@ def _split_headers(frames: Sequence[bytes]) -> ExactRecords:
     start = len(BARE)
     try:
         end = frames[0].index(BODY, start)
-        headers = list(map(_header, map(itemgetter(slice(start, end)), frames)))
-        return ExactRecords(headers, BareBodies(frames, [end] * len(frames)), frames)
+        headers = list(map(decode_exact_header, map(itemgetter(slice(start, end)), frames)))
+        return ExactRecords(headers, UndecodedBodies(frames, [end] * len(frames)), frames)
     except ValueError:
         ends = [frame.index(BODY, start) for frame in frames]
-        headers = [_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)]
-        return ExactRecords(headers, BareBodies(frames, ends), frames)
+        headers = [
+            decode_exact_header(frame[start:end]) for frame, end in zip(frames, ends, strict=True)
+        ]
+        return ExactRecords(headers, UndecodedBodies(frames, ends), frames)
 
 
-class BareBodies(Sequence[bytes]):
+class UndecodedBodies(Sequence[bytes]):
     """What comes after the headers of these frames."""
 
     def __init__(self, frames: Sequence[bytes], headers_end: Sequence[int]) -> None:

@@ -45,7 +45,7 @@ def read_offset_columns(places: Sequence[msgspec.Raw]) -> tuple[str, list[int]] 
     first = bytes(places[0])
     partition, before, digits, after = split_offset_id(first)
     numbers = _cut(places, len(first), len(before), len(digits)) or _replaced(places, before, after)
-    offsets = _integers.decode(b"".join((b"[", numbers, b"]")))
+    offsets = read_integers(numbers)
     return (partition, offsets) if len(offsets) == len(places) else None
 
 
@@ -60,9 +60,9 @@ def split_offset_id(text: bytes) -> tuple[str, bytes, bytes, bytes]:
     return partition.value, before, digits, after
 
 
-def read_integers(numbers: Sequence[bytes]) -> list[int]:
-    """The values of these digits. Raises `ValueError` for what is no number in JSON."""
-    return _integers.decode(b"".join((b"[", b",".join(numbers), b"]")))
+def read_integers(numbers: bytes | bytearray) -> list[int]:
+    """The values of numbers that commas separate. Raises `ValueError` for what is no JSON."""
+    return _integers.decode(b"".join((b"[", numbers, b"]")))
 
 
 def _cut(places: Sequence[msgspec.Raw], length: int, begin: int, digits: int) -> bytearray | None:

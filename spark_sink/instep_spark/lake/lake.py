@@ -21,7 +21,6 @@ import msgspec
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
-from instep_spark.lake.pacing import next_interval_s
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
     LakeSettings,
@@ -35,6 +34,7 @@ from instep_spark.lake.tables.base import has_vectors, table_detail, table_exist
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.reconciliation import ReconciliationTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES, VECTORS_PROPERTY
+from instep_spark.lake.trigger_interval import next_interval_s
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,15 +32,15 @@ from instep_spark.lake.sql.literals import (
     rows_between,
 )
 from instep_spark.lake.sweeps import (
-    DueSweeps,
     LakeSettings,
     LakeSweep,
+    SweepOutcome,
     apply_due_sweeps,
     apply_released_sweep,
     apply_sweeps_behind,
     catch_up_sweeps,
+    skip_empty_sweeps,
     sweep_events,
-    without_idle,
 )
 from instep_spark.lake.tables.alarms import AlarmsTable
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
@@ -268,8 +269,9 @@ class Pipeline:
         batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
-        idle = self._advance_entities(spark, batch)
-        self._advance_followers(spark, batch, idle)
+        empty = self._advance_entities(spark, batch)
+        advance = partial(self._advance, batch=batch, empty=empty)
+        self._beside_each_other(spark, advance, self.followers)
         self.release(spark)
 
     def settle(self, spark: SparkSession) -> None:
@@ -307,7 +309,7 @@ class Pipeline:
 
     def _advance_entities(self, spark: SparkSession, batch: MicroBatch) -> set[Sweep]:
         """Return the sweeps that have found nothing."""
-        idle: set[Sweep] = set()
+        empty: set[Sweep] = set()
         pending = batch.after(self.entities.progress)
         changing = {key for key, stats in pending.stats_by_stream.items() if stats.partial}
         self.entities.progress = self.entities.progress.by_change(changing)
@@ -325,14 +327,14 @@ class Pipeline:
                 for stats in pending.stats_by_stream.values()
                 if segment.number < len(stats.sweeps)
             ]
-            sweeps = DueSweeps()
+            sweeps = SweepOutcome()
             if due:
                 sweeps = apply_due_sweeps(spark, self.entities, due, self.settings)
-                idle |= sweeps.idle
+                empty |= sweeps.empty
             rows = sum(last - segment.begin[key] for key, last in segment.last.items())
             seconds = time.monotonic() - begun_s
             self._report(PipelineStep("entities", rows, seconds, sweeps.made, sweeps.held))
-        return idle
+        return empty
 
     # -- streams that state changes only ---------------------------------------------------------
 
@@ -392,14 +394,6 @@ class Pipeline:
             batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
             self._advance(spark, target, batch)
 
-    def _advance_followers(
-        self, spark: SparkSession, batch: MicroBatch, idle: Collection[Sweep]
-    ) -> None:
-        def advance(session: SparkSession, target: LakeTable) -> None:
-            self._advance(session, target, batch, idle)
-
-        self._beside_each_other(spark, advance, self.followers)
-
     def _beside_each_other(
         self,
         spark: SparkSession,
@@ -427,7 +421,7 @@ class Pipeline:
         spark: SparkSession,
         target: LakeTable,
         batch: MicroBatch,
-        idle: Collection[Sweep] = (),
+        empty: Collection[Sweep] = (),
     ) -> None:
         decided = self.entities.progress
         if isinstance(target, EntitiesTable | IntervalTable):
@@ -449,7 +443,7 @@ class Pipeline:
                 key: sweep_events(key, pending, target.progress, decided)
                 for key in pending.stats_by_stream
             }
-            found = without_idle(target, pending, found, idle)
+            found = skip_empty_sweeps(target, pending, found, empty)
             for segment in pending.cut({key: [e.at for e in each] for key, each in found.items()}):
                 if segment.last:
                     target.apply(*self._with_whole_statements(pending, segment))

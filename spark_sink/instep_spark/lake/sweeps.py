@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OVERTAKEN",
-    "DueSweeps",
     "LakeSettings",
     "LakeSweep",
     "SweepEvent",
+    "SweepOutcome",
     "SweptTable",
     "apply_deferred_sweep",
     "apply_due_sweeps",
     "apply_released_sweep",
     "apply_sweeps_behind",
     "catch_up_sweeps",
+    "skip_empty_sweeps",
     "sweep_events",
-    "without_idle",
 ]
 
 SweptTable = EntitiesTable | IntervalTable | ComposedTable
@@ -68,12 +68,12 @@ class LakeSweep(msgspec.Struct, frozen=True):
     """Entities."""
 
 
-class DueSweeps(msgspec.Struct, frozen=True):
+class SweepOutcome(msgspec.Struct, frozen=True):
     """What became of the sweeps that were due."""
 
     made: tuple[LakeSweep, ...] = ()
     held: tuple[StreamKey, ...] = ()
-    idle: frozenset[Sweep] = frozenset()
+    empty: frozenset[Sweep] = frozenset()
     """Those that were made and found each entity marked: no table that follows has anything to
     remove at their places."""
 
@@ -89,7 +89,7 @@ class SweepEvent(msgspec.Struct, frozen=True):
 
 def apply_due_sweeps(
     spark: SparkSession, entities: EntitiesTable, due: list[Sweep], settings: LakeSettings
-) -> DueSweeps:
+) -> SweepOutcome:
     """Make the sweeps that the guard lets pass, and hold the others (A6)."""
     counts = entities.count_sweep(spark, due)
     progress = entities.progress
@@ -122,8 +122,8 @@ def apply_due_sweeps(
             )
             passing.append(sweep)
         progress = progress.moved({sweep.stream: stream_progress})
-    idle = frozenset(sweep for sweep in passing if not counts[sweep.stream].unmarked)
-    if len(idle) < len(passing):
+    empty = frozenset(sweep for sweep in passing if not counts[sweep.stream].unmarked)
+    if len(empty) < len(passing):
         entities.sweep(spark, passing, progress)
     elif any(
         progress[one.stream].deferred != entities.progress[one.stream].deferred for one in due
@@ -132,7 +132,7 @@ def apply_due_sweeps(
     else:
         entities.progress = progress  # durable with the next commit; made again it changes nothing
     made = (LakeSweep(one.stream[1], one.attempt, counts[one.stream].removed) for one in passing)
-    return DueSweeps(tuple(made), tuple(held), idle)
+    return SweepOutcome(tuple(made), tuple(held), empty)
 
 
 def _behind(sweep: Sweep, stream_progress: StreamProgress) -> int:
@@ -192,13 +192,13 @@ def sweep_events(
     return sorted(found, key=lambda event: event.at)
 
 
-def without_idle(
+def skip_empty_sweeps(
     target: SweptTable,
     pending: PendingRows,
     found: dict[StreamKey, list[SweepEvent]],
-    idle: Collection[Sweep],
+    empty: Collection[Sweep],
 ) -> dict[StreamKey, list[SweepEvent]]:
-    """The sweeps of `found` at which the rows of the part have to be cut for this table. `idle`:
+    """The sweeps of `found` at which the rows of the part have to be cut for this table. `empty`:
     those that found nothing in `entities`; the table has passed them when it has the part.
 
     Where a stream is joined with a baseline, or states changes only, what follows is compared
@@ -208,7 +208,7 @@ def without_idle(
     for key, events in found.items():
         at = target.progress[key]
         joined = at.by_uuid or at.by_change or pending.stats_by_stream[key].keyed
-        passed = [e for e in events if not joined and e.deferred is None and e.sweep in idle]
+        passed = [e for e in events if not joined and e.deferred is None and e.sweep in empty]
         needed[key] = [event for event in events if event not in passed]
         if passed:
             swept = max(at.swept, passed[-1].sweep.ordinal)

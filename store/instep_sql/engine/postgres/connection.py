@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import URL
 
-from instep_sql.engine.postgres.encryption import encryption
+from instep_sql.engine.postgres.tls import tls_parameters
 from instep_sql.options import SqlOptions
 
 __all__ = ["connect_arguments", "place", "schema_name"]
@@ -51,7 +51,7 @@ def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]
         "client_encoding": "utf8",
         "connect_timeout": _CONNECT_TIMEOUT_S,
         **_DEAD_PEER,
-        **encryption(_hosts(url), lambda key: _last(url, key)),
+        **tls_parameters(_hosts(url), lambda key: _last(url, key)),
     }
     idle_s = min(_IDLE_IN_TRANSACTION_S, options.lease_s or _IDLE_IN_TRANSACTION_S)
     settings = {

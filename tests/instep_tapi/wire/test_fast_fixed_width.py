@@ -1,4 +1,4 @@
-"""Headers that are alike, cut at the same places, are what their twin and the reference read."""
+"""Headers of fixed width, cut at the same places, are what their twin and the reference read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep_tapi.wire.decoder import FrameDecoder
-from instep_tapi.wire.fast_alike import alike_columns
 from instep_tapi.wire.fast_columns import LazyColumns, lazy_columns
 from instep_tapi.wire.fast_decode import split_exact
+from instep_tapi.wire.fast_fixed_width import fixed_width_columns
 from tests.instep_tapi.log_record_kit import log_record
 from tests.instep_tapi.wire.frames_kit import read_by
 
@@ -41,7 +41,7 @@ def _frame(offset: int, key: str, kind: str = "CREATE_UPDATE", second: int = 20)
 
 def _read(frames: list[bytes]) -> LazyColumns | None:
     try:
-        return alike_columns("s", frames, FrameDecoder("s")._times_us)
+        return fixed_width_columns("s", frames, FrameDecoder("s")._times_us)
     except ValueError:
         return None
 
@@ -50,7 +50,7 @@ _KEYS = st.lists(st.sampled_from(["aa", "bb", "é"]), min_size=1, max_size=6)
 
 
 @given(keys=_KEYS, first=st.integers(10, 90), seconds=st.lists(st.integers(0, 59), min_size=6))
-def test_alike_is_as_the_twin(keys: list[str], first: int, seconds: list[int]) -> None:
+def test_fixed_width_is_as_the_twin(keys: list[str], first: int, seconds: list[int]) -> None:
     times = sorted(seconds)
     frames = [_frame(first + at, key, second=times[at]) for at, key in enumerate(keys)]
     found = _read(frames)
@@ -102,7 +102,7 @@ def test_with_any_byte_changed_it_is_as_the_reference(
         b"{}",
     ],
 )
-def test_what_is_not_alike_is_left_to_the_twin(other: bytes) -> None:
+def test_what_has_another_width_or_text_is_left_to_the_twin(other: bytes) -> None:
     usual = [_frame(20, "ab"), _frame(22, "ab")]
     assert _read(usual) is not None
     assert _read([usual[0], other]) is None

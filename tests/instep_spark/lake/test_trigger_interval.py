@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.pacing import next_interval_s
+from instep_spark.lake.trigger_interval import next_interval_s
 from tests.instep_spark.lake.lake_kit import read
 from tests.instep_spark.lake.log_kit import Provider, land
 

@@ -1,6 +1,4 @@
-"""Whether a connection to PostgreSQL is encrypted, and whom it trusts. No SQLAlchemy: `instep
-status` must not wait for its import.
-"""
+"""TLS of a connection to PostgreSQL. Without SQLAlchemy, whose import `instep status` spares."""
 
 from __future__ import annotations
 
@@ -12,13 +10,13 @@ from typing import Final
 
 from psycopg import pq
 
-__all__ = ["encryption"]
+__all__ = ["tls_parameters"]
 
 _LIBPQ_SYSTEM_ROOTS: Final = 160_000
 """From this version on, libpq knows the authorities of the system."""
 
 
-def encryption(hosts: Iterable[str], parameter: Callable[[str], str | None]) -> dict[str, str]:
+def tls_parameters(hosts: Iterable[str], parameter: Callable[[str], str | None]) -> dict[str, str]:
     """The parameters of libpq: verified TLS to another machine, unless the URL or the environment
     names another mode. `parameter` returns what the URL says of a name, None where it says nothing.
     """
