@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from msgspec.structs import replace
 
+from instep_spark.lake.batches import micro_batch
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.place import Layout
 from instep_spark.session import SparkOptions, open_session
@@ -227,8 +228,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
     parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
+    parser.add_argument("--from-files", action="store_true", help="let the driver hold no rows")
     chosen = parser.parse_args()
     settings = replace(UNGUARDED, layout=chosen.layout, driver_merges=not chosen.by_spark)
+    if chosen.from_files:
+        setattr(micro_batch, "SMALL_RECORDS", 0)  # noqa: B010 — a constant elsewhere
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))
     providers = providers_of(chosen.first, chosen.logs, chosen.steps)
     with tempfile.TemporaryDirectory(prefix="instep-logs-") as name:

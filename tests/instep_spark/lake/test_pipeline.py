@@ -30,11 +30,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 CHECKED = ("entity_history", "alarms", "topology")
 
 
-def test_random_logs_in_random_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
-    """One; `python -m tests.instep_spark.lake.random_logs` tries hundreds in all ways."""
+@pytest.mark.parametrize(("seed", "held_records"), [(7, 30_000), (8, 0)])
+def test_random_logs_in_random_micro_batches(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    held_records: int,
+) -> None:
+    """One each, by rows that the driver holds and from files;
+    `python -m tests.instep_spark.lake.random_logs` tries hundreds in all ways.
+    """
+    monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_RECORDS", held_records)
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "2")  # so that tasks share what belongs together
-    assert run(spark, tmp_path, providers_of(7, 1, 5), [with_gaps]) == []
+    assert run(spark, tmp_path, providers_of(seed, 1, 5), [with_gaps]) == []
 
 
 def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(

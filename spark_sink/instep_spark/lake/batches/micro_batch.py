@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "SMALL_RECORDS", "MicroBatch", "PendingRows", "Segment", "materialized"]
 
-SMALL_RECORDS: Final = 5_000
+SMALL_RECORDS: Final = 30_000
 """Up to this number of rows, the driver holds them: that costs less than reading them from files
-again for each statement."""
+again for each statement …"""
+SMALL_BYTES: Final = 64 << 20
+"""… if their contents have no more bytes than this."""
 
 NAMED_ENTITIES: Final = 2_000
 """So many entities a condition names at most."""
@@ -217,7 +219,7 @@ class MicroBatch:
         rows = self._with_id(_behind(rows, progress))
         stats_by_stream = collect_stats(rows)
         held = None
-        if sum(stats.rows for stats in stats_by_stream.values()) <= SMALL_RECORDS:
+        if _small(stats_by_stream):
             held = rows.toArrow()
             rows = _local(held, rows)
         return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
@@ -240,6 +242,14 @@ class MicroBatch:
                     hint="a row must stay until the pipeline has read it: restore the table, or "
                     "move the tables of the pipeline away and let them be made anew",
                 )
+
+
+def _small(stats_by_stream: BatchStats) -> bool:
+    all_stats = stats_by_stream.values()
+    return (
+        sum(stats.rows for stats in all_stats) <= SMALL_RECORDS
+        and sum(stats.content_bytes for stats in all_stats) <= SMALL_BYTES
+    )
 
 
 def _begin_of(progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:

@@ -46,6 +46,8 @@ class StreamStats(msgspec.Struct, frozen=True):
     """CHANGE_ONLY statements."""
     earliest_us: int | None
     """Smallest append time, in microseconds since 1970; None without records."""
+    content_bytes: int
+    """Of bodies and envelopes."""
     sweeps: tuple[Sweep, ...] = ()
     committed_us: int | None = None
     """Our time in the row `last`; None where these statistics end before it."""
@@ -64,8 +66,8 @@ BatchStats = dict[StreamKey, StreamStats]
 
 
 def collect_stats(rows: DataFrame) -> BatchStats:
-    """Collect statistics by stream from rows of `changes` with a column `id`. It reads their
-    headers once; `refine_stats` adds the rest.
+    """Collect statistics by stream from rows of `changes` with a column `id`. It reads them once;
+    `refine_stats` adds the rest.
     """
     spark = rows.sparkSession
     rows.createOrReplaceTempView("instep_survey")
@@ -78,6 +80,8 @@ def collect_stats(rows: DataFrame) -> BatchStats:
                collect_set(class) AS classes,
                count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
                unix_micros(min(appended_at)) AS earliest_us,
+               sum(coalesce(octet_length(body), 0) + coalesce(octet_length(envelope), 0))
+                   AS content_bytes,
                unix_micros(max_by(committed_at, ordinal)) AS committed_us,
                array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
                    'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
@@ -95,6 +99,7 @@ def collect_stats(rows: DataFrame) -> BatchStats:
             row.keyed,
             row.partial,
             row.earliest_us,
+            row.content_bytes,
             tuple(Sweep((row.consumer, row.stream), s.ordinal, s.attempt) for s in row.sweeps),
             row.committed_us,
         )

@@ -1,0 +1,45 @@
+"""The rows that a table lacks, and which of them the driver holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from instep_spark.lake.batches.micro_batch import MicroBatch
+from instep_spark.lake.batches.progress import TableProgress
+from tests.instep_spark.lake.lake_kit import changes
+from tests.instep_spark.lake.log_kit import START_US, Row, land
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A JVM starts, and may share the machine.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+ROWS = [
+    Row("c", "s", n, "CREATE_UPDATE", f"n{n}", f"t{n}", "p", n, START_US + n, START_US + n)
+    for n in range(1, 6)
+]
+
+
+def test_few_rows_with_small_contents_are_held(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(tmp_path, ROWS)
+    landed = changes(spark, tmp_path)
+    (total,) = landed.selectExpr("sum(octet_length(body) + octet_length(envelope))").collect()
+    assert total[0]
+
+    def held(records: int, size_bytes: int) -> bool:
+        monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_RECORDS", records)
+        monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_BYTES", size_bytes)
+        batch = MicroBatch(landed, landed, str(tmp_path), lambda pending: pending)
+        pending = batch.after(TableProgress())
+        assert pending.rows.count() == len(ROWS)
+        return pending.small
+
+    assert held(len(ROWS), total[0])
+    assert not held(len(ROWS) - 1, total[0])
+    assert not held(len(ROWS), total[0] - 1)
