@@ -130,28 +130,31 @@ class PendingRows(msgspec.Struct, frozen=True):
                     before = ends[number - 1] if number else stats.first - 1
                     if before < ends[number]:
                         begin[key], last[key] = before, ends[number]
-            rows = self.rows if count == 0 else self._between(begin, last)
+            rows, held = (self.rows, self.held) if count == 0 else self._between(begin, last)
             seen = {
                 key: (ordinal, stats.committed_us)
                 for key, ordinal in last.items()
                 if (stats := self.stats_by_stream[key]).last == ordinal
                 and stats.committed_us is not None
             }
-            yield Segment(rows, begin, last, number, seen)
+            yield Segment(rows, begin, last, number, seen, held)
 
-    def _between(self, begin: dict[StreamKey, int], last: dict[StreamKey, int]) -> DataFrame:
+    def _between(
+        self, begin: dict[StreamKey, int], last: dict[StreamKey, int]
+    ) -> tuple[DataFrame, pa.Table | None]:
         """Return the rows of these streams behind the ordinal in `begin` and up to the one in
         `last`.
         """
         rows: DataFrame = self.rows
         if self.held is None:
-            return rows_between(rows, begin, last)
+            return rows_between(rows, begin, last), None
         wanted = pc.scalar(False)
         for (consumer, stream), upto in last.items():
             own = (pc.field("consumer") == consumer) & (pc.field("stream") == stream)
             behind = pc.field("ordinal") > begin[consumer, stream]
             wanted |= own & behind & (pc.field("ordinal") <= upto)
-        return _local(self.held.filter(wanted), rows)
+        held = self.held.filter(wanted)
+        return _local(held, rows), held
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -165,6 +168,8 @@ class Segment(msgspec.Struct, frozen=True):
     number: int
     seen: dict[StreamKey, tuple[int, int]]
     """See `StreamProgress.seen`; by stream, where the segment has the last row."""
+    held: pa.Table | None = None
+    """The rows, where the driver holds them."""
 
 
 class MicroBatch:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.lake.batches.micro_batch import Segment
@@ -277,17 +278,17 @@ class LakeTable:
         spark: SparkSession,
         progress: TableProgress,
         merge: Merge,
-        rows: DataFrame,
+        rows: DataFrame | pa.Table,
         *,
         small: bool,
     ) -> None:
         """Merge `rows`; `progress` is durable with it, or with the next commit where no row
-        changes. `small`: the driver may hold them.
+        changes. `small`: the driver may hold them, or does.
 
         Raises `OvertakenError` as `commit` does.
         """
-        if small:
-            held = rows.toArrow()
+        if small or isinstance(rows, pa.Table):
+            held = rows if isinstance(rows, pa.Table) else rows.toArrow()
             if self.driver_merges is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
                 outcome = self.driver_merges.apply(merge, held, metadata)
@@ -300,7 +301,7 @@ class LakeTable:
                     # Durable with the next commit; read again it changes nothing.
                     self.progress = progress
                     return
-            rows = spark.createDataFrame(held, rows.schema)
+            rows = spark.createDataFrame(held)
         rows.createOrReplaceTempView("instep_merged")
         statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
         self.commit(spark, progress, statement)

@@ -209,7 +209,7 @@ class ComposedTable(LakeTable):
             for key, stats in pending.stats_by_stream.items()
         }
         rows = others.unionByName(own)
-        return replace(pending, stats_by_stream=surveyed), replace(segment, rows=rows)
+        return replace(pending, stats_by_stream=surveyed), replace(segment, rows=rows, held=None)
 
     def with_unresolved(self, segment: Segment, streams: Collection[StreamKey]) -> Segment:
         """The segment with a row more for each change that could not be joined to anything."""
@@ -217,7 +217,7 @@ class ComposedTable(LakeTable):
         if not keys:
             return segment
         own = self._rows(segment.rows.sparkSession, segment, keys, f"kind = '{UNRESOLVED}'")
-        return replace(segment, rows=segment.rows.unionByName(own))
+        return replace(segment, rows=segment.rows.unionByName(own), held=None)
 
     def _rows(
         self, spark: SparkSession, segment: Segment, keys: list[StreamKey], kinds: str

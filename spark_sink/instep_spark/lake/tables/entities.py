@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
@@ -14,6 +16,7 @@ from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, tex
 from instep_spark.lake.sql.supersede import (
     ENTITY,
     IDENTITY,
+    RECORD_KINDS,
     effective_rows,
     latest_per_entity,
     outdated,
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["EntitiesTable", "SweepCount", "unmarked_by"]
+
+_PROVEN: Final = pa.field("proven", pa.bool_(), nullable=False)
 
 
 class SweepCount(msgspec.Struct, frozen=True):
@@ -57,6 +62,15 @@ class EntitiesTable(LakeTable):
         """The columns of the table, and `ends`, from rows of `changes`."""
         return rows.selectExpr("*", "true AS proven")
 
+    def project_held(self, rows: pa.Table) -> pa.Table | None:
+        """What `project` makes of the statements among rows that the driver holds, without a job of
+        Spark, which takes half a second for 20,000 rows. None: a subclass that projects contents
+        leaves them to Spark.
+        """
+        statement = pc.field("whole") & pc.field("kind").isin(RECORD_KINDS)
+        statements = rows.filter(statement)
+        return statements.append_column(_PROVEN, pa.repeat(True, statements.num_rows))
+
     def concerns(self, pending: PendingRows) -> bool:
         """Whether anything in the part can change this table."""
         del pending
@@ -70,10 +84,16 @@ class EntitiesTable(LakeTable):
         if not self.concerns(pending):
             self.progress = progress  # durable with the next commit; read again it changes nothing
             return
-        rows = segment.rows.where(ENTITY)
-        stored = self.read(spark).alias("t").where(of_streams(segment.last))
         fresh = f"NOT {row_supersedes('t', 's')}"
+        in_order = not (pending.backwards or pending.repeated or by_uuid)
+        held = self.project_held(segment.held) if in_order and segment.held is not None else None
+        if held is not None:
+            merge = self._merge(segment.last, fresh, by_uuid=False)
+            self.merge(spark, progress, merge, held, small=True)
+            return
+        rows = segment.rows.where(ENTITY)
         if pending.backwards or by_uuid:
+            stored = self.read(spark).alias("t").where(of_streams(segment.last))
             known = outdated(stored, self.progress.swept(by_uuid))
             rows, fresh = effective_rows(rows, known), "true"
         if pending.repeated or by_uuid:

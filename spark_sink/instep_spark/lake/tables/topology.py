@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.entities import EntitiesTable
@@ -41,6 +43,10 @@ class TopologyTable(EntitiesTable):
     def concerns(self, pending: PendingRows) -> bool:
         # A header-only end names no class.
         return bool(pending.classes & {*CLASSES, ""})
+
+    def project_held(self, rows: pa.Table) -> None:
+        """None: the contents are taken apart by Spark."""
+        del rows
 
     def project(self, rows: DataFrame) -> DataFrame:
         wanted = ", ".join(f"'{name}'" for name in CLASSES)

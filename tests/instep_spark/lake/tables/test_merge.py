@@ -10,8 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
+from instep_spark.lake.batches.micro_batch import MicroBatch
+from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.pipeline import Pipeline
+from instep_spark.lake.sql.supersede import ENTITY
 from instep_spark.lake.tables.base import OvertakenError
+from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.place import LakePlace
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
     changes,
@@ -116,3 +121,21 @@ def test_a_commit_of_another_pipeline_is_not_merged_over(
     check_entities(tmp_path, model)
     check_history(tmp_path, model)
     check_alarms(tmp_path, model)
+
+
+def test_what_the_driver_holds_is_projected_as_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Provider(7, "one", offsets=True).run(8)
+    assert {"ATTEMPT", "CREATE_UPDATE"} <= {row.kind for row in log}
+    land(tmp_path, log)
+    landed = changes(spark, tmp_path)
+    pending = MicroBatch(landed, landed, "", lambda one: one).after(TableProgress())
+    entities = EntitiesTable(LakePlace(tmp_path.as_uri()))
+    assert pending.held is not None
+    quick = entities.project_held(pending.held)
+    assert quick is not None
+    plain = entities.project(pending.rows.where(ENTITY)).toArrow()
+    assert 0 < plain.num_rows < pending.held.num_rows
+    assert quick.schema.remove_metadata().equals(plain.schema.remove_metadata())
+    assert quick.sort_by("ordinal").to_pylist() == plain.sort_by("ordinal").to_pylist()
