@@ -15,8 +15,12 @@ from sqlalchemy import Connection
 
 __all__ = ["insert_rows", "row_values"]
 
-_MOST_ROWS: Final = 64
-"""Rows of one statement: a database accepts some ten thousand parameters."""
+_MOST_ROWS: Final = {"qmark": 1_024}
+"""Of one statement, in SQLite: a power of 2, so that few statements are parsed …"""
+_OTHERS_MOST_ROWS: Final = 64
+"""… and in other databases."""
+_MOST_PARAMETERS: Final = 32_000
+"""Of a statement of SQLite."""
 
 
 def insert_rows(
@@ -25,12 +29,17 @@ def insert_rows(
     """Run `INSERT INTO {into} VALUES … {then}` for the rows, in order, in as few statements as
     possible.
     """
-    first = 0
+    style = connection.dialect.paramstyle
+    first, most = 0, _MOST_ROWS.get(style, _OTHERS_MOST_ROWS)
     while first < len(rows):
-        some = rows[first : first + _MOST_ROWS]
-        statement = _statement(connection.dialect.paramstyle, into, len(some[0]), len(some), then)
+        columns = len(rows[first])
+        size = min(most, 1 << (len(rows) - first).bit_length() - 1)
+        while size > 1 and size * columns > _MOST_PARAMETERS:
+            size //= 2
+        some = rows[first : first + size]
+        statement = _statement(style, into, columns, size, then)
         connection.exec_driver_sql(statement, tuple(chain.from_iterable(some)))
-        first += len(some)
+        first += size
 
 
 def row_values(connection: Connection, columns: int, rows: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, bindparam
 from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.projections.projection import ValueRefusedError
 
-__all__ = ["insert", "insert_each", "is_plain"]
+__all__ = ["insert", "insert_columns", "insert_each", "is_plain"]
 
 _MOST_COLUMNS: Final = 400
 """A statement has the columns of many rows as parameters, and their number is limited."""
@@ -22,26 +22,43 @@ def insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]])
     Raises what `insert_each` raises, but `ValueRefusedError` for a value that the type of its
     column does not take.
     """
-    if not is_plain(connection, table):
+    if is_plain(connection, table):
+        _insert(connection, table, {name: [row[name] for row in rows] for name in rows[0]})
+    else:
         insert_each(connection, table, rows)
-        return
+
+
+def insert_columns(
+    connection: Connection, table: Table, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """The same of rows that are held column by column."""
+    if is_plain(connection, table):
+        _insert(connection, table, columns)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        insert_each(connection, table, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _insert(connection: Connection, table: Table, columns: Mapping[str, Sequence[Any]]) -> None:
     dialect = connection.dialect
     quote = dialect.identifier_preparer
-    names = list(rows[0])
-    processors: list[Callable[[Any], Any] | None] = [
-        table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names
-    ]
     try:
-        columns = [
-            [row[name] for row in rows]
-            if processor is None
-            else [processor(row[name]) for row in rows]
-            for name, processor in zip(names, processors, strict=True)
+        bound = [
+            _bound(table.c[name].type.dialect_impl(dialect).bind_processor(dialect), values)
+            for name, values in columns.items()
         ]
     except Exception as error:
         raise ValueRefusedError(str(error)) from error
-    into = f"{quote.format_table(table)} ({', '.join(map(quote.quote, names))})"
-    insert_rows(connection, into, list(zip(*columns, strict=True)))
+    into = f"{quote.format_table(table)} ({', '.join(map(quote.quote, columns))})"
+    insert_rows(connection, into, list(zip(*bound, strict=True)))
+
+
+def _bound(processor: Callable[[Any], Any] | None, values: Sequence[Any]) -> Sequence[Any]:
+    if processor is None:
+        return values
+    if set(map(type, values)) <= {bool, type(None)}:  # few values: one call each
+        return list(map({value: processor(value) for value in set(values)}.__getitem__, values))
+    return list(map(processor, values))
 
 
 def insert_each(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -10,17 +11,18 @@ from sqlalchemy import Connection, Row, func, inspect, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from instep.errors import ConfigurationError
-from instep_sql.engine.definitions import define, definitions
+from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 from instep_sql.projections import triggers
-from instep_sql.projections.insert import insert
+from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
     ProjectedEntity,
     Projection,
     ValueRefusedError,
 )
+from instep_sql.projections.typed import StoredColumns, UnusualRowsError, typed_columns
 
 __all__ = ["follow", "keep", "rebuild"]
 
@@ -28,7 +30,9 @@ _decode: Final = msgspec.json.Decoder().decode
 _PAGE_RECORDS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
+_TRIGGERS: Final = "triggers of tables"
 _CLASSES: Final = text("INSERT INTO instep_projected_class (class, name) VALUES (:class, :name)")
+_PROJECTED: Final = text("SELECT name, class FROM instep_projected_class ORDER BY name, class")
 _FORGET: Final = tuple(
     text(f"DELETE FROM {table} WHERE name = :name")  # noqa: S608 — constants only
     for table in ("instep_projected_class", "instep_unprojected", "instep_projection_error")
@@ -41,13 +45,14 @@ _ALL: Final = text("""
 """)
 _STREAMS: Final = text("SELECT DISTINCT stream_no FROM instep_unprojected WHERE name = :name")
 _NEXT: Final = text("""
-    SELECT e.id, s.consumer, s.stream, e.key, e.class, e.uuid, e.body, e.envelope
+    SELECT e.id, e.key, e.class, e.uuid, e.body, e.envelope
     FROM (SELECT entity_id FROM instep_unprojected
           WHERE stream_no = :no AND name = :name AND entity_id > :after
           ORDER BY entity_id LIMIT :limit) AS u
-    JOIN instep_entity AS e ON e.id = u.entity_id JOIN instep_stream AS s ON s.id = e.stream_no
+    JOIN instep_entity AS e ON e.id = u.entity_id
     ORDER BY e.id
 """)
+_STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
 _DONE: Final = text("DELETE FROM instep_unprojected WHERE stream_no = :no AND name = :name")
 _KEEP: Final = text("""
     INSERT INTO instep_projection_error (entity_id, name, stream_no, reason, since_us)
@@ -66,7 +71,10 @@ def keep(
     if not projections:
         return
     wanted = {one.name: one.definition(connection.dialect) for one in projections}
-    if not wanted.items() <= _defined(connection).items():
+    if (
+        not wanted.items() <= _defined(connection).items()
+        or definition_of(connection, _TRIGGERS) != triggers.VERSION
+    ):
         dialect.lock_for_migration(connection)
         defined = _defined(connection)
         changed = [one for one in projections if defined.get(one.name) != wanted[one.name]]
@@ -75,10 +83,12 @@ def keep(
             connection.exec_driver_sql(statement)
         for one in changed:
             _define(connection, dialect, one, wanted[one.name], exists=one.name in defined)
-        quote = connection.dialect.identifier_preparer.quote
-        tables = [quote(name) for name in sorted(_defined(connection))]
-        for statement in triggers.create(connection.dialect, tables):
+        projected: dict[str, list[str]] = {}
+        for name, entity_class in connection.execute(_PROJECTED):
+            projected.setdefault(name, []).append(entity_class)
+        for statement in triggers.create(connection.dialect, projected):
             connection.exec_driver_sql(statement)
+        define(connection, _TRIGGERS, triggers.VERSION)
         # Nothing is written between the triggers and this: they lock the entities.
         for one in changed:
             connection.execute(_ALL, {"name": one.name})
@@ -153,16 +163,21 @@ def _project(
     connection: Connection, projection: Projection, no: int, rows: Sequence[Row[Any]], now_us: int
 ) -> None:
     # Numbers in the SQL text: one statement, and a database sees how few they are.
-    these = f"{ENTITY_ID} IN ({', '.join(str(row.id) for row in rows)})"
+    these = f"{ENTITY_ID} IN ({', '.join(str(row[0]) for row in rows)})"
     table = connection.dialect.identifier_preparer.format_table(projection.table)
-    connection.exec_driver_sql(f"DELETE FROM {table} WHERE {these}")  # noqa: S608
-    connection.execute(
-        text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),  # noqa: S608
-        {"name": projection.name},
-    )
+    if _has_any_from(connection, table, rows[0][0]):
+        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {these}")  # noqa: S608
+    if _has_any_from(connection, "instep_projection_error", rows[0][0]):
+        connection.execute(
+            text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),  # noqa: S608
+            {"name": projection.name},
+        )
+    if _written_by_types(connection, projection, rows):
+        return
+    consumer, stream = connection.execute(_STREAM, {"no": no}).one()
     written: list[dict[str, Any]] = []
     errors: dict[int, str] = {}
-    for id, consumer, stream, key, entity_class, uuid, body, envelope in map(tuple, rows):
+    for id, key, entity_class, uuid, body, envelope in map(tuple, rows):
         if entity_class not in projection.classes:
             continue
         try:
@@ -189,6 +204,37 @@ def _project(
         )
 
 
+def _has_any_from(connection: Connection, table: str, id: int) -> bool:
+    """Whether it has a row of an entity from this one on. New entities have the highest ids: there
+    is nothing of them to remove.
+    """
+    query = f"SELECT 1 FROM {table} WHERE {ENTITY_ID} >= {id} LIMIT 1"  # noqa: S608
+    return connection.exec_driver_sql(query).first() is not None
+
+
+def _written_by_types(
+    connection: Connection, projection: Projection, rows: Sequence[Sequence[Any]]
+) -> bool:
+    """Write the rows of all these entities at once; or nothing, where one of them is unusual."""
+    by_class: dict[str, list[Sequence[Any]]] = {}
+    for row in rows:
+        by_class.setdefault(row[2], []).append(row)
+    try:
+        columns = [
+            typed_columns(projection, entity_class, StoredColumns.of(own))
+            for entity_class, own in by_class.items()
+            if entity_class in projection.classes
+        ]
+    except UnusualRowsError:
+        return False
+
+    def insert_all() -> None:
+        for of_class in columns:
+            insert_columns(connection, projection.table, of_class)
+
+    return _refusal(connection, insert_all) is None
+
+
 def _insert(
     connection: Connection, projection: Projection, rows: Sequence[dict[str, Any]]
 ) -> dict[int, str]:
@@ -199,7 +245,8 @@ def _insert(
     for row in rows:
         groups.setdefault(frozenset(row), []).append(row)
     for group in groups.values():
-        if (reason := _refusal(connection, projection, group)) is None:
+        reason = _refusal(connection, partial(insert, connection, projection.table, group))
+        if reason is None:
             continue
         if len(group) == 1:
             refused[group[0][ENTITY_ID]] = reason
@@ -211,15 +258,13 @@ def _insert(
     return refused
 
 
-def _refusal(
-    connection: Connection, projection: Projection, rows: list[dict[str, Any]]
-) -> str | None:
+def _refusal(connection: Connection, insert_all: Callable[[], None]) -> str | None:
     """Insert the rows, all or none. Returns why the table cannot hold them; other errors are
     raised.
     """
     try:
         with connection.begin_nested():
-            insert(connection, projection.table, rows)
+            insert_all()
     except ValueRefusedError as error:
         return str(error)
     except (IntegrityError, DataError) as error:

@@ -14,7 +14,17 @@ from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
 
-__all__ = ["ENTITY_ID", "Field", "ProjectedEntity", "Projection", "Source", "ValueRefusedError"]
+__all__ = [
+    "ENTITY_ID",
+    "Field",
+    "ProjectedEntity",
+    "Projection",
+    "Source",
+    "ValueRefusedError",
+    "converter",
+    "python_type",
+    "tokens_of",
+]
 
 ENTITY_ID: Final = "entity_id"
 _INTEGER_BITS: Final = 63
@@ -106,8 +116,8 @@ class Projection:
                 (
                     column,
                     _reader(source),
-                    _EXACT.get(_python_type(self._columns[column])),
-                    _converter(self._columns[column]),
+                    _EXACT.get(python_type(self._columns[column])),
+                    converter(self._columns[column]),
                 )
                 for column, source in sources.items()
             ]
@@ -151,7 +161,7 @@ class Projection:
                         where=where,
                         hint='one begins with "/", for example "/layer-qualifier"',
                     )
-                if _python_type(self._columns[name]) not in _TYPES:
+                if python_type(self._columns[name]) not in _TYPES:
                     raise ConfigurationError(
                         f"columns of type {self._columns[name].type} cannot be filled ({name!r})",
                         where=where,
@@ -185,7 +195,7 @@ def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
     field = Field(source) if isinstance(source, str) else source
     if not isinstance(field, Field):
         return field
-    tokens = [token.replace("~1", "/").replace("~0", "~") for token in field.pointer.split("/")[1:]]
+    tokens = tokens_of(field.pointer)
     default = field.default
     (only, *deeper) = tokens
 
@@ -202,6 +212,11 @@ def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
     return read if deeper else read_member
 
 
+def tokens_of(pointer: str) -> list[str]:
+    """The reference tokens of a JSON Pointer (RFC 6901 3)."""
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
 def _at(document: Any, tokens: Sequence[str]) -> Any:
     """What stands at a JSON Pointer (RFC 6901); None where nothing or `null` does."""
     for token in tokens:
@@ -214,7 +229,8 @@ def _at(document: Any, tokens: Sequence[str]) -> Any:
     return document
 
 
-def _python_type(column: Column[Any]) -> type | None:
+def python_type(column: Column[Any]) -> type | None:
+    """The type of the values that the column takes; None for one that cannot be filled."""
     if isinstance(column.type, JSON):
         return dict
     try:
@@ -223,11 +239,11 @@ def _python_type(column: Column[Any]) -> type | None:
         return None
 
 
-def _converter(column: Column[Any]) -> Callable[[Any], Any]:
+def converter(column: Column[Any]) -> Callable[[Any], Any]:
     """Reads a value in the type of the column. YANG's 64-bit numbers and decimals are JSON strings
     (RFC 7951 6.1), so a number may be a text.
     """
-    wanted = _python_type(column)
+    wanted = python_type(column)
     if wanted is dict:
         return lambda value: value
     read = _READ[wanted]

@@ -11,7 +11,7 @@ from sqlalchemy.types import TypeEngine
 
 from instep_sql.projections.projection import ENTITY_ID, ProjectedEntity, Projection, Source
 
-__all__ = ["READY", "NameOf"]
+__all__ = ["OF_ENTITY", "READY", "NameOf"]
 
 
 class NameOf(msgspec.Struct, frozen=True):
@@ -31,18 +31,6 @@ class NameOf(msgspec.Struct, frozen=True):
         }
         wanted = [names[name] for name in self.value_names if name in names]
         return next(iter([*wanted, *names.values()]), None)
-
-
-class AlarmDetail(msgspec.Struct, frozen=True):
-    """A member of an alarm's detail, or of its legacy properties (TR-548 4)."""
-
-    member: str
-    legacy: bool = False
-
-    def __call__(self, entity: ProjectedEntity) -> Any:
-        """Read it. None where the alarm does not state it."""
-        detail = entity.body.get("alarm-condition-detector-detail", {})
-        return (detail.get("legacy-properties", {}) if self.legacy else detail).get(self.member)
 
 
 class ParentOf(msgspec.Struct, frozen=True):
@@ -68,7 +56,10 @@ def _key(entity: ProjectedEntity) -> str:
     return entity.key
 
 
+OF_ENTITY: Final[Sequence[tuple[Source, str]]] = ((_key, "keys"), (_uuid, "uuids"))
+"""The sources that are a column of the entity itself."""
 _METADATA: Final = MetaData()
+_ALARM: Final = "/alarm-condition-detector-detail"
 _STATES: Final[dict[str, Source]] = {
     "administrative_state": "/administrative-state",
     "operational_state": "/operational-state",
@@ -188,9 +179,9 @@ READY: Final[Mapping[str, Projection]] = {
                 "condition": "/condition-native-name",
                 "measured_entity_uuid": "/measured-entity-uuid",
                 "measured_entity": "/measured-entity-native-id",
-                "state": AlarmDetail("alarm-detector-state"),
-                "severity": AlarmDetail("perceived-severity", legacy=True),
-                "is_acknowledged": AlarmDetail("is-acknowledged", legacy=True),
+                "state": f"{_ALARM}/alarm-detector-state",
+                "severity": f"{_ALARM}/legacy-properties/perceived-severity",
+                "is_acknowledged": f"{_ALARM}/legacy-properties/is-acknowledged",
             },
             {"is_acknowledged": _BOOLEAN},
             indexed=("measured_entity_uuid",),

@@ -184,6 +184,25 @@ async def test_what_a_process_without_the_projection_has_written_is_projected_la
         assert await rows(at, mine) == [("a", 9, None), ("c", 1, None)]
 
 
+async def test_a_store_with_triggers_of_before_is_given_those_of_now(database: str) -> None:
+    mine = nodes()
+    async with network(database, projections=[mine]) as at:
+        await at.commit(node("a"))
+        drop = (
+            [f"DROP TRIGGER instep_projected_{event}" for event in ("inserted", "updated")]
+            if database.startswith("sqlite")
+            else ["DROP FUNCTION instep_projected_inserted() CASCADE"]
+        )
+        for statement_of_before in (
+            *drop,
+            "UPDATE instep_projection SET definition = '1' WHERE name = 'triggers of tables'",
+        ):
+            await tampered(at.store, text(statement_of_before))
+    async with network(database, projections=[mine]) as at:
+        await at.commit(node("b"))
+        assert await rows(at, mine) == [("a", 1, None), ("b", 1, None)]
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_the_table_is_the_store_whatever_comes(database: str, seed: int) -> None:
     source = random.Random(seed)

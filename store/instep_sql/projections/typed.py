@@ -1,0 +1,187 @@
+"""Reads the rows of a projection by types, column by column: of each body only the members that its
+columns name are decoded, and nothing is converted that has the type of its column.
+
+A short cut beside `Projection.row`, for mappings of JSON Pointers. It gives the same rows or none.
+It looks at no number that no column names, so that one beyond the range of a float does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+from sqlalchemy import Column, TypeDecorator
+
+from instep_sql.projections.projection import (
+    ENTITY_ID,
+    Field,
+    Projection,
+    Source,
+    ValueRefusedError,
+    converter,
+    python_type,
+    tokens_of,
+)
+from instep_sql.projections.tapi import OF_ENTITY
+
+__all__ = ["StoredColumns", "UnusualRowsError", "typed_columns"]
+
+_READ_AS: Final[dict[type | None, Any]] = {str: str | None, bool: bool | None}
+"""What a body states in one of these types is stored as it is; all else is converted."""
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueRefusedError)
+
+
+class UnusualRowsError(Exception):
+    """Row by row, each has to be read as any row can be."""
+
+
+class StoredColumns(NamedTuple):
+    """Entities of one class, column by column."""
+
+    ids: Sequence[int]
+    keys: Sequence[str]
+    uuids: Sequence[str]
+    bodies: Sequence[bytes]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Any]]) -> Self:
+        """Of rows that begin with id, key, class, uuid and body."""
+        ids, keys, _, uuids, bodies, *_ = zip(*rows, strict=True)
+        return cls(ids, keys, uuids, bodies)
+
+
+class _TypedColumn(NamedTuple):
+    name: str
+    read: Callable[[Any], Any]
+    """Reads it from the decoded body."""
+    of_entity: str | None
+    """Or it is this column of the entity."""
+    convert: Callable[[Any], Any] | None
+    """What makes a value that is stated one of the column's type."""
+    default: Any
+
+
+class _TypedReader(NamedTuple):
+    decode: Callable[[bytes], Any]
+    columns: Sequence[_TypedColumn]
+
+
+def typed_columns(
+    projection: Projection, entity_class: str, stored: StoredColumns
+) -> dict[str, Sequence[Any]]:
+    """The columns of these rows, by name; None is what has no value. Raises `UnusualRowsError`
+    where `Projection.row` may give anything else.
+    """
+    reader = _reader_of(projection, entity_class)
+    if reader is None:
+        raise UnusualRowsError
+    try:
+        if not all(map(bytes.isascii, stored.bodies)):
+            for body in stored.bodies:
+                body.decode()  # what is passed over is not looked at
+        bodies = list(map(reader.decode, stored.bodies))
+        columns = {column.name: _values(column, stored, bodies) for column in reader.columns}
+    except _UNREADABLE as error:
+        raise UnusualRowsError from error
+    return {ENTITY_ID: stored.ids, **columns}
+
+
+def _values(column: _TypedColumn, stored: StoredColumns, bodies: Sequence[Any]) -> Sequence[Any]:
+    if column.of_entity is not None:
+        keys_or_uuids: Sequence[str] = getattr(stored, column.of_entity)
+        return keys_or_uuids
+    values = list(map(column.read, bodies))
+    if (convert := column.convert) is not None:
+        values = [None if value is None else convert(value) for value in values]
+    if (default := column.default) is not None:
+        values = [default if value is None else value for value in values]
+    return values
+
+
+@lru_cache(maxsize=256)
+def _reader_of(projection: Projection, entity_class: str) -> _TypedReader | None:
+    """None where a source is none that can be read by its type."""
+    members: dict[str, Any] = {}
+    columns: list[_TypedColumn] = []
+    for name, source in projection.classes[entity_class].items():
+        column = _typed_column(projection.table.columns[name], source, members)
+        if column is None:
+            return None
+        columns.append(column)
+    try:
+        body = _struct(members)
+    except ValueError:  # a name that has to be escaped in JSON
+        return None
+    return _TypedReader(msgspec.json.Decoder(body).decode, columns)
+
+
+def _typed_column(
+    column: Column[Any], source: Source, members: dict[str, Any]
+) -> _TypedColumn | None:
+    """Enters what the column reads into the members of the body. None: it is not read so."""
+    kind = python_type(column)
+    # A column that is not stated has its default, and no value is NULL to it.
+    stated = column.default is None and column.server_default is None
+    if not stated or kind is dict or isinstance(column.type, TypeDecorator):
+        return None
+    for function, of_entity in OF_ENTITY:
+        if source is function:
+            return (
+                _TypedColumn(column.name, _nothing, of_entity, None, None) if kind is str else None
+            )
+    field = Field(source) if isinstance(source, str) else source
+    if not isinstance(field, Field):
+        return None
+    read_as, convert = _READ_AS.get(kind, Any), converter(column)
+    path = _entered(members, tokens_of(field.pointer), read_as)
+    try:
+        default = None if field.default is None else convert(field.default)
+    except ValueRefusedError:
+        return None
+    if path is None:
+        return None
+    return _TypedColumn(
+        column.name, attrgetter(path), None, convert if read_as is Any else None, default
+    )
+
+
+def _nothing(_body: Any) -> None:
+    return None
+
+
+def _entered(members: dict[str, Any], tokens: Sequence[str], read_as: Any) -> str | None:
+    """The path of a member, among the attributes of `_struct`, once it is entered; None where it
+    may be an element of an array, or is already there as something else.
+    """
+    path: list[str] = []
+    *containers, last = tokens
+    for token in containers:
+        inner = members.setdefault(token, {})
+        if not isinstance(inner, dict):
+            return None
+        path.append(_attribute(members, token))
+        members = inner
+    if any(token.isdecimal() for token in tokens) or members.setdefault(last, read_as) != read_as:
+        return None
+    return ".".join([*path, _attribute(members, last)])
+
+
+def _attribute(members: dict[str, Any], name: str) -> str:
+    return f"member_{list(members).index(name)}"
+
+
+def _struct(members: dict[str, Any]) -> type[msgspec.Struct]:
+    """A type that decodes these members and passes over all others."""
+    fields: list[tuple[str, Any, Any]] = []
+    for name, read_as in members.items():
+        attribute = _attribute(members, name)
+        if isinstance(read_as, dict):
+            inner = _struct(read_as)
+            fields.append((attribute, inner, inner()))
+        else:
+            fields.append((attribute, read_as, None))
+    names = {_attribute(members, name): name for name in members}
+    return msgspec.defstruct("Members", fields, rename=names, frozen=True, gc=False)
