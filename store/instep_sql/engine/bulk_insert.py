@@ -15,12 +15,10 @@ from sqlalchemy import Connection
 
 __all__ = ["insert_rows", "row_values"]
 
-_MOST_ROWS: Final = {"qmark": 1_024}
-"""Of one statement, in SQLite: a power of 2, so that few statements are parsed …"""
-_OTHERS_MOST_ROWS: Final = 64
-"""… and in other databases."""
-_MOST_PARAMETERS: Final = 32_000
-"""Of a statement of SQLite."""
+_MOST_ROWS: Final = 64
+"""Of one statement: a database accepts some ten thousand parameters."""
+_SQLITE_MOST_ROWS: Final = 1_024
+_SQLITE_MOST_PARAMETERS: Final = 32_000
 
 
 def insert_rows(
@@ -29,17 +27,22 @@ def insert_rows(
     """Run `INSERT INTO {into} VALUES … {then}` for the rows, in order, in as few statements as
     possible.
     """
-    style = connection.dialect.paramstyle
-    first, most = 0, _MOST_ROWS.get(style, _OTHERS_MOST_ROWS)
+    style, first = connection.dialect.paramstyle, 0
     while first < len(rows):
-        columns = len(rows[first])
-        size = min(most, 1 << (len(rows) - first).bit_length() - 1)
-        while size > 1 and size * columns > _MOST_PARAMETERS:
-            size //= 2
+        columns, left = len(rows[first]), len(rows) - first
+        size = _sqlite_size(left, columns) if style == "qmark" else min(left, _MOST_ROWS)
         some = rows[first : first + size]
         statement = _statement(style, into, columns, size, then)
         connection.exec_driver_sql(statement, tuple(chain.from_iterable(some)))
         first += size
+
+
+def _sqlite_size(rows: int, columns: int) -> int:
+    """How many rows go into the next statement: a power of 2. SQLite is near, and parses each text
+    once; to a server, each statement is a round trip.
+    """
+    most = max(1, min(rows, _SQLITE_MOST_ROWS, _SQLITE_MOST_PARAMETERS // columns))
+    return 1 << (most.bit_length() - 1)
 
 
 def row_values(connection: Connection, columns: int, rows: int) -> str:
