@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam
@@ -44,21 +44,16 @@ def _insert(connection: Connection, table: Table, columns: Mapping[str, Sequence
     quote = dialect.identifier_preparer
     try:
         bound = [
-            _bound(table.c[name].type.dialect_impl(dialect).bind_processor(dialect), values)
+            values
+            if (processor := table.c[name].type.dialect_impl(dialect).bind_processor(dialect))
+            is None
+            else list(map(processor, values))
             for name, values in columns.items()
         ]
     except Exception as error:
         raise ValueRefusedError(str(error)) from error
     into = f"{quote.format_table(table)} ({', '.join(map(quote.quote, columns))})"
     insert_rows(connection, into, list(zip(*bound, strict=True)))
-
-
-def _bound(processor: Callable[[Any], Any] | None, values: Sequence[Any]) -> Sequence[Any]:
-    if processor is None:
-        return values
-    if set(map(type, values)) <= {bool, type(None)}:  # few values: one call each
-        return list(map({value: processor(value) for value in set(values)}.__getitem__, values))
-    return list(map(processor, values))
 
 
 def insert_each(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:

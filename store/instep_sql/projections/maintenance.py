@@ -11,10 +11,11 @@ from sqlalchemy import Connection, Row, func, inspect, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from instep.errors import ConfigurationError
-from instep_sql.engine.definitions import define, definition_of, definitions
+from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 from instep_sql.projections import triggers
+from instep_sql.projections.fast_columns import EntityColumns, fast_columns
 from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
@@ -22,7 +23,6 @@ from instep_sql.projections.projection import (
     Projection,
     ValueRefusedError,
 )
-from instep_sql.projections.typed import StoredColumns, UnusualRowsError, typed_columns
 
 __all__ = ["follow", "keep", "rebuild"]
 
@@ -70,19 +70,19 @@ def keep(
     """
     if not projections:
         return
-    wanted = {one.name: one.definition(connection.dialect) for one in projections}
-    if (
-        not wanted.items() <= _defined(connection).items()
-        or definition_of(connection, _TRIGGERS) != triggers.VERSION
-    ):
+    wanted = {_PREFIX + one.name: one.definition(connection.dialect) for one in projections}
+    wanted[_TRIGGERS] = triggers.VERSION
+    if not wanted.items() <= definitions(connection).items():
         dialect.lock_for_migration(connection)
-        defined = _defined(connection)
-        changed = [one for one in projections if defined.get(one.name) != wanted[one.name]]
+        defined = definitions(connection)
+        anew = dict(wanted.items() - defined.items())
+        changed = [one for one in projections if _PREFIX + one.name in anew]
         # The triggers of before delete from the tables that are replaced.
         for statement in triggers.drop(connection.dialect):
             connection.exec_driver_sql(statement)
         for one in changed:
-            _define(connection, dialect, one, wanted[one.name], exists=one.name in defined)
+            name = _PREFIX + one.name
+            _define(connection, dialect, one, anew[name], exists=name in defined)
         projected: dict[str, list[str]] = {}
         for name, entity_class in connection.execute(_PROJECTED):
             projected.setdefault(name, []).append(entity_class)
@@ -108,15 +108,6 @@ def rebuild(connection: Connection, projection: Projection, now_us: int) -> int:
         follow(connection, no, [projection], now_us)
     rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
     return rows
-
-
-def _defined(connection: Connection) -> dict[str, str]:
-    """The definition of each projected table, by its name."""
-    return {
-        name.removeprefix(_PREFIX): definition
-        for name, definition in definitions(connection).items()
-        if name.startswith(_PREFIX)
-    }
 
 
 def _define(
@@ -172,7 +163,7 @@ def _project(
             text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),  # noqa: S608
             {"name": projection.name},
         )
-    if _written_by_types(connection, projection, rows):
+    if _write_fast(connection, projection, rows):
         return
     consumer, stream = connection.execute(_STREAM, {"no": no}).one()
     written: list[dict[str, Any]] = []
@@ -212,21 +203,22 @@ def _has_any_from(connection: Connection, table: str, id: int) -> bool:
     return connection.exec_driver_sql(query).first() is not None
 
 
-def _written_by_types(
+def _write_fast(
     connection: Connection, projection: Projection, rows: Sequence[Sequence[Any]]
 ) -> bool:
-    """Write the rows of all these entities at once; or nothing, where one of them is unusual."""
+    """Write the rows of all these entities at once. False: nothing is written, and each has to be
+    read by itself.
+    """
     by_class: dict[str, list[Sequence[Any]]] = {}
     for row in rows:
         by_class.setdefault(row[2], []).append(row)
-    try:
-        columns = [
-            typed_columns(projection, entity_class, StoredColumns.of(own))
-            for entity_class, own in by_class.items()
-            if entity_class in projection.classes
-        ]
-    except UnusualRowsError:
-        return False
+    columns: list[dict[str, Sequence[Any]]] = []
+    for entity_class, own in by_class.items():
+        if entity_class in projection.classes:
+            read = fast_columns(projection, entity_class, EntityColumns.of(own))
+            if read is None:
+                return False
+            columns.append(read)
 
     def insert_all() -> None:
         for of_class in columns:

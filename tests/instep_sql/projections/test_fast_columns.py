@@ -1,4 +1,4 @@
-"""Rows that are read by types are those that `Projection.row` gives, or none are."""
+"""Rows of the short cut are those that `Projection.row` gives, or there are none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sqlalchemy import (
 )
 
 from instep_sql import Field, ProjectedEntity, Projection
+from instep_sql.projections.fast_columns import EntityColumns, fast_columns
 from instep_sql.projections.projection import ENTITY_ID, Source, ValueRefusedError
 from instep_sql.projections.tapi import READY
-from instep_sql.projections.typed import StoredColumns, UnusualRowsError, typed_columns
 
 _TYPES: Final[dict[str, Any]] = {
     "a": Text(),
@@ -55,7 +55,7 @@ def projection(
     return Projection(table, {"NODE": sources})
 
 
-def row_by_row(mapping: Projection, stored: StoredColumns, of: str) -> list[dict[str, Any]] | None:
+def row_by_row(mapping: Projection, stored: EntityColumns, of: str) -> list[dict[str, Any]] | None:
     """The rows as the mapping gives them, one by one; None if one of them is refused."""
     found: list[dict[str, Any]] = []
     for id, key, uuid, body in zip(*stored, strict=True):
@@ -67,19 +67,18 @@ def row_by_row(mapping: Projection, stored: StoredColumns, of: str) -> list[dict
     return found
 
 
-def by_types(mapping: Projection, stored: StoredColumns, of: str) -> list[dict[str, Any]] | None:
-    try:
-        columns = typed_columns(mapping, of, stored)
-    except UnusualRowsError:
+def by_types(mapping: Projection, stored: EntityColumns, of: str) -> list[dict[str, Any]] | None:
+    columns = fast_columns(mapping, of, stored)
+    if columns is None:
         return None
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-def stored_bodies(*bodies: bytes) -> StoredColumns:
+def stored_bodies(*bodies: bytes) -> EntityColumns:
     numbers = range(len(bodies))
     keys, uuids = [f"k{n}" for n in numbers], [f"u{n}" for n in numbers]
-    return StoredColumns([10 + n for n in numbers], keys, uuids, bodies)
+    return EntityColumns([10 + n for n in numbers], keys, uuids, bodies)
 
 
 _USUAL: Final[dict[str, list[Any]]] = {
