@@ -280,15 +280,15 @@ class LakeTable:
         merge: Merge,
         rows: DataFrame | pa.Table,
         *,
-        small: bool,
+        small: bool = False,
     ) -> None:
         """Merge `rows`; `progress` is durable with it, or with the next commit where no row
-        changes. `small`: the driver may hold them, or does.
+        changes. `small`: the driver may hold them.
 
         Raises `OvertakenError` as `commit` does.
         """
-        if small or isinstance(rows, pa.Table):
-            held = rows if isinstance(rows, pa.Table) else rows.toArrow()
+        held = rows if isinstance(rows, pa.Table) else rows.toArrow() if small else None
+        if held is not None:
             if self.driver_merges is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
                 outcome = self.driver_merges.apply(merge, held, metadata)

@@ -88,8 +88,7 @@ class EntitiesTable(LakeTable):
         in_order = not (pending.backwards or pending.repeated or by_uuid)
         held = self.project_held(segment.held) if in_order and segment.held is not None else None
         if held is not None:
-            merge = self._merge(segment.last, fresh, by_uuid=False)
-            self.merge(spark, progress, merge, held, small=True)
+            self.merge(spark, progress, self._merge(segment.last, fresh, by_uuid=False), held)
             return
         rows = segment.rows.where(ENTITY)
         if pending.backwards or by_uuid:
