@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,8 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
                 store = place.named(program)
                 if scenario.prefill:
                     place.copy(filled[program], store)
+                # What the run before has written must not reach the disk at this one's cost.
+                os.sync()
                 result = _run(program, url, store, records, scenario)
                 rates[program].append(result.records_per_s)
                 place.remove(store)

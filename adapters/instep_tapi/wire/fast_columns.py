@@ -123,16 +123,22 @@ def _entities_at_once(
     contents = list(map(bytearray, map(_entity, stated)))
     if not (all(contents) and set(map(_first_byte, contents)) == {_BRACE}):
         return None
-    envelopes = list(map(_envelope, stated))
-    text = b"".join(chain(contents, envelopes))
-    if not text.isascii():
+    # Inlined: this runs once for each record.
+    envelopes = [
+        _joined((_TIME, body.event_time_stamp, body.content_member, b"}"))
+        if body.parent_address is NO_BODY
+        else _envelope(body)
+        for body in stated
+    ]
+    text = b"".join(contents)
+    if not (text.isascii() and all(map(bytearray.isascii, envelopes))):
         for part in chain(contents, envelopes):
             part.decode()
     nested = list(map(_find_nested, envelopes))
     classes = [body.entity_class for body in stated]
     ends = [False] * len(contents)
     # From the end, which takes half as long.
-    if text.rfind(CLEAR) >= 0 or BACKSLASH in text:
+    if CONDITION_DETECTOR in classes and (text.rfind(CLEAR) >= 0 or BACKSLASH in text):
         ends = [
             name == CONDITION_DETECTOR and states_clear(content, deviations)
             for name, content in zip(classes, contents, strict=True)
@@ -227,7 +233,7 @@ _PARENT = b',"parent-address":'
 
 
 # The driver of SQLite binds a `bytearray` as it is; for `bytes` it looks for an adapter each time.
-_nothing = bytearray()
+_joined: Final = bytearray().join
 
 
 _BRACE = ord("{")
@@ -245,8 +251,8 @@ _find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BY
 def _envelope(body: ExactBody) -> bytearray:
     time, parent = body.event_time_stamp, body.parent_address
     if parent is NO_BODY:
-        return _nothing.join((_TIME, time, body.content_member, b"}"))
-    return _nothing.join((_TIME, time, body.content_member, _PARENT, parent, b"}"))
+        return _joined((_TIME, time, body.content_member, b"}"))
+    return _joined((_TIME, time, body.content_member, _PARENT, parent, b"}"))
 
 
 def open_exact_body(body: ExactBody, deviations: list[str]) -> tuple[str, Buffer, Buffer]:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, islice, repeat
 from operator import le, lt
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
@@ -95,10 +95,11 @@ class HeaderColumns(Columns[S_co]):
 
     def followed_by(self, others: Sequence[Self]) -> Self:
         """These records and those of `others`, as one object."""
-        parts = [part.columns() for part in (self, *others)]
-        return self._made(
-            [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
-        )
+        joined = list(map(list, self.columns()))
+        for other in others:
+            for column, more in zip(joined, other.columns(), strict=True):
+                column.extend(more)
+        return self._made(joined)
 
     def columns(self) -> list[Sequence[Any]]:
         """All columns, those of the headers first."""

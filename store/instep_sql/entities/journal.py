@@ -15,7 +15,14 @@ from instep.model.columns import RecordColumns
 from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_sql.engine.dialect import ChangeRow, Dialect, Updates, json_array
+from instep_sql.engine.dialect import (
+    ChangeRow,
+    ColumnRows,
+    Dialect,
+    UpdateRow,
+    Updates,
+    json_array,
+)
 from instep_sql.entities.alike import alike
 from instep_sql.entities.before_images import (
     BeforeImage,
@@ -103,17 +110,14 @@ def _append_at_once(
     """Let the database find the changes, without a loop over records here. It saves 4 µs an update,
     with records of 1.3 KB. False: nothing is appended, because a statement meets one of a baseline.
     """
-    rows = list(
-        zip(
-            columns.keys,
-            columns.classes,
-            columns.tokens,
-            columns.offsets,
-            columns.appended_at_us,
-            columns.envelopes,
-            columns.bodies,
-            strict=True,
-        )
+    rows: Sequence[UpdateRow] = ColumnRows(
+        columns.keys,
+        columns.classes,
+        columns.tokens,
+        columns.offsets,
+        columns.appended_at_us,
+        columns.envelopes,
+        columns.bodies,
     )
     updates = Updates(stream.no, lineage, columns.partition, stream.event_classes, rows)
     # Not `begin_nested`, which gives each savepoint a new name and compiles its statements anew.

@@ -250,7 +250,7 @@ class Postgres:
             body="''::bytea" if mode is Journal.CHANGES else "stated.body",
             previous="stored.body" if mode is Journal.PREVIOUS else "NULL",
         )
-        arrays = [list(column) for column in zip(*updates.rows, strict=True)]
+        arrays = map(list, columns_of(updates.rows))
         values = [now_us, updates.partition, list(updates.event_classes), *arrays]
         return (
             _cursor(connection).execute((statement + " ORDER BY number").encode(), values).rowcount
