@@ -28,14 +28,14 @@ from instep_sql.projections.projection import (
 )
 from instep_sql.projections.tapi import OF_ENTITY
 
-__all__ = ["EntityColumns", "fast_columns"]
+__all__ = ["ColumnarEntities", "fast_columns"]
 
 _READ_AS: Final[dict[type | None, Any]] = {str: str | None, bool: bool | None}
 """What a body states in one of these types is stored as it is; all else is converted."""
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueRefusedError)
 
 
-class EntityColumns(NamedTuple):
+class ColumnarEntities(NamedTuple):
     """Entities of one class, column by column."""
 
     ids: Sequence[int]
@@ -53,7 +53,7 @@ class EntityColumns(NamedTuple):
 class _Column(NamedTuple):
     name: str
     read: Callable[[Any], Any]
-    """Reads its value from a decoded body, or all its values from `EntityColumns` …"""
+    """Reads its value from a decoded body, or all its values from `ColumnarEntities` …"""
     of_entity: bool = False
     """… if this is set."""
     convert: Callable[[Any], Any] | None = None
@@ -67,7 +67,7 @@ class _Reader(NamedTuple):
 
 
 def fast_columns(
-    projection: Projection, entity_class: str, stored: EntityColumns
+    projection: Projection, entity_class: str, stored: ColumnarEntities
 ) -> dict[str, Sequence[Any]] | None:
     """The columns of these rows, by name; None in them is what has no value. None: the twin has to
     read the rows, because it may give something else for one of them.
@@ -86,7 +86,7 @@ def fast_columns(
     return {ENTITY_ID: stored.ids, **columns}
 
 
-def _values(column: _Column, stored: EntityColumns, bodies: Sequence[Any]) -> Sequence[Any]:
+def _values(column: _Column, stored: ColumnarEntities, bodies: Sequence[Any]) -> Sequence[Any]:
     if column.of_entity:
         keys_or_uuids: Sequence[str] = column.read(stored)
         return keys_or_uuids

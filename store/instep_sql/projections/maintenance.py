@@ -15,7 +15,7 @@ from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 from instep_sql.projections import triggers
-from instep_sql.projections.fast_columns import EntityColumns, fast_columns
+from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
@@ -215,7 +215,7 @@ def _write_fast(
     columns: list[dict[str, Sequence[Any]]] = []
     for entity_class, own in by_class.items():
         if entity_class in projection.classes:
-            read = fast_columns(projection, entity_class, EntityColumns.of(own))
+            read = fast_columns(projection, entity_class, ColumnarEntities.of(own))
             if read is None:
                 return False
             columns.append(read)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from instep_sql import Field, ProjectedEntity, Projection
-from instep_sql.projections.fast_columns import EntityColumns, fast_columns
+from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.projection import ENTITY_ID, Source, ValueRefusedError
 from instep_sql.projections.tapi import READY
 
@@ -55,7 +55,9 @@ def projection(
     return Projection(table, {"NODE": sources})
 
 
-def row_by_row(mapping: Projection, stored: EntityColumns, of: str) -> list[dict[str, Any]] | None:
+def row_by_row(
+    mapping: Projection, stored: ColumnarEntities, of: str
+) -> list[dict[str, Any]] | None:
     """The rows as the mapping gives them, one by one; None if one of them is refused."""
     found: list[dict[str, Any]] = []
     for id, key, uuid, body in zip(*stored, strict=True):
@@ -67,7 +69,7 @@ def row_by_row(mapping: Projection, stored: EntityColumns, of: str) -> list[dict
     return found
 
 
-def by_types(mapping: Projection, stored: EntityColumns, of: str) -> list[dict[str, Any]] | None:
+def by_types(mapping: Projection, stored: ColumnarEntities, of: str) -> list[dict[str, Any]] | None:
     columns = fast_columns(mapping, of, stored)
     if columns is None:
         return None
@@ -75,10 +77,10 @@ def by_types(mapping: Projection, stored: EntityColumns, of: str) -> list[dict[s
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-def stored_bodies(*bodies: bytes) -> EntityColumns:
+def stored_bodies(*bodies: bytes) -> ColumnarEntities:
     numbers = range(len(bodies))
     keys, uuids = [f"k{n}" for n in numbers], [f"u{n}" for n in numbers]
-    return EntityColumns([10 + n for n in numbers], keys, uuids, bodies)
+    return ColumnarEntities([10 + n for n in numbers], keys, uuids, bodies)
 
 
 _USUAL: Final[dict[str, list[Any]]] = {
