@@ -123,13 +123,7 @@ def _entities_at_once(
     contents = list(map(bytearray, map(_entity, stated)))
     if not (all(contents) and set(map(_first_byte, contents)) == {_BRACE}):
         return None
-    # Inlined: this runs once for each record.
-    envelopes = [
-        _joined((_TIME, body.event_time_stamp, body.content_member, b"}"))
-        if body.parent_address is NO_BODY
-        else _envelope(body)
-        for body in stated
-    ]
+    envelopes = list(map(_envelope, stated))
     text = b"".join(contents)
     if not (text.isascii() and all(map(bytearray.isascii, envelopes))):
         for part in chain(contents, envelopes):

@@ -4,9 +4,9 @@ databases is behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 import msgspec
 from sqlalchemy import Connection, Engine
@@ -31,6 +31,7 @@ __all__ = [
     "Updates",
     "columns_of",
     "json_array",
+    "shared_values",
 ]
 
 
@@ -69,6 +70,19 @@ class ColumnRows(Sequence[Any]):
 def columns_of(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
     """The columns of these rows, at least one."""
     return rows.columns if isinstance(rows, ColumnRows) else list(zip(*rows, strict=True))
+
+
+_SHARED_COLUMNS: Final = frozenset({"class", "partition", "uuid", "change", "kind"})
+"""These columns nearly always have one value in all rows of a batch."""
+
+
+def shared_values(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The value of each of `_SHARED_COLUMNS` that has one in all rows: it can be sent once."""
+    return {
+        name: column[0]
+        for name, column in columns.items()
+        if name in _SHARED_COLUMNS and column.count(column[0]) == len(column)
+    }
 
 
 EndRow = tuple[int, str, int, int, str, int, int]

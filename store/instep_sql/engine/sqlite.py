@@ -37,6 +37,7 @@ from instep_sql.engine.dialect import (
     Updates,
     columns_of,
     json_array,
+    shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.options import Journal, SqlOptions
@@ -110,11 +111,6 @@ _CHANGE: Final = (
     "previous",
 )
 _NO_BODIES: Final = {"body": "x''", "previous": "NULL"}
-_SHARED: Final = frozenset({"class", "partition", "uuid", "change", "kind"})
-"""These columns nearly always have one value in all rows of a batch. It is then bound once for a
-statement, as a numbered parameter before all others: with records of 1.3 KB, that takes 8 % off an
-insert.
-"""
 _OF_EVENTS: Final = "stated.class IN (SELECT value FROM json_each(stated.events))"
 
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
@@ -297,7 +293,7 @@ class Sqlite:
     ) -> int:
         columns = dict(zip(APPEND_COLUMNS, columns_of(updates.rows), strict=True))
         events = json_array(updates.event_classes)
-        shared = {"partition": updates.partition, "events": events, **_shared(columns)}
+        shared = {"partition": updates.partition, "events": events, **shared_values(columns)}
         own = [name for name in columns if name not in shared]
         # The time of the commit is the first parameter.
         named = [f"?{at} AS {name}" for at, name in enumerate(shared, 2)]
@@ -328,15 +324,6 @@ class Sqlite:
         return raw.executemany(statement, rows).rowcount
 
 
-def _shared(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The columns of which all rows have one value, and the value."""
-    return {
-        name: column[0]
-        for name, column in columns.items()
-        if name in _SHARED and column.count(column[0]) == len(column)
-    }
-
-
 def _insert(
     connection: Connection,
     table: str,
@@ -347,8 +334,11 @@ def _insert(
 ) -> int:
     """Insert rows, given as columns. All have the SQL of `fixed` and the values of `bound`. Returns
     the number of rows changed.
+
+    A value that all rows share is bound once for a statement, as a numbered parameter before all
+    others: with records of 1.3 KB, that takes 8 % off an insert.
     """
-    shared = {**(bound or {}), **_shared(columns)}
+    shared = {**(bound or {}), **shared_values(columns)}
     own = [name for name in columns if name not in shared]
     values = [*fixed.values(), *[f"?{at + 1}" for at in range(len(shared))], *"?" * len(own)]
     into = f"INSERT INTO {table} ({', '.join([*fixed, *shared, *own])}) VALUES "  # noqa: S608 — constants only

@@ -26,6 +26,7 @@ from instep_sql.engine.dialect import (
     StoredRow,
     Updates,
     columns_of,
+    shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.postgres import errors
@@ -90,8 +91,6 @@ CREATE TEMPORARY TABLE IF NOT EXISTS instep_incoming (
 ) ON COMMIT DELETE ROWS
 """
 _COPY_INCOMING: Final = "COPY instep_incoming ({}) FROM STDIN (FORMAT BINARY)"
-# These columns nearly always have one value in all rows of a batch: it is then sent once.
-_SHARED: Final = frozenset({"class", "partition", "uuid"})
 _STATED: Final = {"key": "text", "envelope": "bytea", "body": "bytea"}
 _COMPARE: Final = f"""
 SELECT '', stored.key, 1, stored.token, stored.appended_at_us, stored.partition, stored."offset",
@@ -208,15 +207,14 @@ class Postgres:
             merge = _MERGE.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
             return _run_arrays(connection, merge, rows)
         columns = dict(zip(_ENTITY, columns_of(rows), strict=True))
-        shared = {name for name in _SHARED if len(set(columns[name])) == 1}
+        shared = shared_values(columns)
         own = {name: kind for name, kind in _ENTITY.items() if name not in shared}
         own_rows = zip(*[columns[name] for name in own], strict=True)
         cursor = _cursor(connection)
         _copy(cursor, _COPY_INCOMING.format(_columns(own)), own, own_rows)
         values = ", ".join("%s::text" if name in shared else name for name in _ENTITY)
         merge = _MERGE.format(mark=numbers, values=values, incoming="instep_incoming")
-        shared_values = [columns[name][0] for name in _ENTITY if name in shared]
-        return cursor.execute(merge.encode(), shared_values).rowcount
+        return cursor.execute(merge.encode(), list(shared.values())).rowcount
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:
         return _run_arrays(connection, _REMOVE, rows)
