@@ -22,7 +22,12 @@ from msgspec.structs import replace
 from instep.errors import SinkError
 from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.batches.stats import BatchStats, collect_stats, refine_stats
+from instep_spark.lake.batches.stats import (
+    BatchStats,
+    collect_stats,
+    content_bytes,
+    refine_stats,
+)
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
@@ -224,7 +229,8 @@ class MicroBatch:
         rows = self._with_id(_behind(rows, progress))
         stats_by_stream = collect_stats(rows)
         held = None
-        if _small(stats_by_stream):
+        count = sum(stats.rows for stats in stats_by_stream.values())
+        if count <= SMALL_RECORDS and content_bytes(rows) <= SMALL_BYTES:
             held = rows.toArrow()
             rows = _local(held, rows)
         return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
@@ -247,14 +253,6 @@ class MicroBatch:
                     hint="a row must stay until the pipeline has read it: restore the table, or "
                     "move the tables of the pipeline away and let them be made anew",
                 )
-
-
-def _small(stats_by_stream: BatchStats) -> bool:
-    all_stats = stats_by_stream.values()
-    return (
-        sum(stats.rows for stats in all_stats) <= SMALL_RECORDS
-        and sum(stats.content_bytes for stats in all_stats) <= SMALL_BYTES
-    )
 
 
 def _begin_of(progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:

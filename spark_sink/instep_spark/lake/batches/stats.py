@@ -13,7 +13,15 @@ from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, row_supersedes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchStats", "StreamStats", "Sweep", "collect_stats", "readable_of", "refine_stats"]
+__all__ = [
+    "BatchStats",
+    "StreamStats",
+    "Sweep",
+    "collect_stats",
+    "content_bytes",
+    "readable_of",
+    "refine_stats",
+]
 
 HASHED_RECORDS: Final = 250_000
 """In each partition, this many rows are checked for two statements about one entity."""
@@ -46,8 +54,6 @@ class StreamStats(msgspec.Struct, frozen=True):
     """CHANGE_ONLY statements."""
     earliest_us: int | None
     """Smallest append time, in microseconds since 1970; None without records."""
-    content_bytes: int
-    """Of bodies and envelopes."""
     sweeps: tuple[Sweep, ...] = ()
     committed_us: int | None = None
     """Our time in the row `last`; None where these statistics end before it."""
@@ -80,8 +86,6 @@ def collect_stats(rows: DataFrame) -> BatchStats:
                collect_set(class) AS classes,
                count_if(uuid <> '') AS keyed, count_if(NOT whole) AS partial,
                unix_micros(min(appended_at)) AS earliest_us,
-               sum(coalesce(octet_length(body), 0) + coalesce(octet_length(envelope), 0))
-                   AS content_bytes,
                unix_micros(max_by(committed_at, ordinal)) AS committed_us,
                array_sort(collect_list(CASE WHEN kind = 'SWEEP' THEN named_struct(
                    'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
@@ -99,12 +103,21 @@ def collect_stats(rows: DataFrame) -> BatchStats:
             row.keyed,
             row.partial,
             row.earliest_us,
-            row.content_bytes,
             tuple(Sweep((row.consumer, row.stream), s.ordinal, s.attempt) for s in row.sweeps),
             row.committed_us,
         )
         for row in sorted(counted, key=lambda row: (row.consumer, row.stream))
     }
+
+
+def content_bytes(rows: DataFrame) -> int:
+    """The size of bodies and envelopes. To read them all takes as long as all other statistics, so
+    it is asked for few rows only.
+    """
+    (found,) = rows.selectExpr(
+        "sum(coalesce(octet_length(body), 0) + coalesce(octet_length(envelope), 0))"
+    ).collect()
+    return int(found[0] or 0)
 
 
 def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from instep_spark.lake.sql.json_fields import bound, json_path
+from instep_spark.lake.sql.json_fields import json_path
 
 __all__ = ["EVENT_AT", "EVENT_DETAILS"]
 
@@ -24,15 +24,11 @@ def _time(stated: str) -> str:
     """SQL: the time of a text; one that names no zone is taken as UTC."""
     # 20211102223713.0-0500, as the YANG describes a date-and-time.
     spelled = (
-        rf"regexp_replace(trim({stated}), "
+        f"regexp_replace(trim(BOTH ' \t\r\n' FROM {stated}), "
         r"r'^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?=[.,Z+-]|$)', '$1-$2-$3T$4:$5:$6')"
     )
-    return bound(
-        spelled,
-        "spelled",
-        "try_cast(CASE WHEN spelled RLIKE r'(?:Z|[+-]\\d\\d:?\\d\\d)$' THEN spelled "
-        "ELSE concat(spelled, 'Z') END AS TIMESTAMP)",
-    )
+    zoned = rf"regexp_replace({spelled}, r'(?<!Z)(?<![+-]\d\d:?\d\d)\z', 'Z')"
+    return f"try_cast({zoned} AS TIMESTAMP)"
 
 
 def _identity(stated: str) -> str:
