@@ -71,6 +71,9 @@ _CONFLICTS: Final = 5
 """How often a micro-batch is tried when other writers commit to the same table."""
 _REMADE_RECORDS: Final = 500_000
 """Rows of a stream from which a table is made again at a time."""
+_LOCAL_BYTES: Final = 1 << 20
+"""Held rows of more bytes are no local relation (by default, 48 MB are): Spark would compute what a
+query projects of them while it plans the query, in one thread, and without compiling it."""
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
@@ -136,6 +139,8 @@ class Pipeline:
         """Make or upgrade the tables, and read how far each has come."""
         if not self._sessions and not is_connect(spark):
             self._sessions = [own_session(spark) for _ in self.targets]
+            for session in self._sessions:
+                session.conf.set("spark.sql.execution.arrow.localRelationThreshold", _LOCAL_BYTES)
         self._beside_each_other(spark, self._open, self.targets)
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
@@ -145,8 +150,8 @@ class Pipeline:
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
         target.open(spark)
         target.lay_out(spark, self.settings.layout)
-        if self.settings.driver_merges:
-            target.merge_by_driver(spark)
+        if self.settings.by_driver:
+            target.use_driver(spark)
 
     def _refuse_twins(self, spark: SparkSession) -> None:
         """Raise `SinkError` where tables of an older version have entities of one uuid as one row:
@@ -432,7 +437,8 @@ class Pipeline:
             return
         begun_s = time.monotonic()
         if pending.rows.sparkSession is not spark:
-            pending = pending.in_session(spark)
+            composed = decided.changing() & pending.stats_by_stream.keys()
+            pending = pending.in_session(spark, None if composed else target.concerned)
         if isinstance(target, StreamHealthTable):
             (segment,) = pending.cut({})
             segment = self.composed.with_unresolved(segment, decided.changing())

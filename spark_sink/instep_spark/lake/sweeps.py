@@ -53,8 +53,8 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """… when it is also more than this many."""
     layout: Layout = "copy-on-write"
     """What a change does to the files of the tables."""
-    driver_merges: bool = True
-    """Few rows are merged by the driver, where it can write the tables itself."""
+    by_driver: bool = True
+    """The driver reads and merges few rows itself, where it can."""
     upkeep_share: float = 0.1
     """A run spends this share of its time at most on joining and deleting files."""
 

@@ -230,7 +230,7 @@ def main() -> int:
     parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
     parser.add_argument("--from-files", action="store_true", help="let the driver hold no rows")
     chosen = parser.parse_args()
-    settings = replace(UNGUARDED, layout=chosen.layout, driver_merges=not chosen.by_spark)
+    settings = replace(UNGUARDED, layout=chosen.layout, by_driver=not chosen.by_spark)
     if chosen.from_files:
         setattr(micro_batch, "SMALL_RECORDS", 0)  # noqa: B010 — a constant elsewhere
     spark = open_session(SparkOptions(master="local[2]", config=QUICK))

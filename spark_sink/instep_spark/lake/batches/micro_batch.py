@@ -35,7 +35,15 @@ from instep_spark.lake.sql.supersede import RECORD_KINDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COLUMNS", "SMALL_RECORDS", "MicroBatch", "PendingRows", "Segment", "materialized"]
+__all__ = [
+    "COLUMNS",
+    "NAMED_ENTITIES",
+    "SMALL_RECORDS",
+    "MicroBatch",
+    "PendingRows",
+    "Segment",
+    "materialized",
+]
 
 SMALL_RECORDS: Final = 30_000
 """Up to this number of rows, the driver holds them: that costs less than reading them from files
@@ -51,7 +59,9 @@ COLUMNS: Final = (
     *("appended_at", "event_at", "class", "parent_address", "attempt", "lineage", "whole", "ends"),
     *("uuid", "body", "envelope", "committed_at"),
 )
-"""The columns of `changes` that the tables are built from."""
+"""The columns of `changes` that the tables are built from …"""
+CONTENTS: Final = ("body", "envelope")
+"""… and those that are long."""
 
 
 def materialized(rows: DataFrame) -> DataFrame:
@@ -65,6 +75,23 @@ def _local(held: pa.Table, like: DataFrame) -> DataFrame:
     return like.sparkSession.createDataFrame(held, like.schema)
 
 
+def content_counts(held: pa.Table) -> bool:
+    """Whether contents may have to be compared: a row is of a baseline, or of no known place in the
+    log.
+    """
+    records = held.filter(pc.is_in(held["kind"], pa.array(RECORD_KINDS)))
+    baseline = pc.any(pc.equal(records["token"], "")).as_py()
+    return bool(baseline or pc.any(pc.less(records["record_offset"], 0)).as_py())
+
+
+def without_contents(held: pa.Table) -> pa.Table:
+    """These rows without bodies and envelopes."""
+    for name in CONTENTS:
+        at = held.schema.get_field_index(name)
+        held = held.set_column(at, held.field(at), pa.nulls(held.num_rows, held.field(at).type))
+    return held
+
+
 class PendingRows(msgspec.Struct, frozen=True):
     """The rows that one table lacks, with their statistics."""
 
@@ -73,11 +100,19 @@ class PendingRows(msgspec.Struct, frozen=True):
     stats_by_stream: BatchStats
     held: pa.Table | None = None
     """The same rows, where they are few enough to be held by the driver."""
+    whole: pa.Table | None = None
+    """These rows before they were narrowed to what a table needs of them."""
 
-    def in_session(self, spark: SparkSession) -> PendingRows:
-        """The same rows for another session of the same Spark."""
+    def in_session(
+        self, spark: SparkSession, concerned: Callable[[pa.Table], pa.Table] | None = None
+    ) -> PendingRows:
+        """The same rows for another session of the same Spark; of those that the driver holds only
+        what `concerned` leaves.
+        """
         if self.held is not None:
-            return replace(self, rows=spark.createDataFrame(self.held, self.rows.schema))
+            held = self.held if concerned is None else concerned(self.held)
+            rows = spark.createDataFrame(held, self.rows.schema)
+            return replace(self, rows=rows, held=held, whole=self.held)
         name = f"instep_{uuid4().hex}"
         self.rows.createGlobalTempView(name)
         try:
@@ -91,23 +126,15 @@ class PendingRows(msgspec.Struct, frozen=True):
         return self.held is not None
 
     def ids(self) -> list[str] | None:
-        """The ids that the rows had when they were read, few enough for a condition. None: they are
-        not.
-        """
+        """The ids that the rows had when they were read. None: the driver does not hold them."""
         if self.held is None:
             return None
-        found = pc.drop_null(pc.unique(self.held["id"]))
-        return found.to_pylist() if len(found) <= NAMED_ENTITIES else None
+        found: list[str] = pc.drop_null(pc.unique(self.held["id"])).to_pylist()
+        return found
 
     def content_counts(self) -> bool:
-        """Whether contents may have to be compared: a row is of a baseline, or of no known place
-        in the log.
-        """
-        if self.held is None:
-            return True
-        records = self.held.filter(pc.is_in(self.held["kind"], pa.array(RECORD_KINDS)))
-        baseline = pc.any(pc.equal(records["token"], "")).as_py()
-        return bool(baseline or pc.any(pc.less(records["record_offset"], 0)).as_py())
+        """Whether contents may have to be compared."""
+        return self.held is None or content_counts(self.held)
 
     @property
     def classes(self) -> frozenset[str]:

@@ -27,10 +27,20 @@ def bound(value: str, name: str, then: str) -> str:
     return f"transform(array({value}), {name} -> {then})[0]"
 
 
+def _member(names: tuple[str, ...], value: str, source: str) -> str:
+    """SQL for what `value`, a regular expression with one group, finds as the first member with one
+    of these names; null where no text ends like a name, and empty where none is a member.
+
+    To look for a name as it is takes a tenth of the time that the expression takes to find nothing.
+    """
+    there = " OR ".join(f"contains({source}, '{name}\"')" for name in names)
+    member = rf"""r'"(?:[\w-]+:)?(?:{"|".join(names)})"\s*:\s*{value}'"""
+    return f"CASE WHEN {there} THEN regexp_extract({source}, {member}, 1) END"
+
+
 def text_field(*names: str, source: str = "body") -> str:
     """SQL for the text of the first member with one of these names; null where there is none."""
-    member = "|".join(names)
-    found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?(?:{member})"\s*:\s*"({_TEXT})"', 1)"""
+    found = _member(names, f'"({_TEXT})"', source)
     # The parser undoes the escapes; most texts have none.
     unescaped = """CASE WHEN contains(found, r'\\')
         THEN from_json(concat('["', found, '"]'), 'ARRAY<STRING>')[0]
@@ -45,7 +55,7 @@ def enum_field(*names: str, source: str = "body") -> str:
 
 def bool_field(name: str, source: str = "body") -> str:
     """SQL for a boolean member."""
-    found = rf"""regexp_extract({source}, r'"(?:[\w-]+:)?{name}"\s*:\s*"?(true|false)', 1)"""
+    found = _member((name,), '"?(true|false)', source)
     return f"CAST(nullif({found}, '') AS BOOLEAN)"
 
 

@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
 
 from instep_spark.lake.batches.micro_batch import PendingRows
+from instep_spark.lake.sql.engine import Engine
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
+from instep_spark.lake.tables.base import rows_of_classes
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
 from instep_spark.lake.tables.schema import ALARMS
 from instep_spark.place import LakePlace
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["DETECTOR", "FLAPPING_WITHIN_S", "AlarmsTable"]
 
@@ -62,10 +63,10 @@ class AlarmsTable(IntervalTable):
 
     def __init__(self, place: LakePlace) -> None:
         super().__init__(ALARMS, place)
-        self.remembered = (
-            "max_by(cleared_at, episode) AS cleared_before, "
-            "max_by(flapping_count, episode) AS flapping_before"
-        )
+        self.remembered = {
+            "cleared_before": ("cleared_at", "episode"),
+            "flapping_before": ("flapping_count", "episode"),
+        }
 
     def concerns(self, pending: PendingRows) -> bool:
         # A header-only end names no class.
@@ -73,8 +74,15 @@ class AlarmsTable(IntervalTable):
             stats.earliest_us is not None for stats in pending.stats_by_stream.values()
         )
 
-    def closed_since(self, earliest_us: int) -> str:
-        del earliest_us  # event times may be off by any time, so the episode before is of any age
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """Statements about detectors, and all ends."""
+        return rows_of_classes(held, (DETECTOR,))
+
+    def closed_since(self, earliest_us: int, engine: Engine) -> str:
+        del (
+            earliest_us,
+            engine,
+        )  # event times may be off by any time, so the episode before is of any age
         return "true"
 
     def class_of_row(self) -> str:

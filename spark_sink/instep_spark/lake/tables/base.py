@@ -5,10 +5,12 @@ progress.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.lake.batches.micro_batch import Segment
@@ -22,7 +24,8 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
-from instep_spark.lake.tables.merge import DriverMerges, Merge, MergeOutcome
+from instep_spark.lake.tables.driver_table import DriverTable
+from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
     LAKE_VERSION,
@@ -36,7 +39,14 @@ from instep_spark.session import is_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LakeTable", "OvertakenError", "has_vectors", "table_detail", "table_exists"]
+__all__ = [
+    "LakeTable",
+    "OvertakenError",
+    "has_vectors",
+    "rows_of_classes",
+    "table_detail",
+    "table_exists",
+]
 
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
@@ -72,6 +82,14 @@ def _columns(spark: SparkSession, table: str) -> list[str]:
     return spark.sql(f"SELECT * FROM {table} LIMIT 0").columns  # noqa: S608 — our own table
 
 
+def rows_of_classes(held: pa.Table, classes: Collection[str]) -> pa.Table:
+    """Of rows of `changes` those that may state an entity of these classes, and all ends, which may
+    name no class.
+    """
+    of_class = pc.field("class").isin(list(classes))
+    return held.filter(of_class | pc.field("ends") | ~pc.field("whole"))
+
+
 class OvertakenError(SinkError):
     """A statement was decided on what the table held before another pipeline wrote it."""
 
@@ -93,8 +111,8 @@ class LakeTable:
         self._committed_s = time.time()
         self._is_empty = False
         """Whether the table is known to have no row."""
-        self.driver_merges: DriverMerges | None = None
-        """What merges few rows, where the driver can write the table itself."""
+        self.by_driver: DriverTable | None = None
+        """What reads and merges few rows, where the driver can do that itself."""
         self._properties: dict[str, str] = {}
         """Those of the table when it was opened; empty for one that was made then."""
         self._where = place.location(table.name)
@@ -164,11 +182,11 @@ class LakeTable:
         )
         return ",".join(name for name in wanted if name in names)
 
-    def merge_by_driver(self, spark: SparkSession) -> None:
-        """Let the driver merge few rows, where it and all workers share the files."""
+    def use_driver(self, spark: SparkSession) -> None:
+        """Let the driver read and merge few rows, where it and all workers share the files."""
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
         if local and self._where.startswith("file:"):
-            self.driver_merges = DriverMerges(self._where)
+            self.by_driver = DriverTable(self._where)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """Choose what a change does to the files, from the next commit on."""
@@ -255,6 +273,12 @@ class LakeTable:
             hint="let one pipeline at a time run on a lake",
         )
 
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """What the table needs of rows of `changes` that the driver holds: the rest would be handed
+        to Spark for nothing.
+        """
+        return held
+
     def read(self, spark: SparkSession) -> DataFrame:
         """The table as it is now."""
         return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
@@ -289,9 +313,9 @@ class LakeTable:
         """
         held = rows if isinstance(rows, pa.Table) else rows.toArrow() if small else None
         if held is not None:
-            if self.driver_merges is not None:
+            if self.by_driver is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
-                outcome = self.driver_merges.apply(merge, held, metadata)
+                outcome = self.by_driver.merge(merge, held, metadata)
                 if outcome is MergeOutcome.OVERTAKEN:
                     raise self._overtaken()
                 if outcome is MergeOutcome.MERGED:

@@ -6,9 +6,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from instep_spark.lake.batches.micro_batch import PendingRows
+import pyarrow as pa
+
+from instep_spark.lake.batches.micro_batch import (
+    CONTENTS,
+    PendingRows,
+    content_counts,
+    without_contents,
+)
+from instep_spark.lake.sql.engine import Engine
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
-from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable, timestamp_sql
+from instep_spark.lake.sql.supersede import IDENTITY
+from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
 from instep_spark.lake.tables.schema import HISTORY
 from instep_spark.place import LakePlace
 
@@ -34,15 +43,27 @@ class EntityHistoryTable(IntervalTable):
         super().__init__(HISTORY, place)
         ended = [f"end_{name}" for name in END_PLACE]
         self.updated = ["valid_to", "valid_to_basis", "ended_by", "end_ordinal", "open", *ended]
-        self.content = ("body", "envelope")
-        self.remembered = "max(valid_to) AS floor"
+        self.content = CONTENTS
+        self.remembered = {"floor": ("valid_to", "valid_to")}
 
     def concerns(self, pending: PendingRows) -> bool:
         return any(stats.earliest_us is not None for stats in pending.stats_by_stream.values())
 
-    def closed_since(self, earliest_us: int) -> str:
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """All rows; contents that need not be compared stay with the driver."""
+        return held if content_counts(held) else without_contents(held)
+
+    def completed(self, moved: pa.Table, whole: pa.Table) -> pa.Table:
+        """Give new rows the contents of their statements."""
+        if content_counts(whole):
+            return moved
+        key = [*IDENTITY, "ordinal"]
+        joined = moved.drop_columns(CONTENTS).join(whole.select([*key, *CONTENTS]), key)
+        return joined.select(moved.column_names)
+
+    def closed_since(self, earliest_us: int, engine: Engine) -> str:
         # No end of an interval lies before the append time of what ended it.
-        return f"valid_to >= {timestamp_sql(earliest_us)}"
+        return f"valid_to >= {engine.time_of(earliest_us)}"
 
     def class_of_row(self) -> str:
         return "o.class"

@@ -4,13 +4,21 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from instep_spark.lake.batches.micro_batch import SMALL_RECORDS, PendingRows, Segment, materialized
+from instep_spark.lake.batches.micro_batch import (
+    NAMED_ENTITIES,
+    SMALL_RECORDS,
+    PendingRows,
+    Segment,
+    materialized,
+)
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.engine import DATAFUSION, SPARK, Engine
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
     END_TOKEN,
@@ -24,6 +32,7 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.driver_table import one_of
 from instep_spark.lake.tables.identities import landed_rows, resolved_rows
 from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import TableSchema
@@ -32,7 +41,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["END_PLACE", "SAME", "SHOWN", "IntervalTable", "timestamp_sql"]
+__all__ = ["END_PLACE", "SAME", "SHOWN", "IntervalTable"]
 
 SHOWN: Final = "coalesce(token = '' AND NOT ends AND NOT told.ends AND told.digest = digest, false)"
 """SQL: the row is of a baseline, and shows what the row before it, `told`, has stated."""
@@ -46,23 +55,14 @@ END_PLACE: Final = ("lineage", "partition", "record_offset", "appended_at")
 """The place of the statement that ended a row stands in columns of these names behind `end_`. It is
 null after an update, and after a sweep, which has none.
 """
-_LAST_END: Final = ", ".join(
-    f"max_by({stored}, ordinal) FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
-    for name, stored in (
-        *((name, f"end_{name}") for name in END_PLACE),
-        ("ordinal", "coalesce(end_ordinal, ordinal)"),
-        ("token", f"'{END_TOKEN}'"),
-    )
-)
-
-
+_LAST_END: Final = {
+    **{name: f"end_{name}" for name in END_PLACE},
+    "ordinal": "coalesce(end_ordinal, ordinal)",
+    "token": f"'{END_TOKEN}'",
+}
+"""What is remembered of the statement that ended a row last: column → SQL."""
 _WHO: Final = "o.consumer, o.stream, o.id"
 _SWEPT_AT: Final = "timestamp_micros(s.swept_us)"
-
-
-def timestamp_sql(at_us: int) -> str:
-    """SQL for a time in microseconds since 1970."""
-    return f"timestamp_micros({at_us})"
 
 
 class IntervalTable(LakeTable):
@@ -75,8 +75,9 @@ class IntervalTable(LakeTable):
         self.content: tuple[str, ...] = ()
         """The columns of an open row that are read only to compare what it states with what a
         baseline shows, or with a statement whose place is not known."""
-        self.remembered = ""
-        """SQL: aggregates over the closed rows of an entity, for the rows that follow them."""
+        self.remembered: Mapping[str, tuple[str, str]] = {}
+        """What the rows of an entity that follow closed ones need of these: name → the column, and
+        the one that is largest in the row to take it from."""
         self._changes = place.table("changes")
         self._composed = place.table("composed")
         self._identities = place.table("identities")
@@ -98,20 +99,7 @@ class IntervalTable(LakeTable):
             self.progress = progress  # durable with the next commit; read again it changes nothing
             return
         rows = segment.rows.where(ENTITY)
-        rows.select(*IDENTITY).distinct().createOrReplaceTempView("instep_named")
-        # Names in a condition need no join, which Spark would run apart. Composed rows may have
-        # others than those that have landed.
-        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
-        named = (
-            "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
-            if ids is None
-            else f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
-        )
-        stored = self._open(spark, segment, named, content=ids is None or pending.content_counts())
-        closed = self._closed(spark, pending, segment, named)
-        if pending.small:
-            # One look at the table for all that follows.
-            stored, closed = materialized(stored), materialized(closed)
+        stored, closed = self._known(pending, segment)
         closed.createOrReplaceTempView("instep_closed")
         ended = closed.where("lineage IS NOT NULL")
         compare = effective_rows if pending.backwards or by_uuid else news
@@ -120,7 +108,9 @@ class IntervalTable(LakeTable):
         rows.createOrReplaceTempView("instep_rows")
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
-        moved = spark.sql(self.moved())
+        moved: DataFrame | pa.Table = spark.sql(self.moved())
+        if pending.whole is not None and segment.held is not None:
+            moved = self.completed(moved.toArrow(), pending.whole)
         self.merge(spark, progress, self._merge(segment), moved, small=pending.small)
 
     def _merge(self, segment: Segment) -> Merge:
@@ -140,7 +130,12 @@ class IntervalTable(LakeTable):
         """
         raise NotImplementedError
 
-    def closed_since(self, earliest_us: int) -> str:
+    def completed(self, moved: pa.Table, whole: pa.Table) -> pa.Table:
+        """Add to what `moved` finds what `concerned` has left out of the rows `whole`."""
+        del whole
+        return moved
+
+    def closed_since(self, earliest_us: int, engine: Engine) -> str:
         """SQL: a closed row may matter to a statement that was appended then or later."""
         raise NotImplementedError
 
@@ -148,37 +143,74 @@ class IntervalTable(LakeTable):
         """The assignments that close a row by a sweep; SQL for its ordinal and for the time."""
         raise NotImplementedError
 
-    def _open(
-        self, spark: SparkSession, segment: Segment, named: str, *, content: bool
-    ) -> DataFrame:
+    def _known(self, pending: PendingRows, segment: Segment) -> tuple[DataFrame, DataFrame]:
+        """Return the open rows of the entities that the segment names, and what is remembered of
+        their closed ones.
+        """
+        spark = segment.rows.sparkSession
+        # Composed rows may have other ids than those that have landed.
+        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
+        content = ids is None or pending.content_counts()
+        named = None if ids is None or self.by_driver is None else one_of("id", ids)
+        if self.by_driver is not None and named is not None:
+            queries = self._known_queries(
+                pending, segment, "t", f"WHERE {named}", DATAFUSION, content=content
+            )
+            found = [self.by_driver.query(query) for query in queries]
+            if None not in found:
+                stored, closed = map(spark.createDataFrame, found)
+                return stored, closed
+        if ids is not None and len(ids) <= NAMED_ENTITIES:
+            # Names in a condition need no join, which Spark would run apart.
+            named = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
+        else:
+            rows = segment.rows.where(ENTITY).select(*IDENTITY).distinct()
+            rows.createOrReplaceTempView("instep_named")
+            named = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
+        queries = self._known_queries(pending, segment, self.sql, named, SPARK, content=content)
+        stored, closed = map(spark.sql, queries)
+        # One look at the table for all that follows.
+        return (materialized(stored), materialized(closed)) if pending.small else (stored, closed)
+
+    def _known_queries(
+        self,
+        pending: PendingRows,
+        segment: Segment,
+        table: str,
+        named: str,
+        engine: Engine,
+        *,
+        content: bool,
+    ) -> tuple[str, str]:
+        """Return the queries of both; `named` is what follows FROM. Without `content`, the columns
+        of `self.content` are null.
+        """
         columns = ", ".join(
             f"CAST(NULL AS STRING) AS `{column.name}`"
             if column.name in self.content and not content
             else f"`{column.name}`"
             for column in self.table.columns
         )
-        return spark.sql(f"""
-            SELECT {columns}
-            FROM (SELECT * FROM {self.sql} t WHERE open AND {of_streams(segment.last)})
-            {named}
-        """)  # noqa: S608 — names of our own table, literals escaped
-
-    def _closed(
-        self, spark: SparkSession, pending: PendingRows, segment: Segment, named: str
-    ) -> DataFrame:
-        """Return what is remembered of each entity that is named: the place of its last end, and
-        `remembered`.
-        """
         earliest_us = min(
             s.earliest_us for s in pending.stats_by_stream.values() if s.earliest_us is not None
         )
-        return spark.sql(f"""
-            SELECT {", ".join(IDENTITY)}, {_LAST_END}, {self.remembered}
-            FROM (SELECT * FROM {self.sql} t WHERE NOT open
-                AND {self.closed_since(earliest_us)} AND {of_streams(segment.last)})
-            {named}
-            GROUP BY {", ".join(IDENTITY)}
-        """)  # noqa: S608 — names of our own table, literals escaped
+        who, own = ", ".join(IDENTITY), of_streams(segment.last)
+        last_end = ", ".join(
+            f"{engine.last_of(of, 'ordinal')} FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
+            for name, of in _LAST_END.items()
+        )
+        remembered = ", ".join(
+            f"{engine.last_of(*of)} AS {name}" for name, of in self.remembered.items()
+        )
+        return (
+            f"SELECT {columns} FROM (SELECT * FROM {table} t WHERE open AND {own}) {named}",  # noqa: S608
+            f"""
+            SELECT {who}, {last_end}, {remembered}
+            FROM (SELECT * FROM {table} t WHERE NOT open
+                AND {self.closed_since(earliest_us, engine)} AND {own})
+            {named} GROUP BY {who}
+            """,  # noqa: S608 — names of our own tables, literals escaped
+        )
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
         """Close the open rows that the attempts did not state (TR-548 ST-2.2 step 7), all in one

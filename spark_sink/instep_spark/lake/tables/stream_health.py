@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.alignment.lag import AT_RISK_SHARE, Fidelity
-from instep_spark.lake.batches.micro_batch import PendingRows, Segment
+from instep_spark.lake.batches.micro_batch import PendingRows, Segment, without_contents
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.sql.literals import text
+from instep_spark.lake.sql.engine import DATAFUSION
+from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED
 from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import HEALTH
 from instep_spark.place import LakePlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["StreamHealthTable"]
 
@@ -35,6 +42,10 @@ class StreamHealthTable(LakeTable):
         super().__init__(HEALTH, place)
         self.facts = place.table("stream_facts")
 
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """All rows, without their contents."""
+        return without_contents(held)
+
     def apply(
         self, pending: PendingRows, segment: Segment, decided: TableProgress, *, has_facts: bool
     ) -> None:
@@ -45,6 +56,7 @@ class StreamHealthTable(LakeTable):
         rows.createOrReplaceTempView("instep_rows")
         facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS  # noqa: S608
         spark.sql(facts).createOrReplaceTempView("instep_facts")
+        self._stored(spark, segment).createOrReplaceTempView("instep_minutes")
         held = [
             f"({text(key[0])}, {text(key[1])}, {deferred.ordinal},"
             f" '{deferred.unmarked} of {deferred.total}')"
@@ -91,7 +103,7 @@ class StreamHealthTable(LakeTable):
                     compaction, retention,
                     coalesce(d.deviations, 0) AS deviations
                 FROM minutes m
-                LEFT JOIN {self.sql} e USING (consumer, stream, minute)
+                LEFT JOIN instep_minutes e USING (consumer, stream, minute)
                 LEFT JOIN declared USING (consumer, stream)
                 LEFT JOIN deviating d USING (consumer, stream, minute)
             )
@@ -114,3 +126,14 @@ class StreamHealthTable(LakeTable):
         # A MERGE of Spark would compute these few rows twice.
         merge = Merge(same, tuple(segment.last), taken, taken)
         self.merge(spark, self.after(segment), merge, minutes, small=True)
+
+    def _stored(self, spark: SparkSession, segment: Segment) -> DataFrame:
+        """The minutes of the segment that the table has."""
+        if segment.held is not None and self.by_driver is not None:
+            first = pc.min(segment.held["committed_at"]).cast(pa.int64()).as_py()
+            since = f"minute >= date_trunc('MINUTE', {DATAFUSION.time_of(first or 0)})"
+            own = of_streams(segment.last)
+            found = self.by_driver.query(f"SELECT * FROM t WHERE {own} AND {since}")  # noqa: S608
+            if found is not None:
+                return spark.createDataFrame(found)
+        return self.read(spark)

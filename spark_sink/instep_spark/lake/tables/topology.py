@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.sql.json_fields import enum_field, json_path
+from instep_spark.lake.tables.base import rows_of_classes
 from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.lake.tables.schema import TOPOLOGY
 from instep_spark.place import LakePlace
@@ -44,6 +45,10 @@ class TopologyTable(EntitiesTable):
         # A header-only end names no class.
         return bool(pending.classes & {*CLASSES, ""})
 
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """Statements of the classes of the table, and all ends."""
+        return rows_of_classes(held, CLASSES)
+
     def project_held(self, rows: pa.Table) -> None:
         """None: the contents are taken apart by Spark."""
         del rows
@@ -53,10 +58,9 @@ class TopologyTable(EntitiesTable):
         rows = rows.where(f"ends OR class IN ({wanted})").selectExpr(
             "*",
             f"coalesce({json_path('uuid')}, nullif(uuid, ''), key) AS entity_uuid",
-            f"from_json(coalesce({json_path('node-edge-point')}, {json_path('link-end')}), "
-            f"'ARRAY<{_END}>') AS link_ends",
+            f"CASE WHEN class = 'LINK' THEN from_json(coalesce({json_path('node-edge-point')}, "
+            f"{json_path('link-end')}), 'ARRAY<{_END}>') END AS link_ends",
         )
-        of_link = "CASE WHEN class = 'LINK' THEN {} END"
         first, last = "link_ends[0]", "try_element_at(link_ends, -1)"
         return rows.selectExpr(
             *(f"`{name}`" for name in rows.columns if name not in {"uuid", "link_ends"}),
@@ -65,11 +69,11 @@ class TopologyTable(EntitiesTable):
             f"{_own_or('TOPOLOGY', parent_of('topology'))} AS topology_uuid",
             f"{_own_or('NODE', parent_of('node'))} AS node_uuid",
             f"{_own_or('NODE_EDGE_POINT', parent_of('node-edge-point'))} AS nep_uuid",
-            f"{of_link.format(f'{first}.`node-uuid`')} AS a_node_uuid",
-            f"{of_link.format(f'{first}.`node-edge-point-uuid`')} AS a_nep_uuid",
-            f"{of_link.format(f'{last}.`node-uuid`')} AS z_node_uuid",
-            f"{of_link.format(f'{last}.`node-edge-point-uuid`')} AS z_nep_uuid",
-            f"CAST({of_link.format('size(link_ends)')} AS BIGINT) AS end_count",
+            f"{first}.`node-uuid` AS a_node_uuid",
+            f"{first}.`node-edge-point-uuid` AS a_nep_uuid",
+            f"{last}.`node-uuid` AS z_node_uuid",
+            f"{last}.`node-edge-point-uuid` AS z_nep_uuid",
+            "CAST(CASE WHEN link_ends IS NOT NULL THEN size(link_ends) END AS BIGINT) AS end_count",
             f"nullif(regexp_extract({json_path('layer-protocol-name')}, '[A-Z][A-Z0-9_]*', 0), '') "
             "AS layer",
             f"{enum_field('administrative-state')} AS administrative_state",

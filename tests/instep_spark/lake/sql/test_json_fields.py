@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from instep_spark.lake.sql.json_fields import enum_field, text_field
+from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,3 +28,27 @@ def test_texts_of_any_length_and_with_any_escapes_are_read(spark: SparkSession) 
     ).collect()
     assert [row.text or "" for row in rows] == texts
     assert {row.state for row in rows} == {"UP"}
+
+
+def test_a_member_is_found_wherever_it_stands(spark: SparkSession) -> None:
+    far = {"text": ["é" * 700, 'state"', '"up": "x"'], "not-up": "no", "m:other-state": "x"}
+    found = {
+        json.dumps({**far, "module:up": "yes", "more": {"up": "no"}}, ensure_ascii=False): "yes",
+        json.dumps({**far, "down": "first", "up": "second"}): "first",
+        json.dumps({**far, "a": [{"up": "first"}], "down": "second"}, indent=1): "first",
+        json.dumps({**far, "up": 7, "x": {"down": "text"}}): "text",
+        json.dumps({**far, "x" * 64 + ":down": "prefixed"}): "prefixed",
+        json.dumps(far): None,
+        "{}": None,
+        "": None,
+    }
+    frame = spark.createDataFrame([(body,) for body in found], "body STRING")
+    rows = frame.selectExpr("body", f"{text_field('up', 'down')} AS text").collect()
+    assert {row.body: row.text for row in rows} == found
+
+
+def test_a_boolean_may_be_quoted(spark: SparkSession) -> None:
+    found = {'{"x-on": true, "m:on" : "false"}': False, '{"on":true}': True, '{"on":"1"}': None}
+    frame = spark.createDataFrame([(body,) for body in found], "body STRING")
+    rows = frame.selectExpr("body", f"{bool_field('on')} AS on").collect()
+    assert {row.body: row.on for row in rows} == found

@@ -65,7 +65,7 @@ def test_a_small_merge_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: 
     for by_driver in (True, False):
         lake = tmp_path / str(by_driver)
         land(lake, [row for log in logs for row in log])
-        settings = replace(UNGUARDED, driver_merges=by_driver)
+        settings = replace(UNGUARDED, by_driver=by_driver)
         made = pipeline(spark, lake, settings=settings)
         for rows in parts:
             made.apply(frame(spark, lake, rows))
@@ -102,7 +102,7 @@ def test_a_commit_of_another_pipeline_is_not_merged_over(
     log = Provider(7, "one", offsets=True).run(8)
     land(tmp_path, log)
     half = frame(spark, tmp_path, log[: len(log) // 2])
-    by_spark = replace(UNGUARDED, driver_merges=False)
+    by_spark = replace(UNGUARDED, by_driver=False)
     slow = pipeline(spark, tmp_path)
     for settings in (UNGUARDED, by_spark):
         quick: Pipeline = pipeline(spark, tmp_path, settings=settings)

@@ -1,0 +1,28 @@
+"""Where Spark and DataFusion spell one thing in two ways."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+__all__ = ["DATAFUSION", "SPARK", "Engine"]
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """What reads a query."""
+
+    last: str
+    time: str
+
+    def last_of(self, value: str, by: str) -> str:
+        """SQL, an aggregate: the value in the row with the largest `by`."""
+        return self.last.format(value, by)
+
+    def time_of(self, at_us: int) -> str:
+        """SQL for a time in microseconds since 1970."""
+        return self.time.format(at_us)
+
+
+SPARK: Final = Engine("max_by({}, {})", "timestamp_micros({})")
+DATAFUSION: Final = Engine("last_value({} ORDER BY {})", "to_timestamp_micros({})")
