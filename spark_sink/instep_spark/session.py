@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SparkOptions",
+    "driver_memory_bytes",
     "forget_dead_session",
     "is_connect",
     "is_gone",
@@ -243,6 +244,18 @@ def own_session(session: SparkSession) -> SparkSession:
 def is_connect(session: SparkSession) -> bool:
     """Whether the session is one of Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def driver_memory_bytes(session: SparkSession) -> int | None:
+    """What the driver was given; None over Spark Connect, where no client is told."""
+    if is_connect(session):
+        return None
+    stated = session.sparkContext.getConf().get("spark.driver.memory", "1g")
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", (stated or "").strip().lower())
+    if found is None:
+        return None
+    number, unit = found.groups()
+    return int(number) << 10 * " kmgt".index(unit or "m")
 
 
 def is_running() -> bool:

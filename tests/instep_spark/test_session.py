@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ from pyspark.errors import AnalysisException, ParseException
 
 from instep.errors import ConfigurationError
 from instep_spark import jar, session
-from instep_spark.session import SparkOptions, check_java, java_version, open_session
+from instep_spark.session import (
+    SparkOptions,
+    check_java,
+    driver_memory_bytes,
+    java_version,
+    open_session,
+)
 
 
 def java(folder: Path, output: str) -> None:
@@ -143,3 +150,19 @@ def test_a_session_without_delta_is_refused(error: Exception, has_delta: bool) -
     else:
         with pytest.raises(ConfigurationError, match="the Spark session has no Delta"):
             open_session(session=bare)
+
+
+@pytest.mark.parametrize(
+    ("stated", "size_bytes"),
+    [
+        ("4g", 4 << 30),
+        ("512m", 512 << 20),
+        ("2048K", 2 << 20),
+        ("768", 768 << 20),
+        ("1gb", 1 << 30),
+    ],
+)
+def test_the_memory_of_the_driver_is_read_as_spark_does(stated: str, size_bytes: int) -> None:
+    conf = {"spark.driver.memory": stated}
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    assert driver_memory_bytes(session) == size_bytes

@@ -31,25 +31,32 @@ from instep_spark.lake.batches.stats import (
 from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
+from instep_spark.session import driver_memory_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "COLUMNS",
+    "CONTENTS",
     "NAMED_ENTITIES",
     "SMALL_RECORDS",
     "MicroBatch",
     "PendingRows",
     "Segment",
+    "content_counts",
     "materialized",
+    "without_contents",
 ]
 
-SMALL_RECORDS: Final = 30_000
+SMALL_RECORDS: Final = 100_000
 """Up to this number of rows, the driver holds them: that costs less than reading them from files
 again for each statement …"""
-SMALL_BYTES: Final = 64 << 20
-"""… if their contents have no more bytes than this."""
+SMALL_BYTES: Final = 128 << 20
+"""… if their contents have no more bytes than this, …"""
+_UNKNOWN_BYTES: Final = 1 << 30
+_SHARE: Final = 16
+"""… and than this part of the memory that the driver was given: each table has some of them."""
 
 NAMED_ENTITIES: Final = 2_000
 """So many entities a condition names at most."""
@@ -257,7 +264,7 @@ class MicroBatch:
         stats_by_stream = collect_stats(rows)
         held = None
         count = sum(stats.rows for stats in stats_by_stream.values())
-        if count <= SMALL_RECORDS and content_bytes(rows) <= SMALL_BYTES:
+        if count <= SMALL_RECORDS and content_bytes(rows) <= _limit_bytes(rows.sparkSession):
             held = rows.toArrow()
             rows = _local(held, rows)
         return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
@@ -280,6 +287,11 @@ class MicroBatch:
                     hint="a row must stay until the pipeline has read it: restore the table, or "
                     "move the tables of the pipeline away and let them be made anew",
                 )
+
+
+def _limit_bytes(spark: SparkSession) -> int:
+    memory_bytes = driver_memory_bytes(spark)
+    return min(SMALL_BYTES, (_UNKNOWN_BYTES if memory_bytes is None else memory_bytes) // _SHARE)
 
 
 def _begin_of(progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:
