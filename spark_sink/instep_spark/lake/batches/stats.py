@@ -23,7 +23,7 @@ __all__ = [
     "refine_stats",
 ]
 
-HASHED_RECORDS: Final = 250_000
+HASHED_RECORDS: Final = 1_000_000
 """In each partition, this many rows are checked for two statements about one entity."""
 _IN_PARTITION: Final = (1 << 33) - 1
 """The lower bits of an id that Spark makes count the rows of its partition."""

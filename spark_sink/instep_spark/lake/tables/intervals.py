@@ -156,10 +156,9 @@ class IntervalTable(LakeTable):
             queries = self._known_queries(
                 pending, segment, "t", f"WHERE {named}", DATAFUSION, content=content
             )
-            found = [self.by_driver.query(query) for query in queries]
-            if None not in found:
-                stored, closed = map(spark.createDataFrame, found)
-                return stored, closed
+            stored_rows, closed_rows = map(self.by_driver.query, queries)
+            if stored_rows is not None and closed_rows is not None:
+                return spark.createDataFrame(stored_rows), spark.createDataFrame(closed_rows)
         if ids is not None and len(ids) <= NAMED_ENTITIES:
             # Names in a condition need no join, which Spark would run apart.
             named = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
