@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 
@@ -129,7 +130,12 @@ def _other_scheme(error: BaseException, place: str) -> SourceError | None:
                 where=place,
                 hint="write http:// if it has none, or the port at which it speaks TLS",
             )
-        case aiohttp.ServerDisconnectedError() if place.startswith(("http://", "ws://")):
+        case (
+            aiohttp.ServerDisconnectedError()
+            # It did not even read what was sent.
+            | ConnectionResetError()
+            | aiohttp.ClientOSError(errno=errno.ECONNRESET)
+        ) if place.startswith(("http://", "ws://")):
             address = "/".join(place.split("/")[:3])
             return UnreachableError(
                 "the server closes the connection without an answer",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -82,8 +84,13 @@ async def test_a_stream_at_another_host_is_marked() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_hangs_up_may_speak_tls() -> None:
-    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_server_that_hangs_up_may_speak_tls(reset: bool) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if reset:
+            made = writer.get_extra_info("socket")
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.close()
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
