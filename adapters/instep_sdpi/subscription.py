@@ -130,7 +130,16 @@ async def subscribed(
     options: Options,
 ) -> AsyncIterator[Subscription]:
     """Subscribe a session, and keep it so while the context lasts. Raises `SourceError`."""
-    granted = await provider.subscribe(to, notify_to, actions, options.expires_s)
+    asking = asyncio.create_task(provider.subscribe(to, notify_to, actions, options.expires_s))
+    try:
+        granted = await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        # It may be granted already, and only the answer tells how to end it.
+        with suppress(SourceError, TimeoutError):
+            async with asyncio.timeout(_UNSUBSCRIBE_S):
+                granted = await asking
+                await provider.unsubscribe(granted.manager)
+        raise
     subscription = Subscription(provider, session, granted, options)
     keeping = asyncio.create_task(subscription.keep(), name="instep sdpi renewal")
     try:

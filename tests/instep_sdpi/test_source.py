@@ -313,6 +313,22 @@ async def test_a_consumer_that_stops_leaves_the_source_to_those_that_share_it(
         assert not made.source.listening_at
 
 
+async def test_a_subscription_that_is_granted_while_the_consumer_stops_is_ended(
+    tmp_path: Path,
+) -> None:
+    class Slow(FakeProvider):
+        async def _subscribe(self, root: ET.Element, path: str) -> str:
+            response = await super()._subscribe(root, path)
+            await asyncio.sleep(0.3)
+            return response
+
+    async with providing() as provider:
+        provider.__class__ = Slow
+        async with site(provider, tmp_path) as made:
+            await made.subscribed()
+        assert not provider.subscriptions
+
+
 async def test_r0800_a_report_may_come_before_the_subscribe_response(tmp_path: Path) -> None:
     class Hasty(FakeProvider):
         async def _subscribe(self, root: ET.Element, path: str) -> str:
