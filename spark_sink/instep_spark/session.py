@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError
+from instep_spark.error_text import first_line
 from instep_spark.jar import installed_jar
 
 if TYPE_CHECKING:
@@ -187,13 +188,14 @@ def _check_delta(session: SparkSession) -> None:
 
 
 def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     hint = (
         "is the server there, with Delta in its jars?"
         if options.remote
         else f"is the master there? If Delta could not be found (see above): {_WAYS_OUT}"
     )
-    return ConfigurationError(f"Spark does not start: {lines[0]}", where=repr(options), hint=hint)
+    return ConfigurationError(
+        f"Spark does not start: {first_line(error, None)}", where=repr(options), hint=hint
+    )
 
 
 def check_java() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import InstepError, SinkError, StoreUnavailableError
+from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
@@ -51,7 +52,6 @@ _BATCH_BYTES: Final = "512m"
 _INTERVAL_S: Final = 2.0
 _SETTLE_S: Final = 3600.0
 _PROGRESS_S: Final = 10.0
-_MESSAGE_CHARS: Final = 400
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
 _CHECKPOINT: Final = "_checkpoints/pipeline"
@@ -136,9 +136,8 @@ class Lake:
                 ) from error
             if not isinstance(error, PySparkException):
                 raise
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise SinkError(
-                f"Spark: {lines[0][:_MESSAGE_CHARS]}",
+                f"Spark: {first_line(error)}",
                 where=self.url,
                 hint="nothing is torn: what was not committed is done when it is run again",
                 retriable=True,

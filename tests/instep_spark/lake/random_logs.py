@@ -227,7 +227,7 @@ def main() -> int:
     parser.add_argument("--only", choices=names, help="this way alone, to go on piece by piece")
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--layout", choices=get_args(Layout), default="copy-on-write")
-    parser.add_argument("--by-spark", action="store_true", help="merge few rows by Spark, too")
+    parser.add_argument("--by-spark", action="store_true", help="leave all tables to Spark")
     parser.add_argument("--from-files", action="store_true", help="let the driver hold no rows")
     chosen = parser.parse_args()
     settings = replace(UNGUARDED, layout=chosen.layout, by_driver=not chosen.by_spark)

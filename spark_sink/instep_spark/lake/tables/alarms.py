@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from instep_spark.lake.batches.micro_batch import PendingRows
-from instep_spark.lake.sql.engine import Engine
+from instep_spark.lake.sql.dialect import Dialect
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
 from instep_spark.lake.tables.base import rows_of_classes
@@ -78,10 +78,10 @@ class AlarmsTable(IntervalTable):
         """Statements about detectors, and all ends."""
         return rows_of_classes(held, (DETECTOR,))
 
-    def closed_since(self, earliest_us: int, engine: Engine) -> str:
+    def closed_since(self, earliest_us: int, dialect: Dialect) -> str:
         del (
             earliest_us,
-            engine,
+            dialect,
         )  # event times may be off by any time, so the episode before is of any age
         return "true"
 

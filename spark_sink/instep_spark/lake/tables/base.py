@@ -24,7 +24,7 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
-from instep_spark.lake.tables.driver_table import DriverTable
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
@@ -111,7 +111,7 @@ class LakeTable:
         self._committed_s = time.time()
         self._is_empty = False
         """Whether the table is known to have no row."""
-        self.by_driver: DriverTable | None = None
+        self.by_driver: DeltaRsTable | None = None
         """What reads and merges few rows, where the driver can do that itself."""
         self._properties: dict[str, str] = {}
         """Those of the table when it was opened; empty for one that was made then."""
@@ -186,7 +186,7 @@ class LakeTable:
         """Let the driver read and merge few rows, where it and all workers share the files."""
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
         if local and self._where.startswith("file:"):
-            self.by_driver = DriverTable(self._where)
+            self.by_driver = DeltaRsTable(self._where)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """Choose what a change does to the files, from the next commit on."""

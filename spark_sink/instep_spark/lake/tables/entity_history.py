@@ -14,7 +14,7 @@ from instep_spark.lake.batches.micro_batch import (
     content_counts,
     without_contents,
 )
-from instep_spark.lake.sql.engine import Engine
+from instep_spark.lake.sql.dialect import Dialect
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.supersede import IDENTITY
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
@@ -61,9 +61,9 @@ class EntityHistoryTable(IntervalTable):
         joined = moved.drop_columns(CONTENTS).join(whole.select([*key, *CONTENTS]), key)
         return joined.select(moved.column_names)
 
-    def closed_since(self, earliest_us: int, engine: Engine) -> str:
+    def closed_since(self, earliest_us: int, dialect: Dialect) -> str:
         # No end of an interval lies before the append time of what ended it.
-        return f"valid_to >= {engine.time_of(earliest_us)}"
+        return f"valid_to >= {dialect.time_of(earliest_us)}"
 
     def class_of_row(self) -> str:
         return "o.class"

@@ -18,7 +18,7 @@ from instep_spark.lake.batches.micro_batch import (
 )
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
-from instep_spark.lake.sql.engine import DATAFUSION, SPARK, Engine
+from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
     END_TOKEN,
@@ -32,7 +32,7 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
-from instep_spark.lake.tables.driver_table import one_of
+from instep_spark.lake.tables.delta_rs_table import one_of
 from instep_spark.lake.tables.identities import landed_rows, resolved_rows
 from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import TableSchema
@@ -135,7 +135,7 @@ class IntervalTable(LakeTable):
         del whole
         return moved
 
-    def closed_since(self, earliest_us: int, engine: Engine) -> str:
+    def closed_since(self, earliest_us: int, dialect: Dialect) -> str:
         """SQL: a closed row may matter to a statement that was appended then or later."""
         raise NotImplementedError
 
@@ -177,7 +177,7 @@ class IntervalTable(LakeTable):
         segment: Segment,
         table: str,
         named: str,
-        engine: Engine,
+        dialect: Dialect,
         *,
         content: bool,
     ) -> tuple[str, str]:
@@ -195,18 +195,18 @@ class IntervalTable(LakeTable):
         )
         who, own = ", ".join(IDENTITY), of_streams(segment.last)
         last_end = ", ".join(
-            f"{engine.last_of(of, 'ordinal')} FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
+            f"{dialect.last_of(of, 'ordinal')} FILTER (WHERE end_lineage IS NOT NULL) AS `{name}`"
             for name, of in _LAST_END.items()
         )
         remembered = ", ".join(
-            f"{engine.last_of(*of)} AS {name}" for name, of in self.remembered.items()
+            f"{dialect.last_of(*of)} AS {name}" for name, of in self.remembered.items()
         )
         return (
             f"SELECT {columns} FROM (SELECT * FROM {table} t WHERE open AND {own}) {named}",  # noqa: S608
             f"""
             SELECT {who}, {last_end}, {remembered}
             FROM (SELECT * FROM {table} t WHERE NOT open
-                AND {self.closed_since(earliest_us, engine)} AND {own})
+                AND {self.closed_since(earliest_us, dialect)} AND {own})
             {named} GROUP BY {who}
             """,  # noqa: S608 — names of our own tables, literals escaped
         )

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from instep.alignment.lag import AT_RISK_SHARE, Fidelity
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment, without_contents
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.sql.engine import DATAFUSION
+from instep_spark.lake.sql.dialect import DATAFUSION
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable

@@ -24,16 +24,16 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 
 from instep.errors import SinkError
+from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
 from instep_spark.lake.sql.literals import text
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
 
-__all__ = ["DriverTable", "one_of"]
+__all__ = ["DeltaRsTable", "one_of"]
 
 _LARGE_BYTES: Final = 1 << 30
 """A table of more bytes is not read by the driver."""
-_MESSAGE_CHARS: Final = 400
 _WRITTEN: Final = WriterProperties(compression="SNAPPY")
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 _SEPARATOR: Final = "\x1f"
@@ -58,7 +58,7 @@ def one_of(column: str, values: Iterable[str]) -> str | None:
     return f"{column} IN ({listed})"
 
 
-class DriverTable:
+class DeltaRsTable:
     """A table that the driver itself can read and write."""
 
     def __init__(self, url: str) -> None:
@@ -87,9 +87,8 @@ class DriverTable:
             return unfit
         except (DeltaError, OSError) as error:
             self._table = None
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise SinkError(
-                f"the driver can neither read nor write the table: {lines[0][:_MESSAGE_CHARS]}",
+                f"the driver can neither read nor write the table: {first_line(error)}",
                 where=self._url,
                 hint="nothing is torn: what was not committed is done when it is run again",
                 retriable=True,

@@ -10,14 +10,14 @@ import pytest
 from deltalake import write_deltalake
 
 from instep.errors import SinkError
-from instep_spark.lake.sql.engine import DATAFUSION
-from instep_spark.lake.tables.driver_table import DriverTable, one_of
+from instep_spark.lake.sql.dialect import DATAFUSION
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable, one_of
 from instep_spark.lake.tables.schema import VECTORS_PROPERTY
 
 NAMES = ["plain", "it's", "back\\slash", "$" + "{x}", "é\n", ""]
 
 
-def _table(path: Path, **properties: str) -> DriverTable:
+def _table(path: Path, **properties: str) -> DeltaRsTable:
     rows = pa.table(
         {
             "id": NAMES,
@@ -28,7 +28,7 @@ def _table(path: Path, **properties: str) -> DriverTable:
     )
     rows = rows.set_column(3, "at", rows["at"].cast(pa.timestamp("us", "UTC")))
     write_deltalake(path, rows, configuration=dict(properties))
-    return DriverTable(path.as_uri())
+    return DeltaRsTable(path.as_uri())
 
 
 @pytest.mark.parametrize("chosen", [[], *([name] for name in NAMES), NAMES[1:], ["other"]])
@@ -68,7 +68,7 @@ def test_a_table_that_delta_rs_may_misread_is_left_to_spark(tmp_path: Path) -> N
 
 
 def test_a_table_that_is_gone_is_an_error_with_its_place(tmp_path: Path) -> None:
-    missing = DriverTable((tmp_path / "missing").as_uri())
+    missing = DeltaRsTable((tmp_path / "missing").as_uri())
     with pytest.raises(SinkError, match="can neither read nor write") as caught:
         missing.query("SELECT * FROM t")
     assert caught.value.retriable

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["DATAFUSION", "SPARK", "Engine"]
+__all__ = ["DATAFUSION", "SPARK", "Dialect"]
 
 
-class Engine(msgspec.Struct, frozen=True):
-    """What reads a query."""
+class Dialect(msgspec.Struct, frozen=True):
+    """The SQL of one engine."""
 
     last: str
     time: str
@@ -24,5 +24,5 @@ class Engine(msgspec.Struct, frozen=True):
         return self.time.format(at_us)
 
 
-SPARK: Final = Engine("max_by({}, {})", "timestamp_micros({})")
-DATAFUSION: Final = Engine("last_value({} ORDER BY {})", "to_timestamp_micros({})")
+SPARK: Final = Dialect("max_by({}, {})", "timestamp_micros({})")
+DATAFUSION: Final = Dialect("last_value({} ORDER BY {})", "to_timestamp_micros({})")
