@@ -2,8 +2,8 @@
 body only the members that its columns name are decoded, by their types. The plain twin is
 `Projection.row`; tests/instep_sql/projections/test_fast_columns.py holds that both agree.
 
-It looks at nothing that no column names. So it takes rows that the twin's caller leaves out: with a
-number beyond the range of a float in another member, or with an envelope that is no JSON.
+It looks at nothing that no column names. So it also takes rows whose whole JSON cannot be decoded:
+with a number beyond the range of a float in another member, or with an envelope that is no JSON.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import random
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -125,6 +126,20 @@ async def test_what_the_database_refuses_is_left_out_alone(database: str) -> Non
             {f"n{n:02}" for n in range(40)} - {*bad}
         )
         assert [key for key, _ in await errors(at)] == bad
+
+
+async def test_whether_an_entity_has_a_row_does_not_depend_on_those_beside_it(
+    database: str,
+) -> None:
+    mine = nodes()
+    # No column names the member, whose number no float holds.
+    odd = b'{"uuid":"a","ports":1,"odd":1e999}'
+    async with network(database, projections=[mine]) as at:
+        await at.commit(replace(node("a"), body=odd))
+        assert await rows(at, mine) == [("a", 1, None)]
+        await at.commit(replace(node("a", 2), body=odd), node("b", 2, ports="many"))
+        assert await rows(at, mine) == [("a", 1, None)]
+        assert [key for key, _ in await errors(at)] == ["b"]
 
 
 async def test_another_definition_builds_the_table_again(database: str) -> None:
