@@ -47,8 +47,9 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     layout: Layout = "copy-on-write"
     """What a change does to the files of the tables that `instep lake run` keeps. `copy-on-write`
     rewrites them: every engine reads such tables. `merge-on-read` marks rows in deletion vectors:
-    large tables change faster, and not every engine reads them. `auto`: `merge-on-read` from
-    128 MiB on. Looked at when a run begins."""
+    large tables change faster where Spark merges, and not every engine reads them. `auto`:
+    `merge-on-read` from 128 MiB on, or from 1 GiB on where the driver merges. Looked at when a run
+    begins."""
     upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
     """`instep lake run` spends this share of its time at most on joining small files and, once a
     day, deleting files that no version of the last week needs. 0: it does neither."""

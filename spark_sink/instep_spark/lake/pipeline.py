@@ -149,9 +149,9 @@ class Pipeline:
 
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
         target.open(spark)
-        target.lay_out(spark, self.settings.layout)
         if self.settings.by_driver:
             target.use_driver(spark)
+        target.lay_out(spark, self.settings.layout)
 
     def _refuse_twins(self, spark: SparkSession) -> None:
         """Raise `SinkError` where tables of an older version have entities of one uuid as one row:

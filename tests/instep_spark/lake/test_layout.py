@@ -90,23 +90,30 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("by_driver", [True, False])
 def test_auto_marks_rows_in_large_tables(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_driver: bool
 ) -> None:
+    settings = replace(_settings("auto"), by_driver=by_driver)
     log = Provider(3, "one").run(16)
     land(tmp_path, log)
     thirds = [log[: len(log) // 3], log[len(log) // 3 : len(log) // 2], log[len(log) // 2 :]]
     for rows in thirds[:2]:
-        made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+        made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
         made.apply(frame(spark, tmp_path, rows))
     assert _vectors(tmp_path, "entities") == 0
-    monkeypatch.setattr(base, "_LARGE_BYTES", 1)
-    made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+    from_bytes = {True: "LARGE_BYTES", False: "_MARKED_BYTES"}
+    monkeypatch.setattr(base, from_bytes[not by_driver], 1)
+    pipeline(spark, tmp_path, tables=TABLES, settings=settings)
+    assert not base.has_vectors(spark, made.entities.sql)
+    monkeypatch.undo()
+    monkeypatch.setattr(base, from_bytes[by_driver], 1)
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
     made.apply(frame(spark, tmp_path, thirds[2]))
     assert _vectors(tmp_path, "entities") > 0
     _check(tmp_path, _model(log))
     monkeypatch.undo()
-    pipeline(spark, tmp_path, tables=TABLES, settings=_settings("auto"))
+    pipeline(spark, tmp_path, tables=TABLES, settings=settings)
     assert base.has_vectors(spark, made.entities.sql)
     properties = DeltaTable(tmp_path / "entities").metadata().configuration
     assert properties[VECTORS_PROPERTY] == "true"  # a table does not go to and fro

@@ -30,10 +30,10 @@ from instep_spark.lake.sql.literals import text
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
 
-__all__ = ["DeltaRsTable", "one_of"]
+__all__ = ["LARGE_BYTES", "DeltaRsTable", "one_of"]
 
-_LARGE_BYTES: Final = 1 << 30
-"""A table of more bytes is not read by the driver."""
+LARGE_BYTES: Final = 1 << 30
+"""A table of more bytes is neither read nor written by the driver."""
 _WRITTEN: Final = WriterProperties(compression="SNAPPY")
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 _SEPARATOR: Final = "\x1f"
@@ -100,11 +100,8 @@ class DeltaRsTable:
             self._table = DeltaTable(self._url)
         table = self._table
         table.update_incremental()
-        properties = table.metadata().configuration
-        if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
-            return None
         sizes = pa.table(table.get_add_actions())["size_bytes"]
-        return None if sum(sizes.to_pylist()) > _LARGE_BYTES else table
+        return None if sum(sizes.to_pylist()) > LARGE_BYTES else table
 
     def _query(self, sql: str) -> pa.Table | None:
         table = self._open()
@@ -118,6 +115,9 @@ class DeltaRsTable:
     def _merge(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         table = self._open()
         if table is None:
+            return MergeOutcome.UNFIT
+        properties = table.metadata().configuration
+        if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
             return MergeOutcome.UNFIT
         made = table.transaction_version(APPLICATION)
         if made is not None and made >= metadata.number:
