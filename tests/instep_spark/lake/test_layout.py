@@ -104,7 +104,7 @@ def test_auto_marks_rows_in_large_tables(
     assert _vectors(tmp_path, "entities") == 0
     from_bytes = {True: "LARGE_BYTES", False: "_MARKED_BYTES"}
     monkeypatch.setattr(base, from_bytes[not by_driver], 1)
-    pipeline(spark, tmp_path, tables=TABLES, settings=settings)
+    made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
     assert not base.has_vectors(spark, made.entities.sql)
     monkeypatch.undo()
     monkeypatch.setattr(base, from_bytes[by_driver], 1)
