@@ -100,6 +100,9 @@ class DeltaRsTable:
             self._table = DeltaTable(self._url)
         table = self._table
         table.update_incremental()
+        properties = table.metadata().configuration
+        if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
+            return None
         sizes = pa.table(table.get_add_actions())["size_bytes"]
         return None if sum(sizes.to_pylist()) > LARGE_BYTES else table
 
@@ -115,9 +118,6 @@ class DeltaRsTable:
     def _merge(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         table = self._open()
         if table is None:
-            return MergeOutcome.UNFIT
-        properties = table.metadata().configuration
-        if "true" in (properties.get(VECTORS_PROPERTY), properties.get(FEED_PROPERTY)):
             return MergeOutcome.UNFIT
         made = table.transaction_version(APPLICATION)
         if made is not None and made >= metadata.number:
