@@ -79,10 +79,8 @@ class AlarmsTable(IntervalTable):
         return rows_of_classes(held, (DETECTOR,))
 
     def closed_since(self, earliest_us: int, dialect: Dialect) -> str:
-        del (
-            earliest_us,
-            dialect,
-        )  # event times may be off by any time, so the episode before is of any age
+        # Event times may be off by any time, so the episode before is of any age.
+        del earliest_us, dialect
         return "true"
 
     def class_of_row(self) -> str:
