@@ -200,7 +200,7 @@ def measure(
     entities: int,
     batches: list[int],
     rounds: int,
-    layout: Layout = "copy-on-write",
+    layout: Layout = "auto",
     *,
     floor: bool = True,
 ) -> Iterator[Measured | tuple[str, float]]:
@@ -236,6 +236,8 @@ def measure(
         for number in range(rounds):
             # More than there are: the others are new.
             every = max(1, entities // size)
+            if every % len(_CLASSES) == 0:
+                every -= 1  # so each micro-batch has entities of all classes
             begin = number % every
             chosen = range(begin, begin + every * size, every)
             for rows in statements(last + 1, chosen):
@@ -280,7 +282,7 @@ def main(
     sizes: Annotated[str, typer.Option(help="Entities of each lake.")] = "10000,100000,1000000",
     batches: Annotated[str, typer.Option(help="Changes of a micro-batch.")] = "100,1000,20000",
     rounds: Annotated[int, typer.Option(min=1, help="Micro-batches of each size.")] = 5,
-    layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "copy-on-write",
+    layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "auto",
     remote: Annotated[str, typer.Option(help="A server of Spark Connect.")] = "",
     strict: Annotated[bool, typer.Option(help="Exit 1 when the target is missed.")] = False,
     floor: Annotated[bool, typer.Option(help="Measure the bare MERGEs as well.")] = True,

@@ -102,7 +102,7 @@ def test_auto_marks_rows_in_large_tables(
         made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
         made.apply(frame(spark, tmp_path, rows))
     assert _vectors(tmp_path, "entities") == 0
-    from_bytes = {True: "LARGE_BYTES", False: "_MARKED_BYTES"}
+    from_bytes = {True: "_MARKED_BY_DRIVER_BYTES", False: "_MARKED_BYTES"}
     monkeypatch.setattr(base, from_bytes[not by_driver], 1)
     made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
     assert not base.has_vectors(spark, made.entities.sql)

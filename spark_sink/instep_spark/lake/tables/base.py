@@ -24,7 +24,7 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
-from instep_spark.lake.tables.delta_rs_table import LARGE_BYTES, DeltaRsTable
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
@@ -52,7 +52,9 @@ _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
 _MARKED_BYTES: Final = 128 << 20
-"""From this size on, `auto` marks rows in deletion vectors where Spark merges."""
+"""From this size on, `auto` marks rows in deletion vectors where Spark merges …"""
+_MARKED_BY_DRIVER_BYTES: Final = 32 << 20
+"""… and where the driver does."""
 
 
 def table_exists(spark: SparkSession, table: str) -> bool:
@@ -191,8 +193,7 @@ class LakeTable:
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """Choose what a change does to the files, from the next commit on."""
         marking = self._properties.get(VECTORS_PROPERTY) == "true"
-        # The driver writes files anew faster than Spark marks rows in them.
-        from_bytes = _MARKED_BYTES if self.by_driver is None else LARGE_BYTES
+        from_bytes = _MARKED_BYTES if self.by_driver is None else _MARKED_BY_DRIVER_BYTES
         wanted = layout == "merge-on-read" or (
             layout == "auto"
             and (marking or table_detail(spark, self.sql).sizeInBytes >= from_bytes)

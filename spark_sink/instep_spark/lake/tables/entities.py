@@ -113,8 +113,7 @@ class EntitiesTable(LakeTable):
         if by_uuid:
             # The stream's key holds, because a TOMBSTONE may have nothing else.
             updates["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
-        same = " AND ".join(f"t.{name} = s.{name}" for name in IDENTITY)
-        return Merge(same, tuple(keys), updates, taken, counts=fresh, ends="s.ends")
+        return Merge(IDENTITY, tuple(keys), updates, taken, counts=fresh, ends="s.ends")
 
     def _prove(self, spark: SparkSession, segment: Segment) -> None:
         """Mark what a baseline shows to exist, also where a newer statement keeps its content."""

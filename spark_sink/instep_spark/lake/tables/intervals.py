@@ -18,6 +18,7 @@ from instep_spark.lake.batches.micro_batch import (
 )
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.sql.datafusion import one_of
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
@@ -32,7 +33,6 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable
-from instep_spark.lake.tables.delta_rs_table import one_of
 from instep_spark.lake.tables.identities import landed_rows, resolved_rows
 from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import TableSchema
@@ -115,12 +115,13 @@ class IntervalTable(LakeTable):
 
     def _merge(self, segment: Segment) -> Merge:
         taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
-        same = " AND ".join(f"t.{name} = s.{name}" for name in IDENTITY)
         return Merge(
-            f"t.open = true AND s.known AND {same}",
+            IDENTITY,
             tuple(segment.last),
             {name: taken[name] for name in self.updated},
             taken,
+            within={"open": "true"},
+            matching_if="known",
         )
 
     def moved(self) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
+from typing import Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
 from instep_spark.lake.sql.literals import StreamKey, of_streams
 
 __all__ = ["Merge", "MergeOutcome"]
+
+_READ: Final = re.compile(r"\bt\.`?(\w+)")
+_WRITTEN: Final = WriterProperties(compression="SNAPPY")
 
 
 class Merge(msgspec.Struct, frozen=True):
@@ -17,7 +25,8 @@ class Merge(msgspec.Struct, frozen=True):
     that Spark and DataFusion both read.
     """
 
-    on: str
+    keys: tuple[str, ...]
+    """Columns in which a row is equal to the one that it matches; the last one tells most apart."""
     streams: tuple[StreamKey, ...]
     """The streams of the rows."""
     updates: Mapping[str, str]
@@ -27,6 +36,27 @@ class Merge(msgspec.Struct, frozen=True):
     """A row that is matched changes nothing else."""
     ends: str = "false"
     """A row that counts deletes what it matches, and one that is not matched is left out."""
+    within: Mapping[str, str] = {}
+    """Only rows in this partition of the table are matched: the values by column."""
+    matching_if: str = ""
+    """A boolean column of the rows: only those that have it match any; empty: all do."""
+
+    @property
+    def on(self) -> str:
+        """SQL: a row matches one of the table."""
+        same = [f"t.`{name}` = {value}" for name, value in self.within.items()]
+        same += [f"s.`{self.matching_if}`"] if self.matching_if else []
+        return " AND ".join([*same, *(f"t.`{name}` = s.`{name}`" for name in self.keys)])
+
+    def reads(self, columns: Iterable[str]) -> list[str]:
+        """Of the columns of the table, those on which depends what becomes of a matched row."""
+        sql = " ".join((self.counts, self.ends, *self.updates.values()))
+        read = {*self.keys, *self.within, *_READ.findall(sql)}
+        return [name for name in columns if name in read or name not in self.updates]
+
+    def matching(self, rows: pa.Table) -> pa.Table:
+        """Those of the rows that may match any."""
+        return rows.filter(pc.field(self.matching_if)) if self.matching_if else rows
 
     def sql(self, table: str, source: str, *, into_empty: bool = False) -> str:
         """The statement for Spark. `into_empty`: the table has no row, so that nothing is matched:
@@ -43,6 +73,34 @@ class Merge(msgspec.Struct, frozen=True):
             WHEN NOT MATCHED AND NOT {self.ends}
             THEN INSERT ({columns}) VALUES ({", ".join(self.inserts.values())})
         """  # noqa: S608 — names of our own tables, literals escaped
+
+    def run(
+        self,
+        table: DeltaTable,
+        rows: pa.Table,
+        properties: CommitProperties | None = None,
+        hooks: PostCommitHookProperties | None = None,
+    ) -> int:
+        """Do it with delta-rs, which makes no commit that changes no row. How many rows were
+        matched and stayed as they were, or stood in a file with rows that did not.
+        """
+        merger = table.merge(
+            rows,
+            self.on,
+            source_alias="s",
+            target_alias="t",
+            writer_properties=_WRITTEN,
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+        merger = merger.when_matched_delete(f"{self.counts} AND {self.ends}")
+        merger = merger.when_matched_update(
+            {f"`{name}`": value for name, value in self.updates.items()}, self.counts
+        )
+        merger = merger.when_not_matched_insert(
+            {f"`{name}`": value for name, value in self.inserts.items()}, f"NOT {self.ends}"
+        )
+        return int(merger.execute()["num_target_rows_copied"])
 
 
 class MergeOutcome(Enum):

@@ -122,9 +122,8 @@ class StreamHealthTable(LakeTable):
             FROM joined
         """)  # noqa: S608 — names of our own tables, literals escaped
         taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
-        same = " AND ".join(f"t.{name} = s.{name}" for name in ("consumer", "stream", "minute"))
         # A MERGE of Spark would compute these few rows twice.
-        merge = Merge(same, tuple(segment.last), taken, taken)
+        merge = Merge(("consumer", "stream", "minute"), tuple(segment.last), taken, taken)
         self.merge(spark, self.after(segment), merge, minutes, small=True)
 
     def _stored(self, spark: SparkSession, segment: Segment) -> DataFrame:

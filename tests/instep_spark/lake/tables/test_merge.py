@@ -16,7 +16,7 @@ from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.sql.supersede import ENTITY
 from instep_spark.lake.tables.base import OvertakenError
 from instep_spark.lake.tables.entities import EntitiesTable
-from instep_spark.place import LakePlace
+from instep_spark.place import LakePlace, Layout
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
     changes,
@@ -54,7 +54,12 @@ def _engines(lake: Path, table: str) -> set[str]:
     }
 
 
-def test_a_small_merge_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "engine"), [("copy-on-write", "delta-rs"), ("merge-on-read", "instep")]
+)
+def test_a_small_merge_is_what_spark_makes_of_it(
+    spark: SparkSession, tmp_path: Path, layout: Layout, engine: str
+) -> None:
     # From the log, from a baseline, and with one uuid in several places.
     logs = [provider.rows for provider in providers_of(1, 3, 6)]
     longest = max(map(len, logs))
@@ -65,13 +70,13 @@ def test_a_small_merge_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: 
     for by_driver in (True, False):
         lake = tmp_path / str(by_driver)
         land(lake, [row for log in logs for row in log])
-        settings = replace(UNGUARDED, by_driver=by_driver)
+        settings = replace(UNGUARDED, by_driver=by_driver, layout=layout)
         made = pipeline(spark, lake, settings=settings)
         for rows in parts:
             made.apply(frame(spark, lake, rows))
         found[by_driver] = {table: _rows(lake, table) for table in TABLES}
         for table in TABLES:
-            assert ("delta-rs" in _engines(lake, table)) == by_driver, table
+            assert (engine in _engines(lake, table)) == by_driver, table
     for table in TABLES:
         assert found[True][table], table
         assert found[True][table] == found[False][table], table

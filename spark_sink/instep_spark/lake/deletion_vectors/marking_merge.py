@@ -1,0 +1,250 @@
+"""A MERGE that marks the rows which it replaces in deletion vectors, and writes only what is new.
+
+delta-rs can merge, but only by writing anew each file that has a matched row: of a large table
+nearly all, however few the changes. So the matched rows are copied into a small table, delta-rs
+merges there, and what that has written becomes part of the large table, in one commit that marks
+the matched rows as deleted. Conditions, values, statistics and checks are delta-rs' own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaProtocolError
+from pyroaring import BitMap64
+
+from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
+from instep_spark.lake.deletion_vectors.delta_log import Action, DeltaLog
+from instep_spark.lake.deletion_vectors.vector_file import (
+    VectorDescriptor,
+    read_vector,
+    write_vectors,
+)
+from instep_spark.lake.sql.datafusion import one_of, query
+from instep_spark.lake.sql.literals import of_streams
+from instep_spark.lake.tables.merge import Merge, MergeOutcome
+from instep_spark.lake.tables.schema import VECTORS_PROPERTY
+
+__all__ = ["MarkingMerge"]
+
+_FEATURES: Final = {
+    *("deletionVectors", "appendOnly", "invariants", "checkConstraints", "changeDataFeed"),
+    *("domainMetadata", "timestampNtz", "variantType"),
+}
+"""What a commit of this module keeps to, where the table uses it at all."""
+_CHECK: Final = "delta.constraints."
+_CHECKPOINT_INTERVAL: Final = 10
+_READ_ROWS: Final = 131_072
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    """Rows of a data file to be deleted."""
+
+    file: Action
+    positions: BitMap64
+    before: BitMap64
+    """Those that were deleted already."""
+
+
+class MarkingMerge:
+    """Merges into one table in a folder of this machine."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: of the table, `file:…`."""
+        self._folder = Path(unquote(urlsplit(url).path))
+        self._log = DeltaLog(self._folder)
+
+    def merge(
+        self, table: DeltaTable, merge: Merge, rows: pa.Table, metadata: CommitMetadata
+    ) -> MergeOutcome:
+        """Merge the rows in one commit. Nothing of a merge that does not end with it can be seen,
+        and VACUUM deletes what it has written.
+        """
+        understood = self._log.read_to(table.version())
+        if not understood or not _features(self._log.protocol) <= _FEATURES:
+            return MergeOutcome.UNFIT
+        marked = list(self._marked(merge, rows))
+        columns = [field.name for field in table.schema().fields]
+        checked = any(_CHECK in name for name in self._log.metadata["configuration"])
+        needed = columns if checked else merge.reads(columns)
+        actions = self._merged(table, merge, rows, marked, needed)
+        if actions is None and needed != columns:
+            # Rows stay as they are, with all that they have.
+            actions = self._merged(table, merge, rows, marked, columns)
+        if not actions:
+            return MergeOutcome.UNFIT if actions is None else MergeOutcome.UNCHANGED
+        version = table.version() + 1
+        if not self._log.commit(version, [*_stamps(table, metadata), *actions]):
+            return MergeOutcome.OVERTAKEN
+        if version % _CHECKPOINT_INTERVAL == 0:
+            table.update_incremental()
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        return MergeOutcome.MERGED
+
+    def _merged(
+        self,
+        table: DeltaTable,
+        merge: Merge,
+        rows: pa.Table,
+        marked: list[_Marked],
+        columns: list[str],
+    ) -> list[Mapping[str, Any]] | None:
+        """Return the actions of the merge, none where it changes no row. None: it cannot be done
+        so, with these columns of the matched rows or at all.
+        """
+        matched = _matched(table, merge, rows, columns)
+        if matched is None or matched.num_rows != sum(len(one.positions) for one in marked):
+            return None
+        with TemporaryDirectory(prefix="instep-merge-") as name:
+            folder = Path(name)
+            part = _table_of(matched, self._log, folder)
+            version = part.version()
+            copied = merge.run(part, rows)
+            if part.version() == version:
+                return []
+            if copied and len(columns) < matched.num_columns:
+                return None
+            log = DeltaLog(folder)
+            log.read_to(part.version())
+            for file in log.files:
+                to = self._folder / unquote(file["path"])
+                to.parent.mkdir(exist_ok=True)
+                shutil.copyfile(folder / unquote(file["path"]), to)
+            return [*self._marks(marked), *({"add": file} for file in log.files)]
+
+    def _marked(self, merge: Merge, rows: pa.Table) -> Iterator[_Marked]:
+        """Find the rows that are matched, by file."""
+        keys = list(merge.keys)
+        wanted = merge.matching(rows).select(keys)
+        for file in self._log.files:
+            values = file["partitionValues"]
+            if any(values.get(name) != value for name, value in merge.within.items()):
+                continue
+            positions = BitMap64()
+            first = 0
+            source = pq.ParquetFile(self._folder / unquote(file["path"]))
+            for batch in source.iter_batches(_READ_ROWS, columns=keys):
+                positions |= _positions(batch, wanted, first)
+                first += batch.num_rows
+            if not positions:
+                continue
+            if "stats" not in file:
+                raise DeltaProtocolError("a file with a deletion vector must state its rows")
+            vector = file.get("deletionVector")
+            before = BitMap64()
+            if vector is not None:
+                before = read_vector(self._folder, msgspec.convert(vector, VectorDescriptor))
+            positions -= before
+            if positions:
+                yield _Marked(file, positions, before)
+
+    def _marks(self, marked: list[_Marked]) -> Iterator[Mapping[str, Any]]:
+        """The actions that delete these rows."""
+        now_ms = int(time.time() * 1000)
+        names = ("path", "partitionValues", "size", "deletionVector")
+        kept = []
+        for one in marked:
+            gone = {name: one.file[name] for name in names if name in one.file}
+            gone |= {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
+            yield {"remove": gone}
+            stats = msgspec.json.decode(one.file["stats"])
+            deleted = one.before | one.positions
+            if len(deleted) < stats["numRecords"]:
+                # The bounds are those of all rows that the file had.
+                stats = msgspec.json.encode({**stats, "tightBounds": False}).decode()
+                kept.append(({**one.file, "dataChange": True, "stats": stats}, deleted))
+        if kept:
+            vectors = write_vectors(self._folder, [deleted for _, deleted in kept])
+            for (file, _), vector in zip(kept, vectors, strict=True):
+                yield {"add": {**file, "deletionVector": msgspec.to_builtins(vector)}}
+
+
+def _positions(batch: pa.RecordBatch, wanted: pa.Table, first: int) -> BitMap64:
+    """Where rows have the keys of wanted ones; the batch begins at position `first`."""
+    read = pa.table(batch).cast(wanted.schema)  # delta-rs writes strings as views
+    # Few have the last key, so the others are compared of few.
+    last = wanted.schema.names[-1]
+    at = pc.indices_nonzero(pc.is_in(read[last], value_set=wanted[last]))
+    if not len(at):
+        return BitMap64()
+    near = read.take(at).append_column("at", at)
+    near = near.join(wanted, wanted.schema.names, join_type="left semi")
+    return BitMap64(pc.add(near["at"], first).to_pylist())
+
+
+def _features(protocol: Action) -> set[str]:
+    return {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+
+
+def _matched(
+    table: DeltaTable, merge: Merge, rows: pa.Table, columns: list[str]
+) -> pa.Table | None:
+    """What `rows` match in the table; other columns are null. None: the rows have keys that no
+    condition can name.
+    """
+    keys = list(merge.keys)
+    wanted = merge.matching(rows).select(keys)
+    last = wanted[keys[-1]]
+    named = one_of(keys[-1], last.to_pylist()) if pa.types.is_string(last.type) else "true"
+    if named is None:
+        return None
+    within = [f"`{name}` = {value}" for name, value in merge.within.items()]
+    near = " AND ".join([named, of_streams(merge.streams), *within])
+    listed = ", ".join(f"`{name}`" for name in columns)
+    found = query(table, f"SELECT {listed} FROM t WHERE {near}")  # noqa: S608 — literals escaped
+    # Of an entity of another stream, the last key may be the same.
+    at = pa.array(range(found.num_rows), pa.int64())
+    own = found.select(keys).append_column("at", at).join(wanted, keys, join_type="left semi")
+    found = found.take(own["at"])
+    schema = pa.schema(table.schema().to_arrow())
+    return pa.table(
+        [
+            found[field.name] if field.name in columns else pa.nulls(found.num_rows, field.type)
+            for field in schema
+        ],
+        schema.names,
+    )
+
+
+def _table_of(rows: pa.Table, like: DeltaLog, folder: Path) -> DeltaTable:
+    """A table in `folder` of these rows, which is otherwise as `like`, but marks none."""
+    protocol = dict(like.protocol)
+    for name in ("readerFeatures", "writerFeatures"):
+        protocol[name] = [one for one in protocol[name] if one != "deletionVectors"]
+    configuration = dict(like.metadata["configuration"])
+    del configuration[VECTORS_PROPERTY]
+    metadata = {**like.metadata, "configuration": configuration}
+    DeltaLog(folder).commit(0, [{"protocol": protocol}, {"metaData": metadata}])
+    table = DeltaTable(folder)
+    if rows.num_rows:
+        write_deltalake(table, rows, mode="append")
+    return table
+
+
+def _stamps(table: DeltaTable, metadata: CommitMetadata) -> Iterator[Mapping[str, Any]]:
+    """The actions that tell what the commit is, and that it is the pipeline's next one."""
+    now_ms = int(time.time() * 1000)
+    yield {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "MERGE",
+            "operationParameters": {},
+            "readVersion": table.version(),
+            "isBlindAppend": False,
+            "engineInfo": "instep",
+            "userMetadata": metadata.encode(),
+        }
+    }
+    yield {"txn": {"appId": APPLICATION, "version": metadata.number, "lastUpdated": now_ms}}

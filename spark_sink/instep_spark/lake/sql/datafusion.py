@@ -1,0 +1,47 @@
+"""Queries that the driver runs itself, with the engine of delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from instep_spark.lake.sql.literals import text
+
+__all__ = ["one_of", "query"]
+
+_LISTED: Final = 2_000
+"""So many values a list has at most: to parse one of 20,000 takes half a second …"""
+_SEPARATOR: Final = "\x1f"
+"""… so more stand in one literal, with this between them, and are joined with the column."""
+
+
+def one_of(column: str, values: Iterable[str]) -> str | None:
+    """SQL: a column has one of these values, however many. None: a value has the character that
+    would separate them.
+    """
+    values = list(values)
+    if len(values) <= _LISTED:
+        return f"{column} IN ({', '.join(map(text, values))})" if values else "false"
+    joined = _SEPARATOR.join(values)
+    if joined.count(_SEPARATOR) >= len(values):
+        return None
+    listed = f"SELECT unnest(string_to_array({text(joined)}, chr({ord(_SEPARATOR)})))"
+    return f"{column} IN ({listed})"
+
+
+def query(table: DeltaTable, sql: str) -> pa.Table:
+    """Return what a query of the table, in which it is `t`, finds."""
+    found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
+    return found.cast(pa.schema([field.with_type(_plain(field.type)) for field in found.schema]))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark knows for one of DataFusion."""
+    if kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind
