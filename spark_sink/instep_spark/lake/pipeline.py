@@ -436,7 +436,7 @@ class Pipeline:
         if not pending.stats_by_stream:
             return
         begun_s = time.monotonic()
-        if pending.rows.sparkSession is not spark:
+        if pending.held is not None or pending.rows.sparkSession is not spark:
             composed = decided.changing() & pending.stats_by_stream.keys()
             pending = pending.in_session(spark, None if composed else target.concerned)
         if isinstance(target, StreamHealthTable):

@@ -45,6 +45,7 @@ __all__ = [
     "PendingRows",
     "Segment",
     "content_counts",
+    "local_relation",
     "materialized",
     "without_contents",
 ]
@@ -80,6 +81,15 @@ def materialized(rows: DataFrame) -> DataFrame:
 
 def _local(held: pa.Table, like: DataFrame) -> DataFrame:
     return like.sparkSession.createDataFrame(held, like.schema)
+
+
+def local_relation(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a local relation of the types that they have; Spark Connect would tell none of a
+    table without rows.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 — half a second
+
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
 
 def content_counts(held: pa.Table) -> bool:

@@ -4,13 +4,18 @@ progress.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from instep.errors import SinkError, StoreVersionError
 from instep_spark.lake.batches.micro_batch import Segment
@@ -185,10 +190,21 @@ class LakeTable:
         return ",".join(name for name in wanted if name in names)
 
     def use_driver(self, spark: SparkSession) -> None:
-        """Let the driver read and merge few rows, where it and all workers share the files."""
+        """Let the driver read and merge few rows, where its files are those of Spark."""
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
-        if local and self._where.startswith("file:"):
+        if self._where.startswith("file:") and (local or self._is_own(spark)):
             self.by_driver = DeltaRsTable(self._where)
+
+    def _is_own(self, spark: SparkSession) -> bool:
+        """Whether the folder of the table here is the one that a cluster or a server knows: it has
+        the table's id. Another user's folder is not written to: he may not be able to go on.
+        """
+        try:
+            owner = Path(unquote(urlsplit(self._where).path)).stat().st_uid
+            known = DeltaTable(self._where).metadata().id
+        except (OSError, DeltaError):
+            return False
+        return owner == os.geteuid() and known == table_detail(spark, self.sql).id
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """Choose what a change does to the files, from the next commit on."""
@@ -314,7 +330,11 @@ class LakeTable:
 
         Raises `OvertakenError` as `commit` does.
         """
-        held = rows if isinstance(rows, pa.Table) else rows.toArrow() if small else None
+        if isinstance(rows, pa.Table):
+            held = rows.select(merge.used(rows.column_names))
+        else:
+            rows = rows.select(merge.used(rows.columns))
+            held = rows.toArrow() if small else None
         if held is not None:
             if self.by_driver is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)

@@ -14,6 +14,7 @@ from instep_spark.lake.batches.micro_batch import (
     SMALL_RECORDS,
     PendingRows,
     Segment,
+    local_relation,
     materialized,
 )
 from instep_spark.lake.batches.progress import TableProgress
@@ -159,7 +160,7 @@ class IntervalTable(LakeTable):
             )
             stored_rows, closed_rows = map(self.by_driver.query, queries)
             if stored_rows is not None and closed_rows is not None:
-                return spark.createDataFrame(stored_rows), spark.createDataFrame(closed_rows)
+                return local_relation(spark, stored_rows), local_relation(spark, closed_rows)
         if ids is not None and len(ids) <= NAMED_ENTITIES:
             # Names in a condition need no join, which Spark would run apart.
             named = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"

@@ -17,6 +17,7 @@ from instep_spark.lake.sql.literals import StreamKey, of_streams
 __all__ = ["Merge", "MergeOutcome"]
 
 _READ: Final = re.compile(r"\bt\.`?(\w+)")
+_USED: Final = re.compile(r"\bs\.`?(\w+)")
 _WRITTEN: Final = WriterProperties(compression="SNAPPY")
 
 
@@ -53,6 +54,16 @@ class Merge(msgspec.Struct, frozen=True):
         sql = " ".join((self.counts, self.ends, *self.updates.values()))
         read = {*self.keys, *self.within, *_READ.findall(sql)}
         return [name for name in columns if name in read or name not in self.updates]
+
+    def used(self, columns: Iterable[str]) -> list[str]:
+        """Of the columns of the rows, those that it reads."""
+        values = (*self.updates.values(), *self.inserts.values())
+        read = {
+            *self.keys,
+            self.matching_if,
+            *_USED.findall(" ".join((self.counts, self.ends, *values))),
+        }
+        return [name for name in columns if name in read]
 
     def matching(self, rows: pa.Table) -> pa.Table:
         """Those of the rows that may match any."""

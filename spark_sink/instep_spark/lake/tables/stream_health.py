@@ -8,7 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.alignment.lag import AT_RISK_SHARE, Fidelity
-from instep_spark.lake.batches.micro_batch import PendingRows, Segment, without_contents
+from instep_spark.lake.batches.micro_batch import (
+    PendingRows,
+    Segment,
+    local_relation,
+    without_contents,
+)
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.sql.dialect import DATAFUSION
 from instep_spark.lake.sql.literals import of_streams, text
@@ -134,5 +139,5 @@ class StreamHealthTable(LakeTable):
             own = of_streams(segment.last)
             found = self.by_driver.query(f"SELECT * FROM t WHERE {own} AND {since}")  # noqa: S608
             if found is not None:
-                return spark.createDataFrame(found)
+                return local_relation(spark, found)
         return self.read(spark)
