@@ -44,11 +44,11 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     managed: bool = False
     """The catalogue chooses where the files of a new table of `database` are. Else they are under
     `url`, where any engine finds them."""
-    layout: Layout = "copy-on-write"
+    layout: Layout = "auto"
     """What a change does to the files of the tables that `instep lake run` keeps. `copy-on-write`
     rewrites them: every engine reads such tables. `merge-on-read` marks rows in deletion vectors:
-    large tables change faster where Spark merges, and not every engine reads them. `auto`:
-    `merge-on-read` from 128 MiB on, or from 1 GiB on where the driver merges. Looked at when a run
+    large tables change faster, and not every engine reads them. `auto`: `merge-on-read` from
+    32 MiB on where the driver merges, and from 128 MiB on where Spark does. Looked at when a run
     begins."""
     upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
     """`instep lake run` spends this share of its time at most on joining small files and, once a

@@ -42,7 +42,8 @@ _FEATURES: Final = {
     *("deletionVectors", "appendOnly", "invariants", "checkConstraints", "changeDataFeed"),
     *("domainMetadata", "timestampNtz", "variantType"),
 }
-"""What a commit of this module keeps to, where the table uses it at all."""
+"""What a commit of this module keeps to, where the table uses it at all: it writes no feed, and a
+table that has one is not for it."""
 _CHECK: Final = "delta.constraints."
 _CHECKPOINT_INTERVAL: Final = 10
 _READ_ROWS: Final = 131_072
@@ -110,11 +111,12 @@ class MarkingMerge:
         with TemporaryDirectory(prefix="instep-merge-") as name:
             folder = Path(name)
             part = _table_of(matched, self._log, folder)
-            version = part.version()
+            version, before = part.version(), set(part.file_uris())
             copied = merge.run(part, rows)
             if part.version() == version:
                 return []
-            if copied and len(columns) < matched.num_columns:
+            same = copied or before.intersection(part.file_uris())
+            if same and len(columns) < matched.num_columns:
                 return None
             log = DeltaLog(folder)
             log.read_to(part.version())

@@ -192,10 +192,10 @@ class LakeTable:
     def use_driver(self, spark: SparkSession) -> None:
         """Let the driver read and merge few rows, where its files are those of Spark."""
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
-        if self._where.startswith("file:") and (local or self._is_own(spark)):
+        if self._where.startswith("file:") and (local or self.is_seen_here(spark)):
             self.by_driver = DeltaRsTable(self._where)
 
-    def _is_own(self, spark: SparkSession) -> bool:
+    def is_seen_here(self, spark: SparkSession) -> bool:
         """Whether the folder of the table here is the one that a cluster or a server knows: it has
         the table's id. Another user's folder is not written to: he may not be able to go on.
         """

@@ -153,6 +153,15 @@ def test_intervals_are_those_of_a_plain_merge(tmp_path: Path, seed: int) -> None
     assert _vectors(tmp_path) > 3
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_rows_that_do_not_count_keep_what_they_have(tmp_path: Path, apart: bool) -> None:
+    rows = [_row("one", number, 5, open=number < 10 or not apart) for number in range(20)]
+    made = _made(tmp_path, rows)
+    stated = [_row("one", 1, 9), _row("one", 15, 1)]
+    assert _merge(made, CURRENT, stated) is MergeOutcome.MERGED
+    _check(tmp_path, _expected(CURRENT, rows, stated))
+
+
 def test_only_rows_that_change_are_written(tmp_path: Path) -> None:
     made = _made(tmp_path, [_row("one", number, 0) for number in range(1_000)])
     first = set(pa.table(DeltaTable(tmp_path).get_add_actions())["path"].to_pylist())
