@@ -25,6 +25,8 @@ __all__ = ["LAKE", "MODES", "RETURN_S", "Mode", "Processes", "processes"]
 Mode = Literal["landing", "rust", "spark", "connect", "cluster"]
 MODES: Final[tuple[Mode, ...]] = ("landing", "rust", "spark", "connect", "cluster")
 """`landing` and `rust` land with delta-rs, the others with Spark; `landing` has no pipeline."""
+MARKING: Final = ("rust", "connect")
+"""The modes whose tables mark rows in deletion vectors."""
 CONFIG: Final = """
 [[consumers]]
 name = "crash"
@@ -37,6 +39,7 @@ url = "{lake}"
 writer = "{writer}"
 commit_interval_s = {interval_s}
 compact_every_commits = {compact}
+layout = "{layout}"
 spark = {spark}
 [consumers.settings]
 reconnect_initial_s = 0.05
@@ -76,6 +79,7 @@ class Processes:
                 writer=self._writer,
                 interval_s=0.5 if rust else 2.0,
                 compact=10 if rust else 30,
+                layout="merge-on-read" if mode in MARKING else "copy-on-write",
                 spark=_inline(spark),
             )
         )
