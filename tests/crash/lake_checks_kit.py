@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
+import polars as pl
 from deltalake import DeltaTable
+from polars import selectors
 
 from instep import Position
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress
@@ -41,11 +42,10 @@ def table(lake: str, name: str, *columns: str) -> list[dict[str, Any]]:
     place = f"{lake}/{name}"
     if not DeltaTable.is_deltatable(place):
         return []
-    found: pa.Table = pa.table(DeltaTable(place).to_pyarrow_table(columns=list(columns) or None))
-    for at, column in enumerate(found.schema):
-        if pa.types.is_timestamp(column.type):
-            found = found.set_column(at, column.name, found[column.name].cast(pa.int64()))
-    rows: list[dict[str, Any]] = found.to_pylist()
+    # Polars reads deletion vectors by itself; what merges is Spark or delta-rs.
+    found = pl.scan_delta(place).select(columns or pl.all())
+    moments = selectors.datetime().dt.epoch("us")
+    rows: list[dict[str, Any]] = found.with_columns(moments).collect().to_dicts()
     return rows
 
 
