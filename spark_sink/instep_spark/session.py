@@ -11,8 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SparkOptions",
+    "configured",
     "driver_memory_bytes",
     "forget_dead_session",
     "is_connect",
@@ -241,6 +242,22 @@ def own_session(session: SparkSession) -> SparkSession:
             with suppress(PySparkException):  # what no session may change is the same in all
                 own.conf.set(key, value)
     return own
+
+
+@contextmanager
+def configured(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Within this, the session has these settings."""
+    before: dict[str, Any] = {name: session.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, known)
 
 
 def is_connect(session: SparkSession) -> bool:

@@ -40,7 +40,7 @@ from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
 from instep_spark.place import LakePlace
-from instep_spark.session import is_connect, is_gone, own_session
+from instep_spark.session import configured, is_connect, is_gone, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +54,15 @@ _SETTLE_S: Final = 3600.0
 _PROGRESS_S: Final = 10.0
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
+_CLUSTERED_BYTES: Final = 128 << 20
+"""From this size on, rows that readers ask for together are put in the same files, …"""
+_WRITTEN_BYTES: Final = 4 << 30
+"""… which writes the whole table: up to this size, because landed rows wait meanwhile."""
+_CLUSTERING: Final = {
+    "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
+    # A table whose statistics a user has chosen is joined all the same.
+    "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled": "false",
+}
 _CHECKPOINT: Final = "_checkpoints/pipeline"
 
 
@@ -407,7 +416,9 @@ class Lake:
             return rebuild(self.spark, self._place, self._names)
 
     def optimize(self) -> dict[str, int]:
-        """Compact small files. Returns by table how many files were removed."""
+        """Compact small files, and cluster large tables for readers. Returns by table how many
+        files were removed.
+        """
         removed: dict[str, int] = {}
         for name in self._tables():
             with self._errors():
@@ -416,8 +427,11 @@ class Lake:
 
     def _optimize(self, name: str) -> int:
         table = self._place.table(name)
-        with self._keeping(table):
-            report: Any = self.spark.sql(f"OPTIMIZE {table}").first()
+        by = LAKE_TABLES[name].clustered_by
+        pays = _CLUSTERED_BYTES <= table_detail(self.spark, table).sizeInBytes <= _WRITTEN_BYTES
+        clause = f" ZORDER BY ({', '.join(by)})" if by and pays else ""
+        with self._keeping(table), configured(self.spark, _CLUSTERING if clause else {}):
+            report: Any = self.spark.sql(f"OPTIMIZE {table}{clause}").first()
         return int(report.metrics.numFilesRemoved)
 
     def vacuum(self, retain_hours: float = _RETAIN_HOURS) -> list[str]:

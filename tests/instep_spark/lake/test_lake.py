@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +19,7 @@ from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
 from instep_spark import create_views
+from instep_spark.lake import lake as module
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
@@ -252,6 +254,34 @@ def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
     found = lake.verify()
     assert (found.right, found.stale, found.bogus, found.missing) == (3, 1, 0, 0)
     assert (found.examples[0]["key"], found.examples[0]["verdict"]) == ("n2", "stale")
+
+
+def test_a_large_table_is_clustered_for_its_readers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Provider(7, "one", offsets=True).run(24)
+    land(tmp_path, log)
+    made = pipeline(spark, tmp_path)
+    made.apply(changes(spark, tmp_path))
+    tables = ("entities", "entity_history", "alarms", "topology")
+    before = {name: sorted(map(str, read(tmp_path, name))) for name in tables}
+    progress = stamp(spark, made.entities)
+    monkeypatch.setattr(module, "_CLUSTERED_BYTES", 1)
+    monkeypatch.setitem(module._CLUSTERING, "spark.databricks.delta.optimize.maxFileSize", "1000")
+    lake = Lake(tmp_path.as_uri(), spark)
+    lake.optimize()
+    assert {name: sorted(map(str, read(tmp_path, name))) for name in tables} == before
+    assert stamp(spark, made.entities) == progress
+    files = pa.table(DeltaTable(tmp_path / "entities").get_add_actions(flatten=True))
+    bounds = zip(files["min.class"].to_pylist(), files["max.class"].to_pylist(), strict=True)
+    assert sum(low <= "NODE" <= high for low, high in bounds) < files.num_rows
+    # Of a table that is larger still, only small files are written.
+    monkeypatch.setattr(module, "_WRITTEN_BYTES", 2)
+    version = DeltaTable(tmp_path / "topology").version()
+    lake.optimize()
+    joined = DeltaTable(tmp_path / "topology").history(1)[0]
+    assert DeltaTable(tmp_path / "topology").version() == version + 1
+    assert joined["operationParameters"]["zOrderBy"] == "[]"
 
 
 def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path: Path) -> None:

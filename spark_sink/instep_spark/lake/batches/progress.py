@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from instep_spark.session import configured
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -236,14 +238,5 @@ def carrying_metadata(
     if not maintenance:
         wanted[f"{_TRANSACTION}AppId"] = APPLICATION
         wanted[f"{_TRANSACTION}Version"] = str(metadata.number)
-    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
+    with configured(spark, wanted):
         yield
-    finally:
-        for name, known in before.items():
-            if known is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, known)

@@ -59,6 +59,9 @@ class TableSchema(NamedTuple):
     partitioned_by: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     """SQL that is true of every row; Delta refuses a commit with another one."""
+    clustered_by: tuple[str, ...] = ()
+    """Columns by which rows are near each other in the files of a large table: what readers ask
+    for, so that they pass over the other files."""
 
     @property
     def constraints(self) -> dict[str, str]:
@@ -150,6 +153,7 @@ ENTITIES: Final = TableSchema(
         *_CONTENT,
         Column("proven", "BOOLEAN", "false: a later attempt could neither confirm nor refute it"),
     ),
+    clustered_by=("class",),
 )
 HISTORY: Final = TableSchema(
     "entity_history",
@@ -185,6 +189,7 @@ HISTORY: Final = TableSchema(
         _one_of("ended_by", "UPDATE", *_ENDS),
         _one_of("valid_to_basis", "STATED", "SWEPT"),
     ),
+    ("class", "valid_from"),
 )
 ALARMS: Final = TableSchema(
     "alarms",
@@ -235,6 +240,7 @@ ALARMS: Final = TableSchema(
         _one_of("ended_by", *_ENDS),
         "open OR state <=> 'CLEAR'",
     ),
+    ("raised_at", "node_uuid"),
 )
 TOPOLOGY: Final = TableSchema(
     "topology",
@@ -258,6 +264,7 @@ TOPOLOGY: Final = TableSchema(
         Column("operational_state", "STRING", "ENABLED or DISABLED"),
         Column("lifecycle_state", "STRING", "PLANNED, INSTALLED …"),
     ),
+    clustered_by=("class", "node_uuid"),
 )
 HEALTH: Final = TableSchema(
     "stream_health",
