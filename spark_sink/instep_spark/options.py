@@ -51,8 +51,13 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     32 MiB on where the driver merges, and from 128 MiB on where Spark does. Looked at when a run
     begins."""
     upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
-    """`instep lake run` spends this share of its time at most on joining small files and, once a
-    day, deleting files that no version of the last week needs. 0: it does neither."""
+    """`instep lake run` spends this share of its time at most on joining small files, once a day
+    deleting files that no version of the last week needs, and on audits. 0: it does none of it."""
+    audit_reading: str = ""
+    """The URL of a lake into which a second consumer lands the same streams: `instep lake run`
+    compares `entities` with it now and then, and adds what it finds to `reconciliation`."""
+    audit_interval_s: Annotated[float, msgspec.Meta(ge=60)] = 86_400.0
+    """Shortest time between two such audits."""
     shared: bool = False
     """Several consumers land in these tables. Else they belong to the consumer that made them."""
     commit_interval_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None

@@ -264,6 +264,8 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
                         sweep_guard_records=alignment.sweep_guard_records,
                         layout=options.layout,
                         upkeep_share=options.upkeep_share,
+                        audit_reading=options.audit_reading,
+                        audit_interval_s=options.audit_interval_s,
                     ),
                 )
     if not seen:
@@ -346,6 +348,7 @@ class _View:
                     "next_run_s": run.next_run_s,
                     "upkeep_s": round(run.upkeep_s, 3),
                     "files_joined": run.files_joined,
+                    "audited": run.audited and run.audited.counts,
                     "elapsed_s_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
                 },
                 flush=True,
@@ -355,6 +358,8 @@ class _View:
         tables = tables or "no table was moved"
         if run.upkeep_s:
             tables += f"; upkeep {run.upkeep_s:.1f} s, {run.files_joined:,} files joined"
+        if run.audited is not None:
+            tables += f"; last audit: {run.audited}"
         following = "end" if run.next_run_s is None else f"next run in {run.next_run_s:.0f} s"
         self._print(
             f"{rows:,} rows in {spent_s:.0f} s ({rows / spent_s:,.0f} rows/s), "
@@ -380,16 +385,13 @@ def _view(console: Console, output: Format) -> Iterator[_View]:
 
 def _compared(found: Comparison, output: Format) -> None:
     """Print the comparison. Raises `typer.Exit` with 1 where it differs."""
-    names = ("right", "stale", "bogus", "missing", "undecided")
-    counts = {name: getattr(found, name) for name in names}
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)
-        json_line({"report": {"counts": counts}}, flush=True)
+        json_line({"report": {"counts": found.counts}}, flush=True)
     else:
         _print(list(found.examples), output)
-        report = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        Console(highlight=False).print(report)
+        Console(highlight=False).print(str(found))
     if not found.clean:
         raise typer.Exit(1)
 

@@ -30,7 +30,7 @@ from instep_spark.lake.pipeline import (
     is_conflict,
 )
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
-from instep_spark.lake.sql.literals import rows_behind, rows_between
+from instep_spark.lake.sql.literals import rows_behind, rows_between, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.reconciliation import ReconciliationTable
@@ -77,6 +77,8 @@ class RunProgress(msgspec.Struct, frozen=True):
     """Seconds that the run has spent on looking after the tables …"""
     files_joined: int = 0
     """… and the small files that it has joined."""
+    audited: Comparison | None = None
+    """What the last audit of the run has found."""
 
 
 @contextmanager
@@ -117,6 +119,9 @@ class Lake:
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         self._report_run = report_run
         self._reported_s = self._clock()
+        self._audited: Comparison | None = None
+        self._audited_s = 0.0
+        """When it began, in seconds since 1970."""
         self._place = LakePlace(self.url, database, managed)
         self._report_step = report
         self._batch_rows = 0
@@ -175,6 +180,7 @@ class Lake:
                 return
             self._pipeline.open(self.spark)
             self._pipeline.release(self.spark)
+            self._audited_s = self._last_audit_s()
             if self.is_connect:
                 self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
             else:
@@ -208,7 +214,9 @@ class Lake:
         if self._report_run is not None:
             behind = self._pipeline.rows_behind(self.spark)
             upkeep = self._upkeep
-            self._report_run(RunProgress(behind, next_run_s, upkeep.spent_s, upkeep.files))
+            self._report_run(
+                RunProgress(behind, next_run_s, upkeep.spent_s, upkeep.files, self._audited)
+            )
         self._reported_s = self._clock()
 
     @property
@@ -320,6 +328,8 @@ class Lake:
         rows wait meanwhile.
         """
         upkeep = self._upkeep
+        if self._settings.audit_reading:
+            upkeep.audited(self._audited_s, time.time(), self._settings.audit_interval_s)
         if upkeep.looks(self._clock()):
             with _spending(upkeep):
                 self._count_files()
@@ -330,8 +340,10 @@ class Lake:
         try:
             if task.what == "optimize":
                 files = self._optimize(task.table)
-            else:
+            elif task.what == "vacuum":
                 self._vacuum(task.table, _RETAIN_HOURS)
+            else:
+                self._audit(self._settings.audit_reading)
         except Exception as error:
             if not is_conflict(error):
                 raise  # else somebody does the same; the next time will do
@@ -394,13 +406,37 @@ class Lake:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`. The
         result is appended to `reconciliation`.
         """
-        at = datetime.now(UTC)
         with self._errors():
-            found = audit(self.spark, self._place, reading)
-            table = ReconciliationTable(self._place)
-            table.open(self.spark)
-            table.append(self.spark, found, at=at, against=reading)
-            return found
+            return self._audit(reading)
+
+    def _audit(self, reading: str) -> Comparison:
+        at = datetime.now(UTC)
+        found = audit(self.spark, self._place, reading)
+        table = ReconciliationTable(self._place)
+        table.open(self.spark)
+        table.append(self.spark, found, at=at, against=reading)
+        self._audited, self._audited_s = found, at.timestamp()
+        return found
+
+    def _last_audit_s(self) -> float:
+        """When the last audit against the reading of the settings began; 0: none has."""
+        reading = self._settings.audit_reading
+        if not reading:
+            return 0.0
+        if not table_exists(self.spark, LakePlace(reading).table("changes")):
+            raise SinkError(
+                "there is no other reading to audit against",
+                where=reading,
+                hint="land one there with a second consumer, or leave out audit_reading",
+            )
+        kept = self._place.table("reconciliation")
+        if not table_exists(self.spark, kept):
+            return 0.0
+        (last,) = self.spark.sql(
+            f"SELECT unix_micros(max(at)) / 1e6D AS at_s FROM {kept} "  # noqa: S608 — our own table
+            f"WHERE against = {text(reading)}"
+        ).collect()
+        return float(last.at_s or 0.0)
 
     def rebuild(self) -> dict[str, int]:
         """Make the `tables` of this `Lake` again from `changes`, as far as `entities` has come

@@ -56,7 +56,10 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     by_driver: bool = True
     """The driver reads and merges few rows itself, where it can."""
     upkeep_share: float = 0.1
-    """A run spends this share of its time at most on joining and deleting files."""
+    """A run spends this share of its time at most on joining and deleting files, and on audits."""
+    audit_reading: str = ""
+    """The lake of another reading of the logs, with which a run compares `entities`; or empty."""
+    audit_interval_s: float = 86_400.0
 
 
 class LakeSweep(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
-"""What a run looks after beside its micro-batches, and when: small files are joined, and files that
-no version needs are deleted, in a bounded share of the run's time.
+"""What a run looks after beside its micro-batches, and when: small files are joined, files that no
+version needs are deleted, and another reading of the logs is compared, in a bounded share of the
+run's time.
 
 Decisions only; `Lake` does what is due. Delta itself writes checkpoints, and with them drops the
 log that is older than its retention.
@@ -38,7 +39,7 @@ class TableFiles(msgspec.Struct, frozen=True):
 class UpkeepTask(msgspec.Struct, frozen=True):
     """What is due for a table."""
 
-    what: Literal["optimize", "vacuum"]
+    what: Literal["optimize", "vacuum", "audit"]
     table: str
 
 
@@ -77,6 +78,11 @@ class Upkeep:
         if now_s - at_s >= _VACUUMED_S:
             for name in tables:
                 self._add(UpkeepTask("vacuum", name), _TASK_S)
+
+    def audited(self, at_s: float, now_s: float, interval_s: float) -> None:
+        """The last audit was then; both times since 1970."""
+        if now_s - at_s >= interval_s:
+            self._add(UpkeepTask("audit", "reconciliation"), _TASK_S)
 
     def _add(self, task: UpkeepTask, expected_s: float) -> None:
         self._expected_s.setdefault(task, expected_s)

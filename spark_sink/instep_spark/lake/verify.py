@@ -77,6 +77,15 @@ class Comparison(msgspec.Struct, frozen=True):
     by_stream: tuple[StreamVerdict, ...] = ()
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Entities by verdict."""
+        names = ("right", "stale", "bogus", "missing", "undecided")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+
+    @property
     def clean(self) -> bool:
         return not (self.stale or self.bogus or self.missing)
 

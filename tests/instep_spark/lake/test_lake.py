@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -20,7 +21,7 @@ from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
 from instep_spark import create_views
 from instep_spark.lake import lake as module
-from instep_spark.lake.lake import Lake
+from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
 from instep_spark.lake.sweeps import LakeSweep
@@ -769,6 +770,34 @@ def replace_columns(target: LakeTable) -> LakeTable:
     columns = tuple(c for c in target.table.columns if c.name != "proven")
     url = target.sql.removeprefix("delta.`").rpartition("/")[0]
     return LakeTable(target.table._replace(columns=columns), LakePlace(url))
+
+
+def test_a_run_audits_its_lake_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
+    store, reading = tmp_path / "store", tmp_path / "reading"
+    land(store, [row(1), row(2)])
+    told: list[RunProgress] = []
+    settings = LakeSettings(
+        upkeep_share=1e9, audit_reading=reading.as_uri(), audit_interval_s=3_600.0
+    )
+
+    def run() -> list[dict[str, Any]]:
+        lake = Lake(store.as_uri(), spark, settings=settings, report_run=told.append)
+        lake.run(once=True)
+        return read(store, "reconciliation")
+
+    with pytest.raises(SinkError, match="no other reading") as caught:
+        run()
+    assert str(reading) in str(caught.value)
+    land(reading, [replace(one, consumer="second") for one in (row(1), row(2, value=7))])
+    first = run()
+    verdicts = sorted((one["verdict"], one["entities"]) for one in first)
+    assert verdicts == [("right", 1), ("stale", 1)]
+    land(store, [row(3)])
+    assert run() == first  # its time has not come
+    assert [one.audited and one.audited.stale for one in told[-2:]] == [1, None]
+    settings = msgspec.structs.replace(settings, audit_interval_s=0.0)
+    land(store, [row(4)])
+    assert len(run()) > len(first)
 
 
 def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_path: Path) -> None:
