@@ -328,8 +328,8 @@ class Lake:
         rows wait meanwhile.
         """
         upkeep = self._upkeep
-        if self._settings.audit_reading:
-            upkeep.audited(self._audited_s, time.time(), self._settings.audit_interval_s)
+        if self._settings.audit_reading and self._is_audit_due():
+            upkeep.audit_due()
         if upkeep.looks(self._clock()):
             with _spending(upkeep):
                 self._count_files()
@@ -417,6 +417,11 @@ class Lake:
         table.append(self.spark, found, at=at, against=reading)
         self._audited, self._audited_s = found, at.timestamp()
         return found
+
+    def _is_audit_due(self) -> bool:
+        """Rows that the tables still lack would count as missing, so they come first."""
+        over = time.time() - self._audited_s >= self._settings.audit_interval_s
+        return over and self._pipeline.rows_behind(self.spark) == 0
 
     def _last_audit_s(self) -> float:
         """When the last audit against the reading of the settings began; 0: none has."""

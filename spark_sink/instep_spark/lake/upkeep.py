@@ -79,10 +79,9 @@ class Upkeep:
             for name in tables:
                 self._add(UpkeepTask("vacuum", name), _TASK_S)
 
-    def audited(self, at_s: float, now_s: float, interval_s: float) -> None:
-        """The last audit was then; both times since 1970."""
-        if now_s - at_s >= interval_s:
-            self._add(UpkeepTask("audit", "reconciliation"), _TASK_S)
+    def audit_due(self) -> None:
+        """The time for an audit has come."""
+        self._add(UpkeepTask("audit", "reconciliation"), _TASK_S)
 
     def _add(self, task: UpkeepTask, expected_s: float) -> None:
         self._expected_s.setdefault(task, expected_s)

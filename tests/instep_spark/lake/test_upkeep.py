@@ -86,17 +86,15 @@ def test_tables_are_vacuumed_once_a_day_one_after_another() -> None:
     assert not kept.waits_for("vacuum")
 
 
-def test_another_reading_is_compared_when_its_interval_is_over() -> None:
+def test_an_audit_waits_for_its_share() -> None:
     kept = Upkeep(0.1, 0.0)
-    kept.audited(500.0, 559.0, 60.0)
-    assert kept.next(1_000.0) is None
-    kept.audited(500.0, 560.0, 60.0)
-    kept.audited(500.0, 570.0, 60.0)
+    kept.audit_due()
+    kept.audit_due()
     assert kept.next(10.0) is None  # within the share
     assert kept.next(1_000.0) == UpkeepTask("audit", "reconciliation")
     kept.done(UpkeepTask("audit", "reconciliation"), 30.0)
     assert kept.next(1_000.0) is None
-    kept.audited(571.0, 631.0, 60.0)
+    kept.audit_due()
     assert kept.next(500.0) is None  # so long the last one took
     assert kept.next(1_000.0) == UpkeepTask("audit", "reconciliation")
 
