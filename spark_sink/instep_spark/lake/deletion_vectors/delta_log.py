@@ -8,6 +8,7 @@ the vectors of its files, nor may it commit them. Delta's PROTOCOL.md, "Delta Lo
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaProtocolError
 
 from instep_spark.lake.deletion_vectors.vector_file import VectorDescriptor
 
@@ -25,6 +27,7 @@ __all__ = ["Action", "DeltaLog"]
 Action = dict[str, Any]
 """What stands behind `add`, `remove` … in a line of a commit."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP}
 _MAPS: Final = {"partitionValues", "tags", "configuration", "options"}
 
 
@@ -96,7 +99,9 @@ class DeltaLog:
         return True
 
     def commit(self, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-        """Make these actions a version of the table. False: there is one already."""
+        """Make these actions a version of the table. False: there is one already. Raises
+        `DeltaProtocolError` where the file system cannot tell that for certain.
+        """
         path = self._path(version)
         self._log.mkdir(exist_ok=True)
         written = self._log / f".{uuid.uuid4()}.json.tmp"
@@ -105,6 +110,10 @@ class DeltaLog:
             os.link(written, path)  # unlike a rename, it replaces no file
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise DeltaProtocolError(f"no hard links in {self._log}") from error
+            raise
         finally:
             written.unlink()
         return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import errno
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaProtocolError
 
 from instep_spark.lake.deletion_vectors.delta_log import DeltaLog
 
@@ -70,6 +72,23 @@ def test_a_log_whose_begin_is_gone_is_not_understood(tmp_path: Path) -> None:
     assert not DeltaLog(tmp_path).read_to(table.version())
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(errno.ENOTSUP, DeltaProtocolError), (errno.ENOSPC, OSError)]
+)
+def test_without_hard_links_nothing_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: type[Exception]
+) -> None:
+    table = _table(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(raised):
+        DeltaLog(tmp_path).commit(table.version() + 1, [])
+    assert not list((tmp_path / "_delta_log").glob(".*.tmp"))
+
+
 def test_a_version_is_committed_once(tmp_path: Path) -> None:
     table = _table(tmp_path)
     log = DeltaLog(tmp_path)
@@ -82,4 +101,3 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "_delta_log").glob(".*.tmp"))
     table.update_incremental()
     assert _paths_by_delta_rs(table) == before
-    shutil.rmtree(tmp_path)
