@@ -348,7 +348,7 @@ class _View:
                     "next_run_s": run.next_run_s,
                     "upkeep_s": round(run.upkeep_s, 3),
                     "files_joined": run.files_joined,
-                    "audited": run.audited and run.audited.counts,
+                    "audited": getattr(run.audited, "counts", run.audited),
                     "elapsed_s_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
                 },
                 flush=True,

@@ -55,11 +55,12 @@ _PROGRESS_S: Final = 10.0
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
 _CLUSTERED_BYTES: Final = 128 << 20
-"""From this size on, rows that readers ask for together are put in the same files, …"""
-_WRITTEN_BYTES: Final = 4 << 30
-"""… which writes the whole table: up to this size, because landed rows wait meanwhile."""
+"""From this size on, a table is written in files that readers can pass over."""
+_MOST_CLUSTERED_BYTES: Final = 4 << 30
+"""Up to this size, its rows are clustered. That writes the whole table, and landed rows wait."""
 _CLUSTERING: Final = {
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
+    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
     # A table whose statistics a user has chosen is joined all the same.
     "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled": "false",
 }
@@ -77,8 +78,8 @@ class RunProgress(msgspec.Struct, frozen=True):
     """Seconds that the run has spent on looking after the tables …"""
     files_joined: int = 0
     """… and the small files that it has joined."""
-    audited: Comparison | None = None
-    """What the last audit of the run has found."""
+    audited: Comparison | str | None = None
+    """What the last audit of the run has found, or why there was none."""
 
 
 @contextmanager
@@ -119,7 +120,7 @@ class Lake:
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         self._report_run = report_run
         self._reported_s = self._clock()
-        self._audited: Comparison | None = None
+        self._audited: Comparison | str | None = None
         self._audited_s = 0.0
         """When it began, in seconds since 1970."""
         self._place = LakePlace(self.url, database, managed)
@@ -181,6 +182,7 @@ class Lake:
             self._pipeline.open(self.spark)
             self._pipeline.release(self.spark)
             self._audited_s = self._last_audit_s()
+            self._audited = None
             if self.is_connect:
                 self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
             else:
@@ -328,7 +330,8 @@ class Lake:
         rows wait meanwhile.
         """
         upkeep = self._upkeep
-        if self._settings.audit_reading and self._is_audit_due():
+        over = time.time() - self._audited_s >= self._settings.audit_interval_s
+        if self._settings.audit_reading and over:
             upkeep.audit_due()
         if upkeep.looks(self._clock()):
             with _spending(upkeep):
@@ -342,8 +345,12 @@ class Lake:
                 files = self._optimize(task.table)
             elif task.what == "vacuum":
                 self._vacuum(task.table, _RETAIN_HOURS)
+            elif self._pipeline.rows_behind(self.spark):
+                # Rows that the tables still lack would count as missing.
+                upkeep.postpone(task, self._clock() - begun_s)
+                return
             else:
-                self._audit(self._settings.audit_reading)
+                self._try_audit()
         except Exception as error:
             if not is_conflict(error):
                 raise  # else somebody does the same; the next time will do
@@ -418,24 +425,20 @@ class Lake:
         self._audited, self._audited_s = found, at.timestamp()
         return found
 
-    def _is_audit_due(self) -> bool:
-        """Rows that the tables still lack would count as missing, so they come first."""
-        over = time.time() - self._audited_s >= self._settings.audit_interval_s
-        return over and self._pipeline.rows_behind(self.spark) == 0
+    def _try_audit(self) -> None:
+        """Audit against the reading of the settings. The run goes on where that cannot be done."""
+        try:
+            self._audit(self._settings.audit_reading)
+        except Exception as error:
+            if is_gone(error):
+                raise
+            self._audited, self._audited_s = first_line(error), time.time()
 
     def _last_audit_s(self) -> float:
         """When the last audit against the reading of the settings began; 0: none has."""
         reading = self._settings.audit_reading
-        if not reading:
-            return 0.0
-        if not table_exists(self.spark, LakePlace(reading).table("changes")):
-            raise SinkError(
-                "there is no other reading to audit against",
-                where=reading,
-                hint="land one there with a second consumer, or leave out audit_reading",
-            )
         kept = self._place.table("reconciliation")
-        if not table_exists(self.spark, kept):
+        if not reading or not table_exists(self.spark, kept):
             return 0.0
         (last,) = self.spark.sql(
             f"SELECT unix_micros(max(at)) / 1e6D AS at_s FROM {kept} "  # noqa: S608 — our own table
@@ -468,10 +471,14 @@ class Lake:
 
     def _optimize(self, name: str) -> int:
         table = self._place.table(name)
+        detail = table_detail(self.spark, table)
+        large = detail.sizeInBytes >= _CLUSTERED_BYTES
+        clustered = large and detail.sizeInBytes <= _MOST_CLUSTERED_BYTES
         by = LAKE_TABLES[name].clustered_by
-        pays = _CLUSTERED_BYTES <= table_detail(self.spark, table).sizeInBytes <= _WRITTEN_BYTES
-        clause = f" ZORDER BY ({', '.join(by)})" if by and pays else ""
-        with self._keeping(table), configured(self.spark, _CLUSTERING if clause else {}):
+        # Delta refuses the clause where a user has chosen CLUSTER BY.
+        chosen = "clustering" in detail.tableFeatures
+        clause = f" ZORDER BY ({', '.join(by)})" if by and clustered and not chosen else ""
+        with self._keeping(table), configured(self.spark, _CLUSTERING if large else {}):
             report: Any = self.spark.sql(f"OPTIMIZE {table}{clause}").first()
         return int(report.metrics.numFilesRemoved)
 

@@ -83,6 +83,12 @@ class Upkeep:
         """The time for an audit has come."""
         self._add(UpkeepTask("audit", "reconciliation"), _TASK_S)
 
+    def postpone(self, task: UpkeepTask, seconds: float) -> None:
+        """The task cannot be done yet; to find that out has taken so long. Others come first."""
+        self._due.remove(task)
+        self._due.append(task)
+        self.spent_s += seconds
+
     def _add(self, task: UpkeepTask, expected_s: float) -> None:
         self._expected_s.setdefault(task, expected_s)
         if task not in self._due:

@@ -277,7 +277,7 @@ def test_a_large_table_is_clustered_for_its_readers(
     bounds = zip(files["min.class"].to_pylist(), files["max.class"].to_pylist(), strict=True)
     assert sum(low <= "NODE" <= high for low, high in bounds) < files.num_rows
     # Of a table that is larger still, only small files are written.
-    monkeypatch.setattr(module, "_WRITTEN_BYTES", 2)
+    monkeypatch.setattr(module, "_MOST_CLUSTERED_BYTES", 2)
     version = DeltaTable(tmp_path / "topology").version()
     lake.optimize()
     joined = DeltaTable(tmp_path / "topology").history(1)[0]
@@ -783,18 +783,18 @@ def test_a_run_audits_its_lake_again_and_again(spark: SparkSession, tmp_path: Pa
     def run() -> list[dict[str, Any]]:
         lake = Lake(store.as_uri(), spark, settings=settings, report_run=told.append)
         lake.run(once=True)
-        return read(store, "reconciliation")
+        made = (store / "reconciliation").exists()
+        return read(store, "reconciliation") if made else []
 
-    with pytest.raises(SinkError, match="no other reading") as caught:
-        run()
-    assert str(reading) in str(caught.value)
+    assert run() == []  # the reading is not there, and the run goes on without it
+    assert "reading" in str(told[-1].audited)
     land(reading, [replace(one, consumer="second") for one in (row(1), row(2, value=7))])
     first = run()
     verdicts = sorted((one["verdict"], one["entities"]) for one in first)
     assert verdicts == [("right", 1), ("stale", 1)]
     land(store, [row(3)])
     assert run() == first  # its time has not come
-    assert [one.audited and one.audited.stale for one in told[-2:]] == [1, None]
+    assert [getattr(one.audited, "stale", None) for one in told[-2:]] == [1, None]
     settings = msgspec.structs.replace(settings, audit_interval_s=0.0)
     land(store, [row(4)])
     assert len(run()) > len(first)

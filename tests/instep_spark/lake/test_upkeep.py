@@ -90,6 +90,11 @@ def test_an_audit_waits_for_its_share() -> None:
     kept = Upkeep(0.1, 0.0)
     kept.audit_due()
     kept.audit_due()
+    kept.vacuumed(0.0, 86_400.0, ["entities"])
+    assert kept.next(1_000.0) == UpkeepTask("audit", "reconciliation")
+    kept.postpone(UpkeepTask("audit", "reconciliation"), 1.0)
+    assert kept.next(1_000.0) == UpkeepTask("vacuum", "entities")
+    kept.done(UpkeepTask("vacuum", "entities"), 0.0)
     assert kept.next(10.0) is None  # within the share
     assert kept.next(1_000.0) == UpkeepTask("audit", "reconciliation")
     kept.done(UpkeepTask("audit", "reconciliation"), 30.0)

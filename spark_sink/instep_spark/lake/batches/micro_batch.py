@@ -84,9 +84,7 @@ def _local(held: pa.Table, like: DataFrame) -> DataFrame:
 
 
 def local_relation(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """The rows as a local relation of the types that they have; Spark Connect would tell none of a
-    table without rows.
-    """
+    """The rows as a relation with a schema: Spark Connect refuses to infer one from no rows."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 — half a second
 
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema))

@@ -1,14 +1,13 @@
-"""The log of a Delta table in a folder of this machine: which data files make up the table, and a
-commit that no other writer's can replace.
+"""The log of a Delta table in a folder of this machine: which data files make up the table, and
+commits that replace none of another writer.
 
-delta-rs reads tables with deletion vectors, and writes none: what it tells of a table names neither
-the vectors of its files, nor may it commit them. Delta's PROTOCOL.md, "Delta Log Entries",
-"Checkpoints" and "Action Reconciliation".
+delta-rs reads tables with deletion vectors. But it does not tell where the vector of a file stands,
+and it commits none. Delta's PROTOCOL.md, "Delta Log Entries", "Checkpoints" and "Action
+Reconciliation".
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import uuid
@@ -18,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaProtocolError
 
 from instep_spark.lake.deletion_vectors.vector_file import VectorDescriptor
 
@@ -27,7 +25,11 @@ __all__ = ["Action", "DeltaLog"]
 Action = dict[str, Any]
 """What stands behind `add`, `remove` … in a line of a commit."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP}
+_ADD_FIELDS: Final = {
+    *("path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags"),
+    *("deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"),
+}
+"""What the protocol names: a checkpoint may have more columns, which only its readers need."""
 _MAPS: Final = {"partitionValues", "tags", "configuration", "options"}
 
 
@@ -42,6 +44,8 @@ class DeltaLog:
         """The version that was read last."""
         self.protocol: Action = {}
         self.metadata: Action = {}
+        self._committed: tuple[int, int] | None = None
+        """The version that was committed last, and the inode of its file."""
 
     @property
     def files(self) -> Iterable[Action]:
@@ -50,11 +54,11 @@ class DeltaLog:
 
     def read_to(self, version: int) -> bool:
         """Read on to this version. False: the log is written in a way that is not understood."""
-        if version < self.version or not self._read_commits(version):
-            self._files.clear()
-            self.version = -1
-            return self._read_checkpoint(version) and self._read_commits(version)
-        return True
+        if 0 <= self.version <= version and self._read_commits(version):
+            return True
+        self._files.clear()
+        self.version = -1
+        return self._read_checkpoint(version) and self._read_commits(version)
 
     def _read_commits(self, upto: int) -> bool:
         """False: a commit on the way has expired."""
@@ -90,7 +94,8 @@ class DeltaLog:
             if "sidecar" in pq.read_schema(path).names and _rows(path, "sidecar"):
                 return False
             for row in _rows(path, "add"):
-                self._files[_key(row)] = row
+                file = {name: value for name, value in row.items() if name in _ADD_FIELDS}
+                self._files[_key(file)] = file
             for row in _rows(path, "protocol"):
                 self.protocol = row
             for row in _rows(path, "metaData"):
@@ -99,23 +104,43 @@ class DeltaLog:
         return True
 
     def commit(self, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-        """Make these actions a version of the table. False: there is one already. Raises
-        `DeltaProtocolError` where the file system cannot tell that for certain.
-        """
-        path = self._path(version)
+        """Make these actions a version of the table. False: there is one already."""
         self._log.mkdir(exist_ok=True)
         written = self._log / f".{uuid.uuid4()}.json.tmp"
         written.write_bytes(b"\n".join(map(msgspec.json.encode, actions)) + b"\n")
         try:
-            os.link(written, path)  # unlike a rename, it replaces no file
+            os.link(written, self._path(version))  # unlike a rename, it replaces no file
+            self._committed = version, written.stat().st_ino
         except FileExistsError:
             return False
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                raise DeltaProtocolError(f"no hard links in {self._log}") from error
-            raise
         finally:
             written.unlink()
+        return True
+
+    def was_replaced(self) -> bool:
+        """Whether another writer has replaced the last commit. Spark may, within a moment: in a
+        folder it looks whether a version is there, and then renames its own to it.
+        """
+        if self._committed is None:
+            return False
+        version, inode = self._committed
+        try:
+            return self._path(version).stat().st_ino != inode
+        except FileNotFoundError:
+            return False  # it has expired
+
+    def has_links(self) -> bool:
+        """Whether the file system has hard links, without which no commit is safe."""
+        first = self._log / f".{uuid.uuid4()}.json.tmp"
+        second = first.with_suffix(".link")
+        try:
+            first.touch()
+            os.link(first, second)
+        except OSError:
+            return False
+        finally:
+            first.unlink(missing_ok=True)
+            second.unlink(missing_ok=True)
         return True
 
     def _path(self, version: int) -> Path:

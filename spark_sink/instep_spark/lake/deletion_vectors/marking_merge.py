@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaProtocolError
+from deltalake.exceptions import DeltaError, DeltaProtocolError
 from pyroaring import BitMap64
 
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
@@ -42,20 +43,22 @@ _FEATURES: Final = {
     *("deletionVectors", "appendOnly", "invariants", "checkConstraints", "changeDataFeed"),
     *("domainMetadata", "timestampNtz", "variantType"),
 }
-"""What a commit of this module keeps to, where the table uses it at all: it writes no feed, and a
-table that has one is not for it."""
-_CHECK: Final = "delta.constraints."
+"""Table features whose rules these commits obey. (They write no change data feed: a table that has
+one switched on does not come here.)"""
+_CONSTRAINT: Final = "delta.constraints."
+_INVARIANT: Final = "delta.invariants"
 _CHECKPOINT_INTERVAL: Final = 10
 _READ_ROWS: Final = 131_072
 
 
-class _Marked(msgspec.Struct, frozen=True):
-    """Rows of a data file to be deleted."""
+class _MatchedFile(msgspec.Struct, frozen=True):
+    """A data file with rows that are matched."""
 
     file: Action
     positions: BitMap64
-    before: BitMap64
-    """Those that were deleted already."""
+    """Of these rows."""
+    deleted: BitMap64
+    """Positions of rows that are deleted already."""
 
 
 class MarkingMerge:
@@ -65,6 +68,7 @@ class MarkingMerge:
         """`url`: of the table, `file:…`."""
         self._folder = Path(unquote(urlsplit(url).path))
         self._log = DeltaLog(self._folder)
+        self._has_links: bool | None = None
 
     def merge(
         self, table: DeltaTable, merge: Merge, rows: pa.Table, metadata: CommitMetadata
@@ -72,41 +76,58 @@ class MarkingMerge:
         """Merge the rows in one commit. Nothing of a merge that does not end with it can be seen,
         and VACUUM deletes what it has written.
         """
-        understood = self._log.read_to(table.version())
-        if not understood or not _features(self._log.protocol) <= _FEATURES:
+        if self._log.was_replaced():
+            # What `table` and `_log` hold is no longer what is there.
+            self._log = DeltaLog(self._folder)
+            return MergeOutcome.OVERTAKEN
+        if not self._understands(table):
             return MergeOutcome.UNFIT
-        marked = list(self._marked(merge, rows))
-        columns = [field.name for field in table.schema().fields]
-        checked = any(_CHECK in name for name in self._log.metadata["configuration"])
-        needed = columns if checked else merge.reads(columns)
-        actions = self._merged(table, merge, rows, marked, needed)
-        if actions is None and needed != columns:
-            # Rows stay as they are, with all that they have.
-            actions = self._merged(table, merge, rows, marked, columns)
+        matched = list(self._matched_files(merge, rows))
+        fields = table.schema().fields
+        columns = [field.name for field in fields]
+        needed = {
+            *merge.target_columns(columns),
+            *(field.name for field in fields if not field.nullable),
+        }
+        checked = any(_CONSTRAINT in name for name in self._log.metadata["configuration"])
+        if checked or any(_INVARIANT in field.metadata for field in fields):
+            needed = {*columns}
+        actions = self._merged(table, merge, rows, matched, needed)
+        if actions is None and len(needed) < len(columns):
+            # Some rows stay as they are, with all that they have.
+            actions = self._merged(table, merge, rows, matched, {*columns})
         if not actions:
             return MergeOutcome.UNFIT if actions is None else MergeOutcome.UNCHANGED
         version = table.version() + 1
         if not self._log.commit(version, [*_stamps(table, metadata), *actions]):
             return MergeOutcome.OVERTAKEN
         if version % _CHECKPOINT_INTERVAL == 0:
-            table.update_incremental()
-            table.create_checkpoint()
-            table.cleanup_metadata()
+            with suppress(DeltaError, OSError):  # the commit stands; another one tries again
+                table.update_incremental()
+                table.create_checkpoint()
+                table.cleanup_metadata()
         return MergeOutcome.MERGED
+
+    def _understands(self, table: DeltaTable) -> bool:
+        """Whether a commit to the table may be made here."""
+        if self._has_links is None:
+            self._has_links = self._log.has_links()
+        known = self._has_links and self._log.read_to(table.version())
+        return known and _features(self._log.protocol) <= _FEATURES
 
     def _merged(
         self,
         table: DeltaTable,
         merge: Merge,
         rows: pa.Table,
-        marked: list[_Marked],
-        columns: list[str],
+        files: list[_MatchedFile],
+        columns: set[str],
     ) -> list[Mapping[str, Any]] | None:
         """Return the actions of the merge, none where it changes no row. None: it cannot be done
         so, with these columns of the matched rows or at all.
         """
-        matched = _matched(table, merge, rows, columns)
-        if matched is None or matched.num_rows != sum(len(one.positions) for one in marked):
+        matched = _matched_rows(table, merge, rows, columns)
+        if matched is None or matched.num_rows != sum(len(one.positions) for one in files):
             return None
         with TemporaryDirectory(prefix="instep-merge-") as name:
             folder = Path(name)
@@ -115,8 +136,8 @@ class MarkingMerge:
             copied = merge.run(part, rows)
             if part.version() == version:
                 return []
-            same = copied or before.intersection(part.file_uris())
-            if same and len(columns) < matched.num_columns:
+            some_stayed = copied > 0 or bool(before.intersection(part.file_uris()))
+            if some_stayed and len(columns) < matched.num_columns:
                 return None
             log = DeltaLog(folder)
             log.read_to(part.version())
@@ -124,10 +145,10 @@ class MarkingMerge:
                 to = self._folder / unquote(file["path"])
                 to.parent.mkdir(exist_ok=True)
                 shutil.copyfile(folder / unquote(file["path"]), to)
-            return [*self._marks(marked), *({"add": file} for file in log.files)]
+            return [*self._deletions(files), *({"add": file} for file in log.files)]
 
-    def _marked(self, merge: Merge, rows: pa.Table) -> Iterator[_Marked]:
-        """Find the rows that are matched, by file."""
+    def _matched_files(self, merge: Merge, rows: pa.Table) -> Iterator[_MatchedFile]:
+        """Find where the rows are that are matched."""
         keys = list(merge.keys)
         wanted = merge.matching(rows).select(keys)
         for file in self._log.files:
@@ -142,27 +163,27 @@ class MarkingMerge:
                 first += batch.num_rows
             if not positions:
                 continue
-            if "stats" not in file:
+            if "numRecords" not in file.get("stats", ""):
                 raise DeltaProtocolError("a file with a deletion vector must state its rows")
             vector = file.get("deletionVector")
-            before = BitMap64()
+            deleted = BitMap64()
             if vector is not None:
-                before = read_vector(self._folder, msgspec.convert(vector, VectorDescriptor))
-            positions -= before
+                deleted = read_vector(self._folder, msgspec.convert(vector, VectorDescriptor))
+            positions -= deleted
             if positions:
-                yield _Marked(file, positions, before)
+                yield _MatchedFile(file, positions, deleted)
 
-    def _marks(self, marked: list[_Marked]) -> Iterator[Mapping[str, Any]]:
+    def _deletions(self, files: list[_MatchedFile]) -> Iterator[Mapping[str, Any]]:
         """The actions that delete these rows."""
         now_ms = int(time.time() * 1000)
         names = ("path", "partitionValues", "size", "deletionVector")
         kept = []
-        for one in marked:
+        for one in files:
             gone = {name: one.file[name] for name in names if name in one.file}
             gone |= {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
             yield {"remove": gone}
             stats = msgspec.json.decode(one.file["stats"])
-            deleted = one.before | one.positions
+            deleted = one.deleted | one.positions
             if len(deleted) < stats["numRecords"]:
                 # The bounds are those of all rows that the file had.
                 stats = msgspec.json.encode({**stats, "tightBounds": False}).decode()
@@ -190,8 +211,8 @@ def _features(protocol: Action) -> set[str]:
     return {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
 
 
-def _matched(
-    table: DeltaTable, merge: Merge, rows: pa.Table, columns: list[str]
+def _matched_rows(
+    table: DeltaTable, merge: Merge, rows: pa.Table, columns: set[str]
 ) -> pa.Table | None:
     """What `rows` match in the table; other columns are null. None: the rows have keys that no
     condition can name.
@@ -204,7 +225,7 @@ def _matched(
         return None
     within = [f"`{name}` = {value}" for name, value in merge.within.items()]
     near = " AND ".join([named, of_streams(merge.streams), *within])
-    listed = ", ".join(f"`{name}`" for name in columns)
+    listed = ", ".join(f"`{name}`" for name in sorted(columns))
     found = query(table, f"SELECT {listed} FROM t WHERE {near}")  # noqa: S608 — literals escaped
     # Of an entity of another stream, the last key may be the same.
     at = pa.array(range(found.num_rows), pa.int64())

@@ -65,7 +65,7 @@ def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[VectorDescr
                 len(content),
             )
         )
-        content += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        content += struct.pack(">I", len(data)) + data + _checksum(data)
     _path(folder, name).write_bytes(content)
     return descriptors
 
@@ -82,10 +82,10 @@ def read_vector(folder: Path, descriptor: VectorDescriptor) -> BitMap64:
     path = _path(folder / prefix, name)
     with path.open("rb") as file:
         file.seek(descriptor.offset)
-        (size,) = struct.unpack(">I", file.read(4))
-        data = file.read(size)
+        size = file.read(4)
+        data = file.read(descriptor.size_in_bytes)
         checksum = file.read(4)
-    whole = size == descriptor.size_in_bytes and checksum == struct.pack(">I", zlib.crc32(data))
+    whole = size == struct.pack(">I", descriptor.size_in_bytes) and checksum == _checksum(data)
     if not whole or data[:4] != struct.pack("<I", _MAGIC):
         raise SinkError(
             "a deletion vector is torn",
@@ -93,6 +93,10 @@ def read_vector(folder: Path, descriptor: VectorDescriptor) -> BitMap64:
             hint="restore the file, or the table to a version before it",
         )
     return BitMap64.deserialize(data[4:])
+
+
+def _checksum(data: bytes) -> bytes:
+    return struct.pack(">I", zlib.crc32(data))
 
 
 def _path(folder: Path, name: uuid.UUID) -> Path:

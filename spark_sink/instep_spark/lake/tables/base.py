@@ -10,15 +10,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from instep.errors import SinkError, StoreVersionError
-from instep_spark.lake.batches.micro_batch import Segment
+from instep_spark.lake.batches.micro_batch import Segment, local_relation
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
     CommitMetadata,
@@ -38,6 +37,7 @@ from instep_spark.lake.tables.schema import (
     VERSION_PROPERTY,
     TableSchema,
 )
+from instep_spark.local_disk import is_on_local_disk
 from instep_spark.place import LakePlace, Layout
 from instep_spark.session import is_connect
 
@@ -57,9 +57,9 @@ _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
 _MARKED_BYTES: Final = 128 << 20
-"""From this size on, `auto` marks rows in deletion vectors where Spark merges …"""
+"""From this size on, `auto` marks rows in deletion vectors where Spark merges."""
 _MARKED_BY_DRIVER_BYTES: Final = 32 << 20
-"""… and where the driver does."""
+"""From this size on, it does so where the driver merges."""
 
 
 def table_exists(spark: SparkSession, table: str) -> bool:
@@ -196,15 +196,27 @@ class LakeTable:
             self.by_driver = DeltaRsTable(self._where)
 
     def is_seen_here(self, spark: SparkSession) -> bool:
-        """Whether the folder of the table here is the one that a cluster or a server knows: it has
-        the table's id. Another user's folder is not written to: he may not be able to go on.
+        """Whether the folder of the table here is the one that a cluster or a server reads: on a
+        disk of this machine, because a network may show old files for a while; of this user, so
+        that both may write in it; and what is written here, Spark finds there.
         """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
+
+        folder = Path(unquote(urlsplit(self._where).path))
+        proof = folder / f"{uuid4()}.proof"
         try:
-            owner = Path(unquote(urlsplit(self._where).path)).stat().st_uid
-            known = DeltaTable(self._where).metadata().id
-        except (OSError, DeltaError):
+            if folder.stat().st_uid != os.geteuid() or not is_on_local_disk(folder):
+                return False
+            proof.write_text(uuid4().hex)
+        except OSError:
             return False
-        return owner == os.geteuid() and known == table_detail(spark, self.sql).id
+        try:
+            found = spark.sql(f"SELECT * FROM text.`{proof.as_uri()}`").collect()  # noqa: S608
+            return [row[0] for row in found] == [proof.read_text()]
+        except PySparkException:
+            return False
+        finally:
+            proof.unlink(missing_ok=True)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """Choose what a change does to the files, from the next commit on."""
@@ -331,9 +343,9 @@ class LakeTable:
         Raises `OvertakenError` as `commit` does.
         """
         if isinstance(rows, pa.Table):
-            held = rows.select(merge.used(rows.column_names))
+            held = rows.select(merge.source_columns(rows.column_names))
         else:
-            rows = rows.select(merge.used(rows.columns))
+            rows = rows.select(merge.source_columns(rows.columns))
             held = rows.toArrow() if small else None
         if held is not None:
             if self.by_driver is not None:
@@ -348,7 +360,7 @@ class LakeTable:
                     # Durable with the next commit; read again it changes nothing.
                     self.progress = progress
                     return
-            rows = spark.createDataFrame(held)
+            rows = local_relation(spark, held)
         rows.createOrReplaceTempView("instep_merged")
         statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
         self.commit(spark, progress, statement)

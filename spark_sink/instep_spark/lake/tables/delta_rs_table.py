@@ -28,7 +28,9 @@ from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
 __all__ = ["DeltaRsTable"]
 
 _LARGE_BYTES: Final = 1 << 30
-"""A table of more bytes is neither read nor written by the driver, unless it marks rows there."""
+"""A table of more bytes is neither read nor written by the driver …"""
+_LARGE_MARKED_BYTES: Final = 16 << 30
+"""… and neither is one of more than this, in which it marks rows: it looks through all ids."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 T = TypeVar("T")
@@ -79,10 +81,9 @@ class DeltaRsTable:
         table.update_incremental()
         if table.metadata().configuration.get(FEED_PROPERTY) == "true":
             return None
-        if _marks(table):
-            return table
         sizes = pa.table(table.get_add_actions())["size_bytes"]
-        return None if sum(sizes.to_pylist()) > _LARGE_BYTES else table
+        most = _LARGE_MARKED_BYTES if _marks_rows(table) else _LARGE_BYTES
+        return None if sum(sizes.to_pylist()) > most else table
 
     def _query(self, sql: str) -> pa.Table | None:
         table = self._open()
@@ -96,8 +97,11 @@ class DeltaRsTable:
         if made is not None and made >= metadata.number:
             return MergeOutcome.OVERTAKEN
         before = table.version()
-        if _marks(table):
-            return self._marking.merge(table, merge, rows, metadata)
+        if _marks_rows(table):
+            outcome = self._marking.merge(table, merge, rows, metadata)
+            if outcome is MergeOutcome.OVERTAKEN:
+                self._table = None  # what it holds may have been replaced
+            return outcome
         merge.run(
             table,
             rows,
@@ -110,6 +114,6 @@ class DeltaRsTable:
         return MergeOutcome.MERGED if table.version() > before else MergeOutcome.UNCHANGED
 
 
-def _marks(table: DeltaTable) -> bool:
+def _marks_rows(table: DeltaTable) -> bool:
     """Whether changes are marked in deletion vectors."""
     return table.metadata().configuration.get(VECTORS_PROPERTY) == "true"

@@ -16,8 +16,8 @@ from instep_spark.lake.sql.literals import StreamKey, of_streams
 
 __all__ = ["Merge", "MergeOutcome"]
 
-_READ: Final = re.compile(r"\bt\.`?(\w+)")
-_USED: Final = re.compile(r"\bs\.`?(\w+)")
+_OF_TARGET: Final = re.compile(r"\bt\.`?(\w+)")
+_OF_SOURCE: Final = re.compile(r"\bs\.`?(\w+)")
 _WRITTEN: Final = WriterProperties(compression="SNAPPY")
 
 
@@ -49,19 +49,19 @@ class Merge(msgspec.Struct, frozen=True):
         same += [f"s.`{self.matching_if}`"] if self.matching_if else []
         return " AND ".join([*same, *(f"t.`{name}` = s.`{name}`" for name in self.keys)])
 
-    def reads(self, columns: Iterable[str]) -> list[str]:
+    def target_columns(self, columns: Iterable[str]) -> list[str]:
         """Of the columns of the table, those on which depends what becomes of a matched row."""
         sql = " ".join((self.counts, self.ends, *self.updates.values()))
-        read = {*self.keys, *self.within, *_READ.findall(sql)}
+        read = {*self.keys, *self.within, *_OF_TARGET.findall(sql)}
         return [name for name in columns if name in read or name not in self.updates]
 
-    def used(self, columns: Iterable[str]) -> list[str]:
+    def source_columns(self, columns: Iterable[str]) -> list[str]:
         """Of the columns of the rows, those that it reads."""
         values = (*self.updates.values(), *self.inserts.values())
         read = {
             *self.keys,
             self.matching_if,
-            *_USED.findall(" ".join((self.counts, self.ends, *values))),
+            *_OF_SOURCE.findall(" ".join((self.counts, self.ends, *values))),
         }
         return [name for name in columns if name in read]
 
@@ -121,6 +121,6 @@ class MergeOutcome(Enum):
     UNCHANGED = auto()
     """It would change no row, and there is no commit."""
     OVERTAKEN = auto()
-    """Nothing was done: there is a commit of this number, or another writer came between."""
+    """Nothing was committed: there is a commit of this number, or another writer came between."""
     UNFIT = auto()
-    """Nothing was done: Spark is to do it."""
+    """Nothing was committed: Spark is to do it."""

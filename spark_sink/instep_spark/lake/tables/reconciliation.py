@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from instep_spark.lake.batches.micro_batch import local_relation
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import RECONCILIATION
@@ -55,7 +56,7 @@ class ReconciliationTable(LakeTable):
             }
             for one in found.by_stream
         ]
-        made = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
+        made = local_relation(spark, pa.Table.from_pylist(rows, _SCHEMA))
         made.createOrReplaceTempView("instep_reconciled")
         names = ", ".join(f"`{name}`" for name in _SCHEMA.names)
         new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"  # noqa: S608 — our own

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaProtocolError
 
 from instep_spark.lake.deletion_vectors.delta_log import DeltaLog
 
@@ -72,21 +72,66 @@ def test_a_log_whose_begin_is_gone_is_not_understood(tmp_path: Path) -> None:
     assert not DeltaLog(tmp_path).read_to(table.version())
 
 
-@pytest.mark.parametrize(
-    ("number", "raised"), [(errno.ENOTSUP, DeltaProtocolError), (errno.ENOSPC, OSError)]
-)
-def test_without_hard_links_nothing_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: type[Exception]
+def test_a_file_system_without_hard_links_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = _table(tmp_path)
+    _table(tmp_path)
+    names = {path.name for path in (tmp_path / "_delta_log").iterdir()}
+    assert DeltaLog(tmp_path).has_links()
 
     def fail(*_: object) -> None:
-        raise OSError(number, "no")
+        raise OSError(errno.ENOSYS, "no")
 
     monkeypatch.setattr(os, "link", fail)
-    with pytest.raises(raised):
-        DeltaLog(tmp_path).commit(table.version() + 1, [])
-    assert not list((tmp_path / "_delta_log").glob(".*.tmp"))
+    assert not DeltaLog(tmp_path).has_links()
+    assert {path.name for path in (tmp_path / "_delta_log").iterdir()} == names
+
+
+def test_a_commit_that_another_writer_replaces_is_noticed(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    log = DeltaLog(tmp_path)
+    assert not log.was_replaced()
+    version = table.version() + 1
+    assert log.commit(version, [{"commitInfo": {"timestamp": 1, "operation": "X"}}])
+    assert not log.was_replaced()
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    path = tmp_path / "_delta_log" / f"{version:020}.json"
+    other.rename(path)
+    assert log.was_replaced()
+    path.unlink()
+    assert not log.was_replaced()  # it has expired
+
+
+def test_a_checkpoint_is_read_before_what_lies_behind_it(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    (tmp_path / "_delta_log" / f"{2:020}.json").write_text("not read")
+    log = DeltaLog(tmp_path)
+    assert log.read_to(table.version())
+    assert _paths(log) == _paths_by_delta_rs(table)
+
+
+def test_columns_that_only_a_checkpoint_has_are_left_out(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    table.create_checkpoint()
+    (last,) = sorted((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))[-1:]
+    read = pq.read_table(last)
+    files = [
+        None if row is None else {**row, "partitionValues_parsed": {"odd": True}}
+        for row in read["add"].to_pylist()
+    ]
+    kind = pa.struct(
+        [
+            *read.schema.field("add").type,
+            ("partitionValues_parsed", pa.struct([("odd", pa.bool_())])),
+        ]
+    )
+    at = read.schema.get_field_index("add")
+    pq.write_table(read.set_column(at, pa.field("add", kind), pa.array(files, kind)), last)
+    log = DeltaLog(tmp_path)
+    assert log.read_to(table.version())
+    assert _paths(log) == _paths_by_delta_rs(table)
+    assert not any("partitionValues_parsed" in file for file in log.files)
 
 
 def test_a_version_is_committed_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from instep.errors import SinkError
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress
+from instep_spark.lake.deletion_vectors.delta_log import DeltaLog
 from instep_spark.lake.sql.datafusion import query
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
@@ -237,6 +239,54 @@ def test_checkpoints_have_the_vectors(tmp_path: Path) -> None:
         MergeOutcome.MERGED
     )
     _check(tmp_path, _expected(CURRENT, rows, [_row("one", 50, 9)]))
+
+
+def test_a_commit_that_was_replaced_is_not_built_upon(tmp_path: Path) -> None:
+    rows = [_row("one", number, 0) for number in range(10)]
+    made = _made(tmp_path, rows)
+    assert _merge(made, CURRENT, [_row("one", 1, 1)]) is MergeOutcome.MERGED
+    # As Spark does that looked for the version a moment before.
+    path = tmp_path / "_delta_log" / f"{DeltaTable(tmp_path).version():020}.json"
+    other = tmp_path / "other.json"
+    other.write_text('{"commitInfo":{"timestamp":1,"operation":"OPTIMIZE"}}\n')
+    other.rename(path)
+    assert _merge(made, CURRENT, [_row("one", 2, 1)], 2) is MergeOutcome.OVERTAKEN
+    _check(tmp_path, rows)
+    stated = [_row("one", 1, 1), _row("one", 2, 1)]
+    assert _merge(made, CURRENT, stated, 2) is MergeOutcome.MERGED
+    _check(tmp_path, _expected(CURRENT, rows, stated))
+
+
+def test_without_a_checkpoint_the_commit_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _made(tmp_path, [_row("one", 1, 0)])
+
+    def fail(_self: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    for number in range(1, 12):
+        assert _merge(made, CURRENT, [_row("one", 1, number)], number) is MergeOutcome.MERGED
+
+
+def test_a_column_that_must_have_a_value_keeps_it(tmp_path: Path) -> None:
+    schema = SCHEMA.set(3, pa.field("body", pa.string(), nullable=False))
+    rows = [_row("one", number, 0) for number in range(5)]
+    marking_table(tmp_path, _table(rows, schema), partition_by=["open"])
+    made = DeltaRsTable(tmp_path.as_uri())
+    assert _merge(made, CURRENT, [_row("one", 1, 1)]) is MergeOutcome.MERGED
+    _check(tmp_path, _expected(CURRENT, rows, [_row("one", 1, 1)]))
+
+
+def test_without_hard_links_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _made(tmp_path, [_row("one", 1, 0)])
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(DeltaLog, "has_links", lambda _: False)
+    assert _merge(made, CURRENT, [_row("one", 1, 1)]) is MergeOutcome.UNFIT
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_check_of_the_table_is_kept(tmp_path: Path) -> None:

@@ -37,12 +37,13 @@ def test_the_name_of_a_file_is_decoded_as_in_the_example_of_the_protocol(tmp_pat
 
 
 @pytest.mark.parametrize("at", [3, 12, -1])
-def test_a_torn_file_is_refused(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_torn_file_is_refused(tmp_path: Path, at: int, cut: bool) -> None:
     (descriptor,) = write_vectors(tmp_path, [BitMap64([1, 2, 3])])
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())
     content[at] ^= 1
-    path.write_bytes(content)
+    path.write_bytes(content[:at] if cut else content)
     with pytest.raises(SinkError, match="torn") as caught:
         read_vector(tmp_path, descriptor)
     assert str(path) in str(caught.value)
