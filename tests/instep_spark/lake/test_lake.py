@@ -26,6 +26,7 @@ from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sql.event_time import EVENT_AT
 from instep_spark.lake.sweeps import LakeSweep
 from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.verify import Comparison
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
@@ -280,9 +281,7 @@ def test_a_large_table_is_clustered_for_its_readers(
     monkeypatch.setattr(module, "_MOST_CLUSTERED_BYTES", 2)
     version = DeltaTable(tmp_path / "topology").version()
     lake.optimize()
-    joined = DeltaTable(tmp_path / "topology").history(1)[0]
-    assert DeltaTable(tmp_path / "topology").version() == version + 1
-    assert joined["operationParameters"]["zOrderBy"] == "[]"
+    assert DeltaTable(tmp_path / "topology").version() == version
 
 
 def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path: Path) -> None:
@@ -780,24 +779,25 @@ def test_a_run_audits_its_lake_again_and_again(spark: SparkSession, tmp_path: Pa
         upkeep_share=1e9, audit_reading=reading.as_uri(), audit_interval_s=3_600.0
     )
 
-    def run() -> list[dict[str, Any]]:
+    def run() -> tuple[list[dict[str, Any]], Comparison | str | None]:
         lake = Lake(store.as_uri(), spark, settings=settings, report_run=told.append)
         lake.run(once=True)
         made = (store / "reconciliation").exists()
-        return read(store, "reconciliation") if made else []
+        return read(store, "reconciliation") if made else [], told[-1].audited
 
-    assert run() == []  # the reading is not there, and the run goes on without it
-    assert "reading" in str(told[-1].audited)
+    found, audited = run()  # the reading is not there, and the run goes on without it
+    assert found == []
+    assert "reading" in str(audited)
     land(reading, [replace(one, consumer="second") for one in (row(1), row(2, value=7))])
-    first = run()
+    first, audited = run()
+    assert getattr(audited, "stale", None) == 1
     verdicts = sorted((one["verdict"], one["entities"]) for one in first)
     assert verdicts == [("right", 1), ("stale", 1)]
     land(store, [row(3)])
-    assert run() == first  # its time has not come
-    assert [getattr(one.audited, "stale", None) for one in told[-2:]] == [1, None]
+    assert run() == (first, None)  # its time has not come
     settings = msgspec.structs.replace(settings, audit_interval_s=0.0)
     land(store, [row(4)])
-    assert len(run()) > len(first)
+    assert len(run()[0]) > len(first)
 
 
 def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_path: Path) -> None:
