@@ -76,9 +76,7 @@ class MarkingMerge:
         """Merge the rows in one commit. Nothing of a merge that does not end with it can be seen,
         and VACUUM deletes what it has written.
         """
-        if self._log.was_replaced():
-            # What `table` and `_log` hold is no longer what is there.
-            self._log = DeltaLog(self._folder)
+        if self.was_replaced():
             return MergeOutcome.OVERTAKEN
         if not self._understands(table):
             return MergeOutcome.UNFIT
@@ -107,6 +105,13 @@ class MarkingMerge:
                 table.create_checkpoint()
                 table.cleanup_metadata()
         return MergeOutcome.MERGED
+
+    def was_replaced(self) -> bool:
+        """Whether another writer has replaced the last commit; told once."""
+        if not self._log.was_replaced():
+            return False
+        self._log = DeltaLog(self._folder)  # what it holds is no longer what is there
+        return True
 
     def _understands(self, table: DeltaTable) -> bool:
         """Whether a commit to the table may be made here."""

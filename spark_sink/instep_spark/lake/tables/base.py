@@ -319,6 +319,8 @@ class LakeTable:
 
         Raises `OvertakenError` where another pipeline has written the table since it was opened.
         """
+        if self.by_driver is not None and self.by_driver.was_replaced():
+            raise self._overtaken()
         metadata = CommitMetadata(progress, self._commits + 1)
         with carrying_metadata(spark, metadata):
             result = spark.sql(statement).collect()

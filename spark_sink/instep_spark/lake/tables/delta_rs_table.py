@@ -51,6 +51,15 @@ class DeltaRsTable:
         except CommitFailedError:
             return MergeOutcome.OVERTAKEN
 
+    def was_replaced(self) -> bool:
+        """Whether another writer has replaced the last commit to a table that marks rows; told
+        once.
+        """
+        if not self._marking.was_replaced():
+            return False
+        self._table = None
+        return True
+
     def query(self, sql: str) -> pa.Table | None:
         """Return what a query of DataFusion finds, in which the table is `t`. None: Spark is to ask
         instead. Raises `SinkError`.
