@@ -348,7 +348,8 @@ class _View:
                     "next_run_s": run.next_run_s,
                     "upkeep_s": round(run.upkeep_s, 3),
                     "files_joined": run.files_joined,
-                    "audited": getattr(run.audited, "counts", run.audited),
+                    "audited": None if run.audited is None else run.audited.counts,
+                    "audit_error": run.audit_error,
                     "elapsed_s_by_table": {n: round(s, 3) for n, s in self._seconds.items()},
                 },
                 flush=True,
@@ -360,6 +361,8 @@ class _View:
             tables += f"; upkeep {run.upkeep_s:.1f} s, {run.files_joined:,} files joined"
         if run.audited is not None:
             tables += f"; last audit: {run.audited}"
+        if run.audit_error:
+            tables += f"; no audit: {run.audit_error}"
         following = "end" if run.next_run_s is None else f"next run in {run.next_run_s:.0f} s"
         self._print(
             f"{rows:,} rows in {spent_s:.0f} s ({rows / spent_s:,.0f} rows/s), "

@@ -78,8 +78,10 @@ class RunProgress(msgspec.Struct, frozen=True):
     """Seconds that the run has spent on looking after the tables …"""
     files_joined: int = 0
     """… and the small files that it has joined."""
-    audited: Comparison | str | None = None
-    """What the last audit of the run has found, or why there was none."""
+    audited: Comparison | None = None
+    """What the last audit of the run has found."""
+    audit_error: str = ""
+    """Why an audit could not be made since; empty: none failed."""
 
 
 @contextmanager
@@ -120,7 +122,8 @@ class Lake:
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         self._report_run = report_run
         self._reported_s = self._clock()
-        self._audited: Comparison | str | None = None
+        self._audited: Comparison | None = None
+        self._audit_error = ""
         self._audited_s = 0.0
         """When it began, in seconds since 1970."""
         self._place = LakePlace(self.url, database, managed)
@@ -182,7 +185,7 @@ class Lake:
             self._pipeline.open(self.spark)
             self._pipeline.release(self.spark)
             self._audited_s = self._last_audit_s()
-            self._audited = None
+            self._audited, self._audit_error = None, ""
             if self.is_connect:
                 self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
             else:
@@ -217,7 +220,10 @@ class Lake:
             behind = self._pipeline.rows_behind(self.spark)
             upkeep = self._upkeep
             self._report_run(
-                RunProgress(behind, next_run_s, upkeep.spent_s, upkeep.files, self._audited)
+                RunProgress(
+                    *(behind, next_run_s, upkeep.spent_s, upkeep.files),
+                    *(self._audited, self._audit_error),
+                )
             )
         self._reported_s = self._clock()
 
@@ -422,7 +428,7 @@ class Lake:
         table = ReconciliationTable(self._place)
         table.open(self.spark)
         table.append(self.spark, found, at=at, against=reading)
-        self._audited, self._audited_s = found, at.timestamp()
+        self._audited, self._audit_error, self._audited_s = found, "", at.timestamp()
         return found
 
     def _try_audit(self) -> None:
@@ -432,7 +438,7 @@ class Lake:
         except Exception as error:
             if is_gone(error):
                 raise
-            self._audited, self._audited_s = first_line(error), time.time()
+            self._audit_error, self._audited_s = first_line(error), time.time()
 
     def _last_audit_s(self) -> float:
         """When the last audit against the reading of the settings began; 0: none has."""
