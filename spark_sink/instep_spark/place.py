@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["LakePlace", "Layout"]
+__all__ = ["LakePlace", "Layout", "folder_of"]
 
 Layout = Literal["auto", "merge-on-read", "copy-on-write"]
 """What a change does to the files of a table."""
+
+
+def folder_of(url: str) -> Path:
+    """The folder that a URL `file:…` names."""
+    return Path(unquote(urlsplit(url).path))
 
 
 class LakePlace(NamedTuple):

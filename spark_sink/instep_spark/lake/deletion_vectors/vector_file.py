@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from instep.errors import SinkError
 
-__all__ = ["VectorDescriptor", "read_vector", "write_vectors"]
+__all__ = ["DeletionVectorDescriptor", "read_vector", "write_vectors"]
 
 _VERSION: Final = 1
 _MAGIC: Final = 1_681_511_377
@@ -34,7 +34,7 @@ _TO_Z85: Final = bytes.maketrans(_B85, _Z85)
 _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 
-class VectorDescriptor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class DeletionVectorDescriptor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where the deletion vector of a data file stands ("Deletion Vector Descriptor Schema")."""
 
     storage_type: str
@@ -47,7 +47,7 @@ class VectorDescriptor(msgspec.Struct, frozen=True, rename="camel", omit_default
     """Of the vector in the file, in bytes."""
 
 
-def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[VectorDescriptor]:
+def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:
     """Write one file into the folder of a table, with the positions of the deleted rows of a data
     file each.
     """
@@ -57,7 +57,7 @@ def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[VectorDescr
     for positions in deleted:
         data = struct.pack("<I", _MAGIC) + positions.serialize()
         descriptors.append(
-            VectorDescriptor(
+            DeletionVectorDescriptor(
                 "u",
                 base64.b85encode(name.bytes).translate(_TO_Z85).decode(),
                 len(data),
@@ -70,7 +70,7 @@ def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[VectorDescr
     return descriptors
 
 
-def read_vector(folder: Path, descriptor: VectorDescriptor) -> BitMap64:
+def read_vector(folder: Path, descriptor: DeletionVectorDescriptor) -> BitMap64:
     """Return the positions of the deleted rows. Raises `SinkError` where the file is torn, and
     `DeltaProtocolError` for a vector that is not in the folder of the table.
     """

@@ -7,9 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -38,7 +36,7 @@ from instep_spark.lake.tables.schema import (
     TableSchema,
 )
 from instep_spark.local_disk import is_on_local_disk
-from instep_spark.place import LakePlace, Layout
+from instep_spark.place import LakePlace, Layout, folder_of
 from instep_spark.session import is_connect
 
 if TYPE_CHECKING:
@@ -202,7 +200,7 @@ class LakeTable:
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
-        folder = Path(unquote(urlsplit(self._where).path))
+        folder = folder_of(self._where)
         proof = folder / f"{uuid4()}.proof"
         try:
             if folder.stat().st_uid != os.geteuid() or not is_on_local_disk(folder):

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from instep.errors import SinkError
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
-from instep_spark.lake.deletion_vectors.marking_merge import MarkingMerge
+from instep_spark.lake.deletion_vectors.merge_on_read_table import MergeOnReadTable
 from instep_spark.lake.sql.datafusion import query
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
@@ -42,7 +42,7 @@ class DeltaRsTable:
     def __init__(self, url: str) -> None:
         self._url = url
         self._table: DeltaTable | None = None
-        self._marking = MarkingMerge(url)
+        self._merge_on_read = MergeOnReadTable(url)
 
     def merge(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         """Merge the rows in one commit that carries `metadata`. Raises `SinkError`."""
@@ -55,7 +55,7 @@ class DeltaRsTable:
         """Whether another writer has replaced the last commit to a table that marks rows; told
         once.
         """
-        if not self._marking.was_replaced():
+        if not self._merge_on_read.was_replaced():
             return False
         self._table = None
         return True
@@ -99,6 +99,8 @@ class DeltaRsTable:
         return None if table is None else query(table, sql)
 
     def _merge(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
+        if self.was_replaced():
+            return MergeOutcome.OVERTAKEN
         table = self._open()
         if table is None:
             return MergeOutcome.UNFIT
@@ -107,10 +109,7 @@ class DeltaRsTable:
             return MergeOutcome.OVERTAKEN
         before = table.version()
         if _marks_rows(table):
-            outcome = self._marking.merge(table, merge, rows, metadata)
-            if outcome is MergeOutcome.OVERTAKEN:
-                self._table = None  # what it holds may have been replaced
-            return outcome
+            return self._merge_on_read.merge(table, merge, rows, metadata)
         merge.run(
             table,
             rows,

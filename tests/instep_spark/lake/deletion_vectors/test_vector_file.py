@@ -11,12 +11,12 @@ from pyroaring import BitMap64
 
 from instep.errors import SinkError
 from instep_spark.lake.deletion_vectors.vector_file import (
-    VectorDescriptor,
+    DeletionVectorDescriptor,
     read_vector,
     write_vectors,
 )
 
-EXAMPLE = VectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
+EXAMPLE = DeletionVectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
 """From Delta's PROTOCOL.md, "Deletion Vector Descriptor Schema"."""
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +28,7 @@ from pyroaring import BitMap64
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
 from instep_spark.lake.deletion_vectors.delta_log import Action, DeltaLog
 from instep_spark.lake.deletion_vectors.vector_file import (
-    VectorDescriptor,
+    DeletionVectorDescriptor,
     read_vector,
     write_vectors,
 )
@@ -36,8 +36,9 @@ from instep_spark.lake.sql.datafusion import one_of, query
 from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import VECTORS_PROPERTY
+from instep_spark.place import folder_of
 
-__all__ = ["MarkingMerge"]
+__all__ = ["MergeOnReadTable"]
 
 _FEATURES: Final = {
     *("deletionVectors", "appendOnly", "invariants", "checkConstraints", "changeDataFeed"),
@@ -61,12 +62,12 @@ class _MatchedFile(msgspec.Struct, frozen=True):
     """Positions of rows that are deleted already."""
 
 
-class MarkingMerge:
+class MergeOnReadTable:
     """Merges into one table in a folder of this machine."""
 
     def __init__(self, url: str) -> None:
         """`url`: of the table, `file:…`."""
-        self._folder = Path(unquote(urlsplit(url).path))
+        self._folder = folder_of(url)
         self._log = DeltaLog(self._folder)
         self._has_links: bool | None = None
 
@@ -76,8 +77,6 @@ class MarkingMerge:
         """Merge the rows in one commit. Nothing of a merge that does not end with it can be seen,
         and VACUUM deletes what it has written.
         """
-        if self.was_replaced():
-            return MergeOutcome.OVERTAKEN
         if not self._understands(table):
             return MergeOutcome.UNFIT
         matched = list(self._matched_files(merge, rows))
@@ -173,7 +172,9 @@ class MarkingMerge:
             vector = file.get("deletionVector")
             deleted = BitMap64()
             if vector is not None:
-                deleted = read_vector(self._folder, msgspec.convert(vector, VectorDescriptor))
+                deleted = read_vector(
+                    self._folder, msgspec.convert(vector, DeletionVectorDescriptor)
+                )
             positions -= deleted
             if positions:
                 yield _MatchedFile(file, positions, deleted)
@@ -207,9 +208,13 @@ def _positions(batch: pa.RecordBatch, wanted: pa.Table, first: int) -> BitMap64:
     at = pc.indices_nonzero(pc.is_in(read[last], value_set=wanted[last]))
     if not len(at):
         return BitMap64()
-    near = read.take(at).append_column("at", at)
-    near = near.join(wanted, wanted.schema.names, join_type="left semi")
-    return BitMap64(pc.add(near["at"], first).to_pylist())
+    return BitMap64(pc.add(_wanted_at(read.take(at), at, wanted), first).to_pylist())
+
+
+def _wanted_at(keys: pa.Table, at: pa.Array, wanted: pa.Table) -> pa.ChunkedArray:
+    """Of the places `at` of rows with these keys, those of wanted ones."""
+    placed = keys.append_column("at", at)
+    return placed.join(wanted, wanted.schema.names, join_type="left semi")["at"]
 
 
 def _features(protocol: Action) -> set[str]:
@@ -234,8 +239,7 @@ def _matched_rows(
     found = query(table, f"SELECT {listed} FROM t WHERE {near}")  # noqa: S608 — literals escaped
     # Of an entity of another stream, the last key may be the same.
     at = pa.array(range(found.num_rows), pa.int64())
-    own = found.select(keys).append_column("at", at).join(wanted, keys, join_type="left semi")
-    found = found.take(own["at"])
+    found = found.take(_wanted_at(found.select(keys), at, wanted))
     schema = pa.schema(table.schema().to_arrow())
     return pa.table(
         [
