@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.sql.literals import StreamKey, of_streams
 from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, row_supersedes
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "BatchStats",
     "StreamStats",
     "Sweep",
+    "attempts_began",
     "collect_stats",
     "content_bytes",
     "readable_of",
@@ -152,6 +154,24 @@ def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
         )
         for key, stats in stats_by_stream.items()
     }
+
+
+def attempts_began(
+    spark: SparkSession, changes: str, sweeps: Collection[Sweep]
+) -> dict[StreamKey, int]:
+    """The times when the attempts of these sweeps began, one of a stream, in microseconds since
+    1970: what an attempt does not state was not in the log then.
+    """
+    attempts = {sweep.stream: sweep.attempt for sweep in sweeps}
+    began = spark.sql(f"""
+        SELECT consumer, stream, attempt, unix_micros(min(committed_at)) AS at_us
+        FROM {changes} t
+        WHERE kind IN ('ATTEMPT', 'SWEEP') AND {of_streams(attempts)}
+          AND attempt BETWEEN {min(attempts.values())} AND {max(attempts.values())}
+        GROUP BY consumer, stream, attempt
+    """).collect()  # noqa: S608 — names of our own tables, literals escaped
+    found = {((row.consumer, row.stream), row.attempt): row.at_us for row in began}
+    return {stream: found[stream, attempt] for stream, attempt in attempts.items()}
 
 
 def readable_of(body: str | None) -> tuple[str, ...] | None:

@@ -32,7 +32,7 @@ from instep_spark.lake.deletion_vectors.vector_file import (
     read_vector,
     write_vectors,
 )
-from instep_spark.lake.sql.datafusion import one_of, query
+from instep_spark.lake.sql.datafusion import query, rows_among
 from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import VECTORS_PROPERTY
@@ -229,14 +229,17 @@ def _matched_rows(
     """
     keys = list(merge.keys)
     wanted = merge.matching(rows).select(keys)
-    last = wanted[keys[-1]]
-    named = one_of(keys[-1], last.to_pylist()) if pa.types.is_string(last.type) else "true"
-    if named is None:
-        return None
     within = [f"`{name}` = {value}" for name, value in merge.within.items()]
-    near = " AND ".join([named, of_streams(merge.streams), *within])
+    near = " AND ".join([of_streams(merge.streams), *within])
+    source = f"(SELECT * FROM t WHERE {near})"  # noqa: S608 — literals escaped
+    last = wanted[keys[-1]]
+    if pa.types.is_string(last.type):
+        among = rows_among(keys[-1], last.to_pylist())
+        if among is None:
+            return None
+        source = among(source)
     listed = ", ".join(f"`{name}`" for name in sorted(columns))
-    found = query(table, f"SELECT {listed} FROM t WHERE {near}")  # noqa: S608 — literals escaped
+    found = query(table, f"SELECT {listed} FROM {source}")  # noqa: S608 — literals escaped
     # Of an entity of another stream, the last key may be the same.
     at = pa.array(range(found.num_rows), pa.int64())
     found = found.take(_wanted_at(found.select(keys), at, wanted))

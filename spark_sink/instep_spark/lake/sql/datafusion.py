@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from instep_spark.lake.sql.literals import text
 
-__all__ = ["one_of", "query"]
+__all__ = ["query", "rows_among"]
 
 _LISTED: Final = 2_000
 """So many values a list has at most: to parse one of 20,000 takes half a second …"""
@@ -18,18 +18,21 @@ _SEPARATOR: Final = "\x1f"
 """… so more stand in one literal, with this between them, and are joined with the column."""
 
 
-def one_of(column: str, values: Iterable[str]) -> str | None:
-    """SQL: a column has one of these values, however many. None: a value has the character that
-    would separate them.
+def rows_among(column: str, values: Iterable[str]) -> Callable[[str], str] | None:
+    """What leaves of a relation the rows with one of these values in a column, however many: it
+    returns SQL, what follows FROM. None: a value has the character that would separate them.
     """
-    values = list(values)
+    values = list(dict.fromkeys(values))
     if len(values) <= _LISTED:
-        return f"{column} IN ({', '.join(map(text, values))})" if values else "false"
+        named = f"{column} IN ({', '.join(map(text, values))})" if values else "false"
+        return lambda relation: f"{relation} WHERE {named}"
     joined = _SEPARATOR.join(values)
     if joined.count(_SEPARATOR) >= len(values):
         return None
-    listed = f"SELECT unnest(string_to_array({text(joined)}, chr({ord(_SEPARATOR)})))"
-    return f"{column} IN ({listed})"
+    listed = f"SELECT unnest(string_to_array({text(joined)}, chr({ord(_SEPARATOR)}))) AS listed"
+    # The left side of a join is held in memory, so that is the list. Of `IN (SELECT …)` it is the
+    # relation.
+    return lambda relation: f"({listed}) JOIN {relation} ON {column} = listed"
 
 
 def query(table: DeltaTable, sql: str) -> pa.Table:

@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ from instep_spark.lake.batches.micro_batch import (
     materialized,
 )
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.batches.stats import Sweep
-from instep_spark.lake.sql.datafusion import one_of
+from instep_spark.lake.batches.stats import Sweep, attempts_began
+from instep_spark.lake.sql.datafusion import rows_among
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import (
@@ -153,22 +153,23 @@ class IntervalTable(LakeTable):
         # Composed rows may have other ids than those that have landed.
         ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
         content = ids is None or pending.content_counts()
-        named = None if ids is None or self.by_driver is None else one_of("id", ids)
+        named = None if ids is None or self.by_driver is None else rows_among("id", ids)
         if self.by_driver is not None and named is not None:
-            queries = self._known_queries(
-                pending, segment, "t", f"WHERE {named}", DATAFUSION, content=content
-            )
+            queries = self._known_queries(pending, segment, "t", named, DATAFUSION, content=content)
             stored_rows, closed_rows = map(self.by_driver.query, queries)
             if stored_rows is not None and closed_rows is not None:
                 return local_relation(spark, stored_rows), local_relation(spark, closed_rows)
         if ids is not None and len(ids) <= NAMED_ENTITIES:
             # Names in a condition need no join, which Spark would run apart.
-            named = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
+            chosen = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
         else:
             rows = segment.rows.where(ENTITY).select(*IDENTITY).distinct()
             rows.createOrReplaceTempView("instep_named")
-            named = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
-        queries = self._known_queries(pending, segment, self.sql, named, SPARK, content=content)
+            chosen = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
+        queries = self._known_queries(
+            *(pending, segment, self.sql, lambda relation: f"{relation} {chosen}", SPARK),
+            content=content,
+        )
         stored, closed = map(spark.sql, queries)
         # One look at the table for all that follows.
         return (materialized(stored), materialized(closed)) if pending.small else (stored, closed)
@@ -178,13 +179,13 @@ class IntervalTable(LakeTable):
         pending: PendingRows,
         segment: Segment,
         table: str,
-        named: str,
+        named: Callable[[str], str],
         dialect: Dialect,
         *,
         content: bool,
     ) -> tuple[str, str]:
-        """Return the queries of both; `named` is what follows FROM. Without `content`, the columns
-        of `self.content` are null.
+        """Return the queries of both; `named` leaves of a relation the rows of the entities.
+        Without `content`, the columns of `self.content` are null.
         """
         columns = ", ".join(
             f"CAST(NULL AS STRING) AS `{column.name}`"
@@ -203,14 +204,12 @@ class IntervalTable(LakeTable):
         remembered = ", ".join(
             f"{dialect.last_of(*of)} AS {name}" for name, of in self.remembered.items()
         )
+        stored = f"(SELECT * FROM {table} t WHERE open AND {own})"  # noqa: S608 — literals escaped
+        since = self.closed_since(earliest_us, dialect)
+        closed = f"(SELECT * FROM {table} t WHERE NOT open AND {since} AND {own})"  # noqa: S608
         return (
-            f"SELECT {columns} FROM (SELECT * FROM {table} t WHERE open AND {own}) {named}",  # noqa: S608
-            f"""
-            SELECT {who}, {last_end}, {remembered}
-            FROM (SELECT * FROM {table} t WHERE NOT open
-                AND {self.closed_since(earliest_us, dialect)} AND {own})
-            {named} GROUP BY {who}
-            """,  # noqa: S608 — names of our own tables, literals escaped
+            f"SELECT {columns} FROM {named(stored)}",  # noqa: S608 — names of our own tables
+            f"SELECT {who}, {last_end}, {remembered} FROM {named(closed)} GROUP BY {who}",  # noqa: S608
         )
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
@@ -250,25 +249,15 @@ class IntervalTable(LakeTable):
         )
 
     def _sweeps(self, spark: SparkSession, sweeps: list[Sweep]) -> DataFrame:
-        """Return the sweeps as a relation, each with the time when its attempt began: what it does
-        not state was not in the log then.
-        """
+        """Return the sweeps as a relation, each with the time when its attempt began."""
         keys = [sweep.stream for sweep in sweeps]
-        attempts = {sweep.stream: sweep.attempt for sweep in sweeps}
-        began = spark.sql(f"""
-            SELECT consumer, stream, attempt, unix_micros(min(committed_at)) AS at_us
-            FROM {self._changes} t
-            WHERE kind IN ('ATTEMPT', 'SWEEP') AND {of_streams(keys)}
-              AND attempt BETWEEN {min(attempts.values())} AND {max(attempts.values())}
-            GROUP BY consumer, stream, attempt
-        """).collect()  # noqa: S608 — names of our own tables, literals escaped
-        at_us = {((row.consumer, row.stream), row.attempt): row.at_us for row in began}
+        began_us = attempts_began(spark, self._changes, sweeps)
         columns = {
             "consumer": pa.array([consumer for consumer, _ in keys], pa.string()),
             "stream": pa.array([stream for _, stream in keys], pa.string()),
-            "swept_attempt": pa.array(list(attempts.values()), pa.int64()),
+            "swept_attempt": pa.array([sweep.attempt for sweep in sweeps], pa.int64()),
             "swept_ordinal": pa.array([sweep.ordinal for sweep in sweeps], pa.int64()),
-            "swept_us": pa.array([at_us[one] for one in attempts.items()], pa.int64()),
+            "swept_us": pa.array([began_us[stream] for stream in keys], pa.int64()),
             "readable": pa.array([sweep.readable for sweep in sweeps], pa.list_(pa.string())),
         }
         return spark.createDataFrame(pa.table(columns)).hint("broadcast")
