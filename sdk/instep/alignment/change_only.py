@@ -6,13 +6,17 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
 
 - the first statement of a key in an alignment attempt is whole for that key, later ones are merged;
 - a part's key begins with the entity's key, or its body names the entity's uuid;
+- a part may come before its base: a log from which all but the last record of each key is compacted
+  has it there, where the base was stated again;
 - the composed body is the base with all parts merged into it in log order;
-- the end of a part's key takes the part and all under it.
+- the end of a part's key takes the part and all under it; a statement from before it changes
+  nothing, when a log is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +31,6 @@ __all__ = [
     "EntityPart",
     "PartialEntity",
     "PartialUpdates",
-    "Tombstone",
     "UnresolvedError",
     "decode_object",
     "names_of",
@@ -47,7 +50,9 @@ class UnresolvedError(Exception):
 
 
 class EntityPart(msgspec.Struct, frozen=True):
-    """The changes of one log key to an entity; `record.body` has all of them merged."""
+    """The changes of one log key to an entity; `record.body` has all of them merged. Where the key
+    has ended, `record.ends`, and there is no body.
+    """
 
     record: Record
     lineage: int
@@ -56,12 +61,14 @@ class EntityPart(msgspec.Struct, frozen=True):
 
 class PartialEntity:
     """One entity: its parts by log key, in the order in which they count. The part under the
-    entity's own key is the base.
+    entity's own key is the base. An entity without parts does not exist.
     """
 
-    def __init__(self, key: str, parts: list[EntityPart]) -> None:
+    def __init__(self, key: str, parts: list[EntityPart], ended: EntityPart | None = None) -> None:
         self.key = key
         self.parts = _in_log_order(parts)
+        self.ended = ended
+        """The last end of all of it. What is older states an entity that was there before."""
 
     def state(self, record: Record, position: Position) -> Record | None:
         """Apply a statement and return the whole record of the entity.
@@ -71,78 +78,137 @@ class PartialEntity:
         """
         if record.whole:
             record = replace(record, key=self.key)
-        stored = self.parts.get(record.key)
-        if stored is not None and _is_newer(stored, record, position):
+        if self._is_outdated(record, position):
             return None
         decode_object(record.body)
-        before = dict(self.parts)
-        if record.whole:
-            # It states the whole entity, so it contains the changes before it.
-            self.parts = {
-                key: part for key, part in self.parts.items() if _is_newer(part, record, position)
-            }
-        elif (
-            stored is not None
-            and stored.lineage == position.lineage
-            and stored.attempt == position.attempt
-        ):
-            merged = merge(decode_object(stored.record.body), decode_object(record.body))
-            record = replace(record, body=msgspec.json.encode(merged))
-        # At the end: it has come last.
-        self.parts.pop(record.key, None)
-        stated = EntityPart(record, position.lineage, position.attempt)
-        self.parts = _in_log_order([*self.parts.values(), stated])
-        try:
+        stored = self.parts.get(record.key)
+        with self._undone_on_error():
+            for part in self.parts.values():
+                if part.record.ends and _is_newer(part, record, position):
+                    record = self._cut(record, part.record.key) or record
+            if record.whole:
+                # It states the whole entity, so it contains the changes before it.
+                self.parts = {
+                    key: part
+                    for key, part in self.parts.items()
+                    if _is_newer(part, record, position)
+                }
+            elif (
+                stored is not None
+                and not stored.record.ends
+                and stored.lineage == position.lineage
+                and stored.attempt == position.attempt
+            ):
+                merged = merge(decode_object(stored.record.body), decode_object(record.body))
+                record = replace(record, body=msgspec.json.encode(merged))
+            self._put(EntityPart(record, position.lineage, position.attempt))
             return self.composed(record, position)
-        except RecursionError:
+
+    def end(self, record: Record, position: Position) -> Record | None:
+        """Apply the end of the entity. It leaves what was stated after it: an entity that has its
+        key. None where it changes nothing.
+        """
+        if self.ended is not None and _is_newer(self.ended, record, position):
+            return None
+        end = EntityPart(
+            replace(record, key=self.key, body=b""), position.lineage, position.attempt
+        )
+        left = {k: part for k, part in self.parts.items() if _is_newer(part, record, position)}
+        if _states_nothing(left.values()):
+            left = {}
+        if len(left) == len(self.parts) and _is_same_end(self.ended, end):
+            return None
+        self.parts, self.ended = left, end
+        if left:
+            return self.composed(_statement(record), position)
+        return replace(record, key=self.key, whole=True)
+
+    def end_part(self, record: Record, position: Position) -> Record | None:
+        """Apply the end of a part or sub-tree. None where it has ended already, and where a newer
+        statement is known. Raises `UnresolvedError` where the key names neither.
+        """
+        if self._is_outdated(record, position):
+            return None
+        ended = self.parts.get(record.key)
+        if ended is not None and not ended.record.ends:
+            ended = None
+        left: dict[str, EntityPart] = {}
+        is_known = False
+        for key, part in self.parts.items():
+            if part is ended:
+                continue
+            if _is_newer(part, record, position):
+                left[key] = part
+            elif key != self.key and (key == record.key or is_under(key, record.key)):
+                is_known = True
+            elif not part.record.ends and (cut := self._cut(part.record, record.key)):
+                is_known = True
+                left[key] = replace(part, record=cut)
+            else:
+                left[key] = part
+        if not is_known and ended is None:
+            raise UnresolvedError(f"the end of {record.key!r} names nothing in entity {self.key!r}")
+        if _states_nothing(left.values()):
+            # It was known by this part alone: an entity that was there before.
+            self.parts = {}
+            return replace(record, key=self.key, whole=True)
+        whole = _statement(record)
+        if not is_known and ended is not None and ended.lineage == position.lineage:
+            # The same end once more, such as the TOMBSTONE after the DELETE.
+            if ended.attempt == position.attempt:
+                return None
+            record = ended.record
+        with self._undone_on_error():
+            self.parts = left
+            record = replace(record, body=b"")
+            self._put(EntityPart(record, position.lineage, position.attempt))
+            return self.composed(whole, position)
+
+    def _cut(self, record: Record, key: str) -> Record | None:
+        """The record without the sub-tree that the key of its end names; None where it has none."""
+        path = key[len(self.key) :] if is_under(key, self.key) else key
+        left = without(decode_object(record.body), path)
+        return None if left is None else replace(record, body=msgspec.json.encode(left))
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        before = self.parts
+        try:
+            yield
+        except (RecursionError, UnresolvedError):
             self.parts = before
             raise
 
-    def end(self, record: Record, position: Position) -> Record | None:
-        """Apply the end of the entity."""
-        if any(_is_newer(part, record, position) for part in self.parts.values()):
-            return None
-        self.parts.clear()
-        return replace(record, key=self.key, whole=True)
-
-    def end_part(self, record: Record, position: Position, *, ended_before: bool) -> Record | None:
-        """Apply the end of a part or sub-tree. Raises `UnresolvedError` where the key names
-        neither.
-        """
-        stored = self.parts.get(record.key)
-        if stored is not None and _is_newer(stored, record, position):
-            return None
-        if stored is None:
-            if ended_before:
-                return None
-            self._cut(record.key)
-        self.parts = _in_log_order(
-            part
+    def _is_outdated(self, record: Record, position: Position) -> bool:
+        """Whether a newer statement of the key is known, or a newer end of what it is under."""
+        if self.ended is not None and _is_newer(self.ended, record, position):
+            return True
+        return any(
+            _is_newer(part, record, position)
             for key, part in self.parts.items()
-            if key == self.key or not (key == record.key or is_under(key, record.key))
+            if key == record.key or (part.record.ends and is_under(record.key, key))
         )
-        return self.composed(replace(record, kind=RecordType.CREATE_UPDATE, ends=False), position)
 
-    def _cut(self, key: str) -> None:
-        base = self.parts.get(self.key)
-        path = key[len(self.key) :] if is_under(key, self.key) else key
-        left = None if base is None else without(decode_object(base.record.body), path)
-        if base is None or left is None:
-            raise UnresolvedError(f"the end of {key!r} names nothing in entity {self.key!r}")
-        body = msgspec.json.encode(left)
-        self.parts[self.key] = EntityPart(
-            replace(base.record, body=body), base.lineage, base.attempt
-        )
+    def _put(self, part: EntityPart) -> None:
+        # At the end: it has come last.
+        others = (one for key, one in self.parts.items() if key != part.record.key)
+        self.parts = _in_log_order([*others, part])
 
     def prune(self, attempt: int) -> None:
         """Drop the changes that attempts from `attempt` on have not stated; the base stays."""
         self.parts = _in_log_order(
             part for key, part in self.parts.items() if key == self.key or part.attempt >= attempt
         )
+        if self.ended is not None and self.ended.attempt < attempt:
+            self.ended = None
 
     def body(self) -> bytes:
         """The base with all parts merged into it, in log order; verbatim where there is but one."""
-        rest = [part.record for key, part in self.parts.items() if key != self.key]
+        rest = [
+            part.record
+            for key, part in self.parts.items()
+            if key != self.key and not part.record.ends
+        ]
         base = self.parts.get(self.key)
         ordered = rest if base is None else [base.record, *rest]
         if len(ordered) == 1:
@@ -170,6 +236,23 @@ class PartialEntity:
             body=self.body(),
             whole=True,
         )
+
+
+def _states_nothing(parts: Iterable[EntityPart]) -> bool:
+    return all(part.record.ends for part in parts)
+
+
+def _statement(end: Record) -> Record:
+    """The end of something in an entity, as a statement about the entity."""
+    return replace(end, kind=RecordType.CREATE_UPDATE, ends=False)
+
+
+def _is_same_end(known: EntityPart | None, end: EntityPart) -> bool:
+    return (
+        known is not None
+        and (known.lineage, known.attempt) == (end.lineage, end.attempt)
+        and not supersedes(end.record, known.record)
+    )
 
 
 def _is_newer(part: EntityPart, record: Record, position: Position) -> bool:
@@ -200,16 +283,6 @@ def decode_object(body: bytes) -> dict[str, Any]:
         raise UnresolvedError(f"the change is no JSON object: {error}") from None
 
 
-class Tombstone(msgspec.Struct, frozen=True, gc=False):
-    """One ended key; `uuid` is empty where the entity's is not known."""
-
-    key: str
-    uuid: str
-    lineage: int
-    attempt: int
-    appended_at_us: int
-
-
 class PartialUpdates:
     """The entities that some records touch. The caller fills in what the store knows of them."""
 
@@ -222,11 +295,9 @@ class PartialUpdates:
         """uuid → key of the entity."""
         self.class_of: dict[str, str] = {}
         """Key of an entity → its class."""
-        self.ended: dict[str, Tombstone] = {}
-        self.new_ends: dict[str, Tombstone] = {}
-        """Keys that ended since; the store must keep them."""
         self.touched: dict[str, PartialEntity] = {}
-        """The entities with their parts, by key: every possible `target` of a record."""
+        """The entities with their parts, by key: every possible `target` of a record; and those of
+        which the end is remembered."""
 
     def target(self, record: Record) -> str | None:
         """The key of the entity that a record is about; None for one that is not known yet."""
@@ -259,11 +330,13 @@ class PartialUpdates:
         if record.ends:
             return self._end(record, position, target)
         if target is None:
-            target = record.key
+            target = self._new_key(record)
         entity = self.touched.get(target)
         if entity is None:
             entity = self.touched[target] = PartialEntity(target, [])
         whole = entity.state(record, position)
+        if not entity.parts:
+            return None  # older than the end of the entity
         self.entities.add(target)
         self.owner[record.key] = target
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
@@ -272,31 +345,26 @@ class PartialUpdates:
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:
-        entity = None if target is None else self.touched.get(target)
-        if target is None or entity is None or not entity.parts:
+        target = self._new_key(record) if target is None else target
+        entity = self.touched.get(target)
+        if entity is None or not (entity.parts or (entity.ended and record.key == target)):
             return record
         if record.key == target or record.kind is RecordType.CREATE_UPDATE:
             whole = entity.end(record, position)
-            if whole is not None:
-                self.entities.discard(target)
         else:
-            before = self.ended.get(record.key)
-            whole = entity.end_part(record, position, ended_before=_still(before, entity, position))
-        if whole is not None:
+            whole = entity.end_part(record, position)
+            self.owner[record.key] = target
+        if whole is not None and whole.ends:
+            self.entities.discard(target)
             self.owner.pop(record.key, None)
-            end = Tombstone(
-                record.key, "", position.lineage, position.attempt, record.appended_at_us
-            )
-            self.ended[record.key] = self.new_ends[record.key] = end
         return whole
 
-
-def _still(before: Tombstone | None, entity: PartialEntity, position: Position) -> bool:
-    """Whether an end seen before still holds: the base was not stated again after it."""
-    if before is None or before.attempt < position.attempt:
-        return False
-    base = entity.parts.get(entity.key)
-    return base is None or base.record.appended_at_us <= before.appended_at_us
+    def _new_key(self, record: Record) -> str:
+        """The key of the entity that does not exist yet, and that a record is about."""
+        uuid = stated_uuid(record)
+        if uuid and is_under(record.key, uuid):
+            return uuid
+        return next((one for one in prefixes(record.key) if one in self.touched), record.key)
 
 
 def names_of(records: Collection[Record]) -> set[str]:

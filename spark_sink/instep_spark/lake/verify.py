@@ -222,7 +222,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
     )
 
     def make(sweep: Sweep) -> None:
-        composer.prune(sweep.attempt, sweep.ordinal)
+        composer.prune(sweep.attempt, sweep.ordinal, 0)
         composer.remove(sweep.attempt, sweep.readable)
 
     for row in _rows(changes, key, stream_progress.ordinal):
@@ -238,7 +238,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
         else:
             # What is left of the others is stated with the next row.
             composer.remove(sweep.attempt, sweep.readable)
-    return composer.rows
+    return [row for row in composer.rows if not row["ends"]]
 
 
 def _made(deferred: DeferredSweep) -> int:

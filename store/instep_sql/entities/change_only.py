@@ -24,7 +24,6 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import to_unreadable
-from instep_sql.entities import tombstones
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 
 __all__ = [
@@ -95,7 +94,6 @@ def compose(
                 composed.append(whole)
                 stated_by.append(record)
     save(connection, dialect, no, work.touched)
-    tombstones.add(connection, dialect, no, work.new_ends.values())
     return ComposedRecords(composed, unresolved, stated_by)
 
 
@@ -112,7 +110,6 @@ def _load(
         work.class_of[stored.record.key] = stored.record.entity_class
         if stored.record.uuid:
             work.key_of[stored.record.uuid] = stored.record.key
-    work.ended = {one.key: one for one in tombstones.find(connection, dialect, no, keys)}
     targets = {key for record in records if (key := work.target(record)) is not None}
     work.touched = load(connection, dialect, no, targets)
     return work
@@ -166,6 +163,7 @@ def load(
             row.partition,
             row.offset,
             body=row.body,
+            ends=not row.body,
         )
         parts[row.entity_key].append(EntityPart(record, row.lineage, row.attempt))
     bare = [key for key, own in parts.items() if not own]

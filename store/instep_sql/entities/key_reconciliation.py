@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
-from instep.alignment.change_only import Tombstone
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later
 from instep.model.position import Position
@@ -28,6 +27,7 @@ from instep_sql.entities import change_only, tombstones
 from instep_sql.entities.alike import agrees, completed
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.tombstones import Tombstone
 
 __all__ = [
     "ReconciledRecords",

@@ -1,8 +1,7 @@
 """Keys of ended entities, kept until the next sweep, and bounded in number.
 
-Only two kinds of streams have rows here. In a stream joined with a baseline, an end without an
-entity leads to a new baseline, once. In a stream of partial updates, the TOMBSTONE after a DELETE
-changes nothing.
+Only streams that are joined with a baseline have rows here: an end without an entity leads to a new
+baseline, once.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from instep.alignment.change_only import Tombstone
 from instep_sql.engine.dialect import Dialect, json_array
 
-__all__ = ["add", "find", "purge"]
+__all__ = ["Tombstone", "add", "find", "purge"]
 
 _ADD: Final = """
     INSERT INTO instep_ended (stream_no, key, uuid, lineage, attempt, appended_at_us)
@@ -31,6 +29,16 @@ _BOUND: Final = text(
     "DELETE FROM instep_ended WHERE id <= (SELECT max(id) FROM instep_ended) - :keep"
 )
 _PURGE: Final = text("DELETE FROM instep_ended WHERE stream_no = :no AND attempt < :attempt")
+
+
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """One ended key; `uuid` is empty where the entity's is not known."""
+
+    key: str
+    uuid: str
+    lineage: int
+    attempt: int
+    appended_at_us: int
 
 
 def find(

@@ -76,6 +76,6 @@ def test_numbers_stay_as_the_provider_wrote_them() -> None:
         numbers,
     )
     end = msgspec.structs.replace(_part("e/cut/u", 30, "0", 3), body=b"", ends=True)
-    left = entity.end_part(end, _LINEAGE_1, ended_before=False)
+    left = entity.end_part(end, _LINEAGE_1)
     assert left is not None
     assert left.body == b'{"kept":%b,"cut":[],"new":{"f":%b}}' % (numbers, numbers)

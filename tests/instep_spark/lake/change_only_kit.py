@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from instep.model.batches import SweepStep
 from instep.model.records import Record, RecordType
-from tests.instep_spark.lake.log_kit import CONTROL, START_US, Row
+from tests.instep_spark.lake.log_kit import CONTROL, START_US, Change, Row
 from tests.instep_sql.store_kit import CHANGE_ONLY, STREAM, stage
 
 ENTITIES = ("u0", "u1", "u2", "alarm")
 PARTS = ("/a", "/b", "/port/1", "/port/2")
-
-
-@dataclass(frozen=True)
-class Change(Row):
-    """A row of `changes` with a given body."""
-
-    content: str | None = None
-
-    @property
-    def body(self) -> str | None:
-        return super().body if self.kind in CONTROL else self.content
 
 
 class ChangeOnly:
@@ -122,7 +111,7 @@ async def bodies_of_a_store(rows: Sequence[Row], batch_rows: int) -> dict[str, b
             if row.kind in CONTROL or len(waiting) == batch_rows:
                 await at.commit(*waiting)
                 waiting = []
-            at.attempt = row.attempt
+            at.attempt, at.lineage = row.attempt, row.lineage
             if row.kind == "SWEEP":
                 await at.commit(sweep=SweepStep(row.attempt))
             elif row.kind not in CONTROL:

@@ -115,6 +115,22 @@ class Row:
         )
 
 
+@dataclass(frozen=True)
+class Change(Row):
+    """A row with a body of its own."""
+
+    content: str | None = None
+
+    @property
+    def body(self) -> str | None:
+        return super().body if self.kind in CONTROL else self.content
+
+    @property
+    def detail(self) -> str | None:
+        """The body that a row of a detector has of itself."""
+        return super().body
+
+
 def table(rows: Sequence[Row]) -> pa.Table:
     """The rows as `changes` has them."""
     schema = arrow_schema(CHANGES)
@@ -163,6 +179,15 @@ class Provider:
     def alive(self) -> list[Row]:
         """What the provider has now, whoever saw it."""
         return list(self._alive.values())
+
+    @property
+    def statements(self) -> list[Row]:
+        """The rows that have landed, with whole entities in place of changes."""
+        return self.rows
+
+    def content(self, body: str | None) -> str | None:
+        """A body as this provider's are compared."""
+        return body
 
     def run(self, steps: int) -> list[Row]:
         """Some steps more; all rows so far."""

@@ -70,9 +70,11 @@ class Model:
     swept: dict[tuple[str, str], int] = field(default_factory=dict)
     """Where the last sweep of each stream was made."""
 
-    def read(self, rows: list[Row]) -> None:
+    def read(self, rows: list[Row], statements: list[Row] | None = None) -> None:
+        """`statements`: whole ones, where the rows are changes."""
         for row in sorted(rows, key=lambda row: row.ordinal):
             self._follow(row)
+        for row in sorted(rows if statements is None else statements, key=lambda row: row.ordinal):
             match row.kind:
                 case "ATTEMPT":
                     self.began[row.consumer, row.stream, row.attempt] = row.committed_at

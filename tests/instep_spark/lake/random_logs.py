@@ -25,6 +25,7 @@ from instep_spark.lake.batches import micro_batch
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.place import Layout
 from instep_spark.session import SparkOptions, open_session
+from tests.instep_spark.lake.change_log_kit import PartialProvider
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
     alarms_of,
@@ -53,17 +54,24 @@ TABLES: Final = ("entity_history", "alarms", "topology", "stream_health")
 
 def providers_of(first: int, count: int, steps: int) -> list[Provider]:
     """Providers by seed: with offsets and without, with event times hours off and without, from
-    the log and from a baseline, with one uuid in several places and without. Each ends with an
-    attempt that reads what there is.
+    the log and from a baseline, with one uuid in several places and without, of whole entities and
+    of changes only. Each ends with an attempt that reads what there is.
     """
     made: list[Provider] = []
     for seed in range(first, first + count):
+        behind_us = (seed % 5) * HOURS_US
+        if seed % 32 == 6:
+            made.append(
+                PartialProvider(seed, f"s{seed}", offsets=seed % 3 != 0, behind_us=behind_us)
+            )
+            made[-1].run(2 * steps)
+            made[-1].realign()
+            continue
         if seed % 4 == 3:
             made.append(Twins(seed, f"s{seed}", offsets=seed % 8 == 3))
             made[-1].run(steps)
             made[-1].realign()
             continue
-        behind_us = (seed % 5) * HOURS_US
         made.append(
             Provider(
                 *(seed, f"s{seed}"),
@@ -121,7 +129,7 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
     model = Model()
     names: dict[tuple[str, str], str] = {}
     for provider in providers:
-        model.read(provider.rows)
+        model.read(provider.rows, provider.statements)
         names |= {(provider.stream, key): name for key, name in provider.names.items()}
     ids = names_by_id(lake, names)
 
@@ -134,7 +142,15 @@ def differences(lake: Path, providers: Sequence[Provider]) -> list[tuple[str, st
 
     alive = {row.at: row for provider in providers for row in provider.alive}
     bodies = {at: row.body for at, row in alive.items()}
-    entities, history = named(entities_of(lake, "id")), named(history_of(lake, "id"))
+    content = {provider.stream: provider.content for provider in providers}
+    entities = {
+        at: (content[at[1]](body), *rest)
+        for at, (body, *rest) in named(entities_of(lake, "id")).items()
+    }
+    history = {
+        at: [{**one, "body": content[at[1]](one["body"])} for one in past]
+        for at, past in named(history_of(lake, "id")).items()
+    }
     alarms = named(alarms_of(lake, "id"))
     lasting = {at: past[-1]["body"] for at, past in history.items() if past[-1]["to"] is None}
     raised = {at for at, past in alarms.items() if past[-1].cleared_at is None}

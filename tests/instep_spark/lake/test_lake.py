@@ -31,7 +31,6 @@ from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
 from tests.docs.snippets_kit import snippets
-from tests.instep_spark.lake.change_only_kit import Change
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
     changes,
@@ -43,7 +42,7 @@ from tests.instep_spark.lake.lake_kit import (
     read,
     stamp,
 )
-from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
+from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
 from tests.instep_spark.sink_kit import stage, url_of
 from tests.instep_sql.store_kit import create_update, end_record

@@ -84,11 +84,53 @@ async def test_a3_an_older_change_of_a_key_is_ignored(stage: Stages) -> None:
 
 async def test_the_end_of_a_part_takes_it_and_its_tombstone_nothing_more(stage: Stages) -> None:
     async with stage(stream=CHANGE_ONLY) as at:
-        await at.commit(part("u1", 1, NODE), part("u1/port/1", 2, {"port": [{"local-id": "3"}]}))
+        port = {"port": [{"local-id": "1", "speed": 40}]}
+        await at.commit(part("u1", 1, NODE), part("u1/port/1", 2, port))
         await at.commit(end_record("u1/port/1", 3))
-        assert await only(at) == NODE
+        # The base has the port, too.
+        left = NODE | {"port": [{"local-id": "2", "speed": 10}]}
+        assert await only(at) == left
         await at.commit(end_record("u1/port/1", 4, RecordType.TOMBSTONE))
-        assert await only(at) == NODE
+        assert await only(at) == left
+        assert [q async for q in at.store.reader.quarantine()] == []
+
+
+async def test_a_part_that_comes_before_its_base_is_no_entity_of_its_own(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        # As a compacted log has them, where the base was stated again.
+        await at.commit(part("u1/a", 2, {"uuid": "u1", "a": 1}))
+        await at.commit(part("u1", 5, {"uuid": "u1", "b": 2}))
+        await at.commit(part("u1/a", 7, {"uuid": "u1", "a": 3}))
+        assert await only(at) == {"uuid": "u1", "a": 3, "b": 2}
+
+
+async def test_the_end_of_an_entity_that_was_there_before_takes_its_parts(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        log = (
+            *(part("u1", 1, {"uuid": "u1"}), part("u1/a", 2, {"uuid": "u1", "a": 1})),
+            *(end_record("u1", 3), part("u1", 4, {"uuid": "u1", "b": 2})),
+        )
+        for at.attempt in (1, 2):
+            for record in log:
+                await at.commit(record)
+            await at.commit(sweep=SweepStep(at.attempt))
+            assert await only(at) == {"uuid": "u1", "b": 2}
+
+
+async def test_a_part_that_has_ended_does_not_come_back_with_an_older_statement(
+    stage: Stages,
+) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        log = (part("u1", 1, NODE), part("u1/a", 2, {"a": {"x": 1}}), end_record("u1/a", 3))
+        await at.commit(*log)
+        for again in (*log[1:], part("u1/a/x", 2, {"a": {"x": 5}})):
+            await at.commit(again)
+            assert await only(at) == NODE
+        at.attempt = 2
+        for again in log:
+            await at.commit(again)
+            assert await only(at) == NODE
+        assert [q async for q in at.store.reader.quarantine()] == []
 
 
 @pytest.mark.parametrize(
@@ -214,10 +256,11 @@ async def test_a_tombstone_counts_again_when_the_base_was_stated_again(
         await at.commit(part("u1", 1, NODE), end_record("u1/state", 2))
         assert "state" not in await only(at)
         at.attempt += other_attempt
-        again = 1 if other_attempt else 3
-        await at.commit(part("u1", again, NODE))
+        await at.commit(part("u1", 1, NODE))
+        assert "state" not in await only(at)
+        await at.commit(part("u1", 3, NODE))
         assert "state" in await only(at)
-        await at.commit(end_record("u1/state", again + 1))
+        await at.commit(end_record("u1/state", 4))
         assert "state" not in await only(at)
 
 
@@ -239,7 +282,7 @@ async def test_the_end_of_the_newest_change_is_written_across_batches(stage: Sta
         await at.commit(part("u1/a", 5, {"a": 1}))
         await at.commit(end_record("u1/a", 6))
         assert await only(at) == NODE
-        assert (await at.entities())["u1"].appended_at_us == 1
+        assert (await at.entities())["u1"].appended_at_us == 6
 
 
 async def test_the_end_of_a_part_that_is_a_header_alone_leaves_the_class(stage: Stages) -> None:

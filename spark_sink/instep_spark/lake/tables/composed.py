@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from instep_spark.lake.batches.micro_batch import COLUMNS, PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.batches.stats import StreamStats, Sweep, collect_stats, refine_stats
+from instep_spark.lake.batches.stats import (
+    StreamStats,
+    Sweep,
+    attempts_began,
+    collect_stats,
+    refine_stats,
+)
 from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
@@ -72,6 +78,7 @@ class ComposedTable(LakeTable):
     def __init__(self, place: LakePlace) -> None:
         super().__init__(COMPOSED, place)
         self.is_open = False
+        self._changes = place.table("changes")
 
     def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
         super().open(spark, to_replace=to_replace)
@@ -181,7 +188,11 @@ class ComposedTable(LakeTable):
             for row in arrow_rows(stale):
                 composer.load(row)
             known = {row["id"] for row in composer.rows}
-            pruned = composer.prune(sweep.attempt, self.progress[sweep.stream].ordinal + 1)
+            pruned = composer.prune(
+                sweep.attempt,
+                self.progress[sweep.stream].ordinal + 1,
+                attempts_began(spark, self._changes, [sweep])[sweep.stream] if known else 0,
+            )
             if not pruned:
                 return
             composer.finish(pruned)

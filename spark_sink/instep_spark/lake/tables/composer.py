@@ -16,8 +16,8 @@ from instep.alignment.change_only import (
     EntityPart,
     PartialEntity,
     PartialUpdates,
-    Tombstone,
     UnresolvedError,
+    decode_object,
     names_of,
 )
 from instep.model.json_merge import prefixes
@@ -33,6 +33,10 @@ Row = dict[str, Any]
 """A row of `changes` or `composed` by column, times in microseconds since 1970; and `name`, by
 which its entity is known to the composing.
 """
+
+
+_ENDED: Final = msgspec.Raw(b"null")
+"""In place of the body of a part that has ended."""
 
 
 class _Part(msgspec.Struct, array_like=True):
@@ -53,7 +57,8 @@ class _State(msgspec.Struct):
     aliases: list[str]
     uuids: list[str]
     parts: list[_Part]
-    ended: list[tuple[str, int, int, int]]
+    ended: _Part | None = None
+    """The last end of all of the entity."""
 
 
 def names_in(rows: Iterable[Row]) -> set[str]:
@@ -68,8 +73,6 @@ class _Names(msgspec.Struct):
     """Keys that mean all of it."""
     uuids: set[str] = msgspec.field(default_factory=set)
     parts: set[str] = msgspec.field(default_factory=set)
-    ended: dict[str, Tombstone] = msgspec.field(default_factory=dict)
-    """Parts that have ended."""
 
 
 class Composer:
@@ -86,39 +89,24 @@ class Composer:
 
     @property
     def rows(self) -> Iterable[Row]:
-        """The entities that exist, as their last statements."""
+        """The last statements about the entities that exist, and about those that have ended."""
         return self._last.values()
 
     def load(self, row: Row) -> None:
         """Load an entity from its last row in `composed`."""
         state = msgspec.json.decode(row["state"], type=_State)
         name, known = state.name, self._composing
-        parts = [
-            EntityPart(
-                Record(
-                    "",
-                    part.key,
-                    RecordType.CREATE_UPDATE,
-                    part.token,
-                    part.appended_at_us,
-                    part.partition,
-                    part.offset,
-                    body=bytes(part.body),
-                ),
-                part.lineage,
-                part.attempt,
-            )
-            for part in state.parts
-        ]
-        known.touched[name] = PartialEntity(name, parts)
+        ended = None if state.ended is None else _loaded(state.ended)
+        known.touched[name] = PartialEntity(name, [_loaded(part) for part in state.parts], ended)
+        row["name"] = name
+        if row["ends"]:
+            self._last[name] = row
+            return
         known.entities.add(name)
         known.owner.update((part.key, name) for part in state.parts)
         known.key_of.update(dict.fromkeys(state.uuids, name))
-        ended = {one[0]: Tombstone(one[0], "", *one[1:]) for one in state.ended}
-        known.ended.update(ended)
         self._alias.update(dict.fromkeys(state.aliases, name))
-        self._names[name] = _Names(set(state.aliases), set(state.uuids), set(), ended)
-        row["name"] = name
+        self._names[name] = _Names(set(state.aliases), set(state.uuids))
         self._settle(name, row)
 
     def _settle(self, name: str, row: Row) -> None:
@@ -150,11 +138,15 @@ class Composer:
 
     def _stated(self, row: Row, record: Record, whole: Record) -> Row | None:
         name = whole.key
-        before = self._last.get(name)
-        if before is None and whole.ends:
+        last = self._last.get(name)
+        if last is None and whole.ends:
             return None
+        before = None if last is None or last["ends"] else last
         if before is None:
-            own = {"id": record.uuid or name, "uuid": record.uuid, "key": row["key"]}
+            key = row["key"] if record.key == name else name
+            own = {"id": record.uuid or name, "uuid": record.uuid, "key": key}
+            if last is not None and record.uuid in ("", last["uuid"]):
+                own = {"id": last["id"], "uuid": last["uuid"], "key": key}
         else:
             own = {"id": before["id"], "uuid": before["uuid"], "key": before["key"]}
             if record.key == name and record.token:
@@ -174,16 +166,19 @@ class Composer:
             "ends": whole.ends,
             "body": whole.body.decode() if whole.body else None,
         }
+        if before is not None and _repeats(before, stated):
+            stated["body"] = before["body"]
         if whole.ends:
-            self._forget(name)
-            self._composing.ended.pop(record.key, None)
+            ended = self._composing.touched[name]
+            if before is not None:
+                self._forget(name)
+            self._composing.touched[name] = ended
+            self._last[name] = stated
             return stated
         self._settle(name, stated)
         names = self._names[name]
         if record.uuid and self._composing.key_of.get(record.uuid) == name:
             names.uuids.add(record.uuid)
-        if record.ends:
-            names.ended[record.key] = self._composing.ended[record.key]
         return stated
 
     def _named(self, record: Record) -> Record:
@@ -218,8 +213,6 @@ class Composer:
             for key in keys:
                 if of.get(key) == name:
                     del of[key]
-        for key in names.ended:
-            known.ended.pop(key, None)
 
     def remove(self, attempt: int, readable: Iterable[str] | None) -> None:
         """Remove the entities that no attempt from `attempt` on has stated; those of classes that
@@ -228,13 +221,17 @@ class Composer:
         unmarked = [name for name, row in self._last.items() if row["attempt"] < attempt]
         for name in unmarked:
             if readable is None or self._last[name]["class"] in readable:
-                self._forget(name)
+                if self._last[name]["ends"]:
+                    del self._last[name], self._composing.touched[name]
+                else:
+                    self._forget(name)
             else:
                 self._last[name]["attempt"] = attempt
 
-    def prune(self, attempt: int, ordinal: int) -> list[Row]:
+    def prune(self, attempt: int, ordinal: int, began_us: int) -> list[Row]:
         """Drop the changes that attempts from `attempt` on have not stated, of entities that they
-        have; the rows of these as of `ordinal`.
+        have; the rows of these as of `ordinal`, and of the time when the attempt began: what it
+        does not state was not in the log then.
         """
         pruned: list[Row] = []
         for name, row in list(self._last.items()):
@@ -244,6 +241,10 @@ class Composer:
             if oldest < attempt:
                 entity.prune(attempt)
                 stated = {**row, "ordinal": ordinal, "body": entity.body().decode()}
+                if _repeats(row, stated):
+                    stated["body"] = row["body"]
+                else:
+                    stated["appended_at"] = max(row["appended_at"], began_us)
                 self._settle(name, stated)
                 pruned.append(stated)
         return pruned
@@ -257,34 +258,63 @@ class Composer:
             if self._last.get(name) is not row:
                 row |= {"last": False, "names": None, "oldest_attempt": None, "state": None}
                 continue
-            entity, names = self._composing.touched[name], self._names[name]
-            ends = [e for e in names.ended.values() if e.attempt >= row["attempt"]]
+            entity, names = self._composing.touched[name], self._names.get(name, _Names())
             state = _State(
                 name,
                 sorted(names.aliases),
                 sorted(names.uuids),
                 [_kept(part) for part in entity.parts.values()],
-                [(e.key, e.lineage, e.attempt, e.appended_at_us) for e in ends],
+                None if entity.ended is None else _kept(entity.ended),
             )
-            parts = (*entity.parts, *(one.key for one in ends))
             row |= {
                 "last": True,
-                "names": sorted({name, *names.aliases, *names.uuids, *parts}),
+                "names": sorted({name, *names.aliases, *names.uuids, *entity.parts}),
                 "oldest_attempt": _oldest(entity),
                 "state": msgspec.json.encode(state).decode(),
             }
 
 
+def _repeats(before: Row, row: Row) -> bool:
+    """Whether a row states again what the one before it has stated, though perhaps with other
+    spaces, as a merge has them: rows without offsets are compared by what they state.
+    """
+    places = [(one["lineage"], one["appended_at"], one["ends"]) for one in (before, row)]
+    if places[0] != places[1] or before["body"] is None or row["body"] is None:
+        return False
+    return decode_object(before["body"].encode()) == decode_object(row["body"].encode())
+
+
 def _oldest(entity: PartialEntity) -> int | None:
-    """Return the first attempt that stated one of the changes. None: there are no changes."""
-    return min((p.attempt for key, p in entity.parts.items() if key != entity.key), default=None)
+    """Return the first attempt that stated one of the changes, or the end before them. None: there
+    are none.
+    """
+    changes = [part for key, part in entity.parts.items() if key != entity.key]
+    if entity.parts and entity.ended is not None:
+        changes.append(entity.ended)
+    return min((part.attempt for part in changes), default=None)
+
+
+def _loaded(part: _Part) -> EntityPart:
+    ends = part.body == _ENDED
+    record = Record(
+        "",
+        part.key,
+        RecordType.DELETE if ends else RecordType.CREATE_UPDATE,
+        part.token,
+        part.appended_at_us,
+        part.partition,
+        part.offset,
+        body=b"" if ends else bytes(part.body),
+        ends=ends,
+    )
+    return EntityPart(record, part.lineage, part.attempt)
 
 
 def _kept(part: EntityPart) -> _Part:
     r = part.record
     return _Part(
         *(r.key, r.token, r.partition, r.offset, r.appended_at_us, part.lineage, part.attempt),
-        body=msgspec.Raw(r.body),
+        body=_ENDED if r.ends else msgspec.Raw(r.body),
     )
 
 

@@ -20,9 +20,9 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.change_only_kit import Change, ChangeOnly, bodies_of_a_store
+from tests.instep_spark.lake.change_only_kit import ChangeOnly, bodies_of_a_store
 from tests.instep_spark.lake.lake_kit import changes, frame, pipeline, read
-from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
+from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

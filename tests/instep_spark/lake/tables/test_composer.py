@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
 from instep_spark.lake.tables.composer import UNRESOLVED, Composer, names_in
 from instep_spark.landing_schema import CHANGES
+from tests.instep_spark.lake.change_log_kit import PartialProvider, comparable
 from tests.instep_spark.lake.change_only_kit import ChangeOnly, bodies_of_a_store
 from tests.instep_spark.lake.log_kit import Row
 
@@ -21,9 +23,38 @@ def cells(row: Row) -> dict[str, Any]:
 
 
 def read(rows: Sequence[Row], chunk_rows: int) -> dict[str, str]:
-    """The entities by key; kept and loaded by their names between chunks, as the pipeline does."""
+    """The entities by key."""
+    stored, _ = chunk_by_chunk(rows, chunk_rows)
+    return {row["key"]: row["body"] for row in stored.values() if not row["ends"]}
+
+
+Said = tuple[Any, ...]
+"""Ordinal, key, whether it ends, place and content."""
+
+
+def news(rows: Sequence[Row], said: Iterable[Said]) -> list[Said]:
+    """What is said of entities, without sweeps and ends by which nothing has changed."""
+    silent = {row.ordinal for row in rows if row.kind == "SWEEP" or row.ends}
+    last: dict[str, list[Any]] = {}
+    found: list[Said] = []
+    for ordinal, key, *facts in sorted(said, key=itemgetter(0, 1)):
+        before = last.get(key, [True])
+        if ordinal not in silent or (facts != before and not (facts[0] and before[0])):
+            found.append((ordinal, key, *facts))
+        last[key] = facts
+    return found
+
+
+def chunk_by_chunk(
+    rows: Sequence[Row], chunk_rows: int
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """The last rows by id, and all rows; kept and loaded by their names between chunks, as the
+    pipeline does.
+    """
     stored: dict[str, dict[str, Any]] = {}
+    made: list[dict[str, Any]] = []
     sweeps = [at for at, row in enumerate(rows) if row.kind == "SWEEP"]
+    began = {row.attempt: row.committed_at for row in rows if row.kind == "ATTEMPT"}
     ends = sorted({*range(chunk_rows, len(rows), chunk_rows), *sweeps, len(rows)})
     begin = 0
     for end in ends:
@@ -31,15 +62,18 @@ def read(rows: Sequence[Row], chunk_rows: int) -> dict[str, str]:
         names = names_in(chunk)
         composer = loaded(row for row in stored.values() if names & set(row["names"]))
         touched = {row["id"] for row in composer.rows}
-        keep(stored, touched, composer, [out for row in chunk if (out := composer.apply(row))])
+        stated = [out for row in chunk if (out := composer.apply(row))]
+        keep(stored, touched, composer, stated)
+        made += stated
         if end in sweeps:
             attempt = rows[end].attempt
             composer = loaded(stored.values())
-            pruned = composer.prune(attempt, end + 1)
+            pruned = composer.prune(attempt, end + 1, began[attempt])
             keep(stored, {row["id"] for row in pruned}, composer, pruned)
+            made += pruned
             stored = {one: row for one, row in stored.items() if row["attempt"] >= attempt}
         begin = end
-    return {row["key"]: row["body"] for row in stored.values()}
+    return stored, made
 
 
 def loaded(rows: Iterable[dict[str, Any]]) -> Composer:
@@ -72,3 +106,26 @@ async def test_a_lake_composes_as_a_store_does(seed: int) -> None:
     assert {key: json.loads(body) for key, body in found.items()} == {
         key: json.loads(body) for key, body in store.items()
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", range(100))
+async def test_changes_amount_to_what_the_specification_says(seed: int) -> None:
+    provider = PartialProvider(seed, offsets=seed % 3 != 0)
+    provider.run(40)
+    provider.realign()
+    wanted = [
+        (row.ordinal, row.key, row.ends, row.appended_at, row.body)
+        for row in provider.statements
+        if row.key
+    ]
+    for chunk_rows in (1, 7, 10_000):
+        found = [
+            (row["ordinal"], row["key"], row["ends"], row["appended_at"], comparable(row["body"]))
+            for row in chunk_by_chunk(provider.rows, chunk_rows)[1]
+            if row["kind"] != UNRESOLVED
+        ]
+        assert news(provider.rows, found) == news(provider.rows, wanted)
+    alive = {row.key: row.body for row in provider.alive}
+    stored = await bodies_of_a_store(provider.rows, 1)
+    assert {key: comparable(body.decode()) for key, body in stored.items()} == alive
