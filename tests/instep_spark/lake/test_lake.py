@@ -778,7 +778,7 @@ def test_a_run_audits_its_lake_again_and_again(spark: SparkSession, tmp_path: Pa
     )
 
     def run() -> tuple[list[dict[str, Any]], int | None]:
-        lake = Lake(store.as_uri(), spark, settings=settings, report_run=told.append)
+        lake = Lake(store.as_uri(), spark, tables=[], settings=settings, report_run=told.append)
         lake.run(once=True)
         made = (store / "reconciliation").exists()
         audited = told[-1].audited

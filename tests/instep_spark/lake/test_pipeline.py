@@ -30,7 +30,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 CHECKED = ("entity_history", "alarms", "topology")
 
 
-@pytest.mark.parametrize(("seed", "held_records"), [(6, 30_000), (7, 30_000), (8, 0)])
+@pytest.mark.parametrize(
+    ("seed", "held_records"),
+    [pytest.param(6, 30_000, marks=pytest.mark.long), (7, 30_000), (8, 0)],
+)
 def test_random_logs_in_random_micro_batches(
     spark: SparkSession,
     tmp_path: Path,

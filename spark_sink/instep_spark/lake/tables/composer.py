@@ -57,8 +57,8 @@ class _State(msgspec.Struct):
     aliases: list[str]
     uuids: list[str]
     parts: list[_Part]
-    ended: _Part | None = None
-    """The last end of all of the entity."""
+    end: _Part | None = None
+    """The last end of all of the entity. (An older version has kept `ended`: those of parts.)"""
 
 
 def names_in(rows: Iterable[Row]) -> set[str]:
@@ -96,7 +96,7 @@ class Composer:
         """Load an entity from its last row in `composed`."""
         state = msgspec.json.decode(row["state"], type=_State)
         name, known = state.name, self._composing
-        ended = None if state.ended is None else _loaded(state.ended)
+        ended = None if state.end is None else _loaded(state.end)
         known.touched[name] = PartialEntity(name, [_loaded(part) for part in state.parts], ended)
         row["name"] = name
         if row["ends"]:
